@@ -1,0 +1,83 @@
+"""What the metadata store and the controller raise; `server/apis/errors.py` gives them their wire codes."""
+
+from __future__ import annotations
+
+
+class MetadataError(Exception):
+    """Base of everything that the metadata layer raises on purpose. The text is fit for a client."""
+
+
+class StoreUnavailableError(MetadataError):
+    """The metadata store could not be reached or refused to write; nothing is known to have changed."""
+
+
+class ConflictError(MetadataError):
+    """Somebody else changed the same keys in between, repeatedly."""
+
+
+class WatchLaggedError(MetadataError):
+    """A watcher fell behind its bound or its revision is gone: list again, then watch from there."""
+
+
+class LeaseExpiredError(MetadataError):
+    """The lease is unknown or has ended; its keys are gone."""
+
+
+class InvalidTopicError(MetadataError):
+    """The topic's name breaks the rules or collides with an existing one."""
+
+
+class TopicAlreadyExistsError(MetadataError):
+    """A topic of this name exists."""
+
+
+class UnknownTopicError(MetadataError):
+    """No topic has this name."""
+
+
+class UnknownTopicIdError(MetadataError):
+    """No topic has this id (any more)."""
+
+
+class InvalidPartitionsError(MetadataError):
+    """The number of partitions is out of range."""
+
+
+class InvalidReplicationFactorError(MetadataError):
+    """More replicas than brokers, or none."""
+
+
+class InvalidReplicaAssignmentError(MetadataError):
+    """A manual replica assignment is inconsistent or names unknown brokers."""
+
+
+class InvalidConfigError(MetadataError):
+    """A config's name or value is wrong for its resource."""
+
+
+class InvalidRequestError(MetadataError):
+    """The request contradicts itself (duplicate entries, both a name and an id, …)."""
+
+
+class PolicyViolationError(MetadataError):
+    """A limit of this cluster forbids it."""
+
+
+class TopicDeletionDisabledError(MetadataError):
+    """`delete.topic.enable` is false."""
+
+
+class FeatureUpdateFailedError(MetadataError):
+    """A feature cannot be set to this level."""
+
+
+class NoReassignmentInProgressError(MetadataError):
+    """There is no reassignment to cancel for this partition."""
+
+
+class ElectionNotNeededError(MetadataError):
+    """The preferred replica already leads."""
+
+
+class BrokerIdNotRegisteredError(MetadataError):
+    """No broker of this id is registered."""
