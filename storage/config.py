@@ -1,0 +1,100 @@
+"""The storage engine's settings: of the node (`StorageConfig`) and of one partition's log (`LogConfig`).
+
+Plain values with Kafka's defaults; the server fills them from its own tables of settings. The names are
+those of Kafka's topic and broker settings with dots turned into underscores, where Kafka has the setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["INT64_MAX", "LogConfig", "StorageConfig", "StoreLayout", "TimestampType"]
+
+INT64_MAX = (1 << 63) - 1
+
+
+class TimestampType(Enum):
+    """`message.timestamp.type`: whose clock stamps a record."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class StoreLayout(Enum):
+    """Which partitions share one store (one set of files).
+
+    PER_TOPIC: a store for each topic and each 10,000 of its partitions (the TubeMQ layout).
+    SHARED: one store for all topics of the node, so that 10,000 topics of one partition cost as much
+    as one topic of 10,000 partitions.
+    """
+
+    PER_TOPIC = "topic"
+    SHARED = "shared"
+
+
+@dataclass(slots=True, frozen=True)
+class LogConfig:
+    """One topic's settings, as its logs need them. Times in milliseconds, sizes in bytes, -1 = no limit."""
+
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    compact: bool = False
+    delete: bool = True
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    flush_messages: int = INT64_MAX
+    flush_bytes: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+
+
+@dataclass(slots=True, frozen=True)
+class StorageConfig:
+    """The node's storage settings. Times in milliseconds, sizes in bytes."""
+
+    store_layout: StoreLayout = StoreLayout.PER_TOPIC
+    partitions_per_store: int = 10_000
+
+    # A memstore is full, and appends wait for the other one, at the first of these.
+    memstore_bytes: int = 8 * 1_048_576
+    memstore_batches: int = 65_536
+
+    # A block up to this size is written on the event loop, a larger one in a worker thread.
+    inline_write_bytes: int = 131_072
+    # A run is capped here, so that finding a batch inside it is a short walk.
+    run_bytes: int = 262_144
+
+    # A data segment is rolled at the first of size, index entries and age (`segment_ms` of its topics).
+    segment_bytes: int = 1_073_741_824
+    segment_index_entries: int = 700_000
+
+    # The recovery point moves after this much data, so that no restart scans more.
+    checkpoint_bytes: int = 67_108_864
+
+    # Flushed blocks stay in memory for tail reads up to this size for the whole node.
+    tail_cache_bytes: int = 33_554_432
+    # The largest read that is tried on the event loop; larger and cold ones go to a worker thread.
+    inline_read_bytes: int = 1_048_576
+    # Check the CRC of every batch which was read from a file before it is served.
+    verify_reads: bool = True
+    fd_cache_capacity: int = 32
+
+    producer_id_expiration_ms: int = 86_400_000
+
+    # Reclaiming and cleaning.
+    retention_check_interval_ms: int = 300_000
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_bytes: int = 33_554_432
+    cleaner_io_max_bytes_per_second: int = 67_108_864
+    # A sealed segment is rewritten when this part of it is dead, or when its mean run is shorter than that.
+    rewrite_dead_ratio: float = 0.5
+    rewrite_mean_run_bytes: int = 32_768
