@@ -1,0 +1,143 @@
+"""Everything the storage layer raises.
+
+The storage layer knows no wire error codes: `ottla.server.apis.errors` maps these classes to them. Each
+docstring says when the error is raised and what the caller may still do. Wherever an append raises, nothing
+has changed: no offset was assigned, no byte was queued.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """The base of all storage errors; never raised itself."""
+
+
+class StoreOfflineError(StorageError):
+    """The store has failed (a write, a sync or a read of the disk) and has stopped for good.
+
+    Nothing that was waiting on it will be acknowledged. The caller answers KAFKA_STORAGE_ERROR; other stores
+    still work. Only a restart, which recovers from what the disk holds, brings the store back.
+    """
+
+
+class LogClosedError(StorageError):
+    """The log was closed or its partition deleted while the operation was waiting, or before it began.
+
+    The caller forgets the log; the partition may exist again under another topic id.
+    """
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset lies below the log start offset or above the readable end.
+
+    Nothing is wrong with the log; the caller may read again from within the range.
+    """
+
+    def __init__(self, offset: int, log_start_offset: int, end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside the log's range [{log_start_offset}, {end_offset}]")
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.end_offset = end_offset
+
+
+class CorruptLogError(StorageError):
+    """Bytes on disk fail their checksum or contradict each other, outside the tail that recovery may cut.
+
+    No byte of the damaged piece is served. The caller may read other offsets; `ottla fsck` names the damage.
+    """
+
+
+class DataDirLockedError(StorageError):
+    """Another process holds the data directory's lock. Nothing was opened; the caller gives up."""
+
+
+class UnsupportedFormatError(StorageError):
+    """A file was written in a format version this release does not read.
+
+    Nothing was changed; a release that knows the version still can open it.
+    """
+
+
+class InvalidRecordError(StorageError):
+    """The batch breaks a rule that no retry cures.
+
+    Among them: a wrong record count, a missing key on a compacted topic, a marker from a client. The append
+    is refused whole; the caller answers INVALID_RECORD.
+    """
+
+
+class CorruptBatchError(StorageError):
+    """A batch offered for append fails its CRC or its lengths.
+
+    The append is refused whole; the producer may send the batch again (CORRUPT_MESSAGE is retriable).
+    """
+
+
+class RecordTooLargeError(StorageError):
+    """The batch is larger than `max.message.bytes` of the topic (MESSAGE_TOO_LARGE).
+
+    The append is refused whole; the producer may split the batch.
+    """
+
+
+class InvalidTimestampError(StorageError):
+    """The batch's timestamp is outside what `message.timestamp.before.max.ms` and `.after.max.ms` allow."""
+
+
+class UnexpectedAppendOffsetError(StorageError):
+    """A follower's append does not continue at its log end offset.
+
+    The caller truncates or fetches again from the log end offset.
+    """
+
+    def __init__(self, base_offset: int, expected_offset: int) -> None:
+        super().__init__(f"batch begins at offset {base_offset}, the log ends at {expected_offset}")
+        self.base_offset = base_offset
+        self.expected_offset = expected_offset
+
+
+class ProducerStateError(StorageError):
+    """The base of the errors by which a producer's batch or marker is refused; the log is unchanged."""
+
+
+class OutOfOrderSequenceError(ProducerStateError):
+    """The batch's first sequence does not follow the producer's last one: a batch before it is missing.
+
+    The producer may send the missing batch, or bump its epoch (KIP-360).
+    """
+
+
+class InvalidProducerEpochError(ProducerStateError):
+    """The batch or marker carries an older epoch than the partition has seen: a fenced producer (a zombie).
+
+    The producer may ask for a new epoch with InitProducerId.
+    """
+
+
+class UnknownProducerIdError(ProducerStateError):
+    """The partition knows no state of this producer where it must.
+
+    Kafka 4 raises it only for a transactional producer that has lost its state; the producer bumps its epoch.
+    """
+
+
+class InvalidTransactionStateError(ProducerStateError):
+    """The write does not fit the producer's open transaction (Kafka: InvalidTxnStateException).
+
+    A plain batch inside a transaction, or a transactional one that the coordinator has not verified
+    (KIP-890).
+    """
+
+
+class TransactionCoordinatorFencedError(ProducerStateError):
+    """The marker comes from a transaction coordinator with an older epoch than one seen before.
+
+    The sender is no longer coordinator and must stop.
+    """
+
+
+class InsufficientMemoryError(StorageError):
+    """A bounded structure (the compaction offset map) has no room for what was asked.
+
+    The caller finishes with what fits and continues in another pass.
+    """
