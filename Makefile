@@ -1,0 +1,79 @@
+# Every target sets up what it needs: a virtual environment in .venv, Java archives in .jars.
+# Needed beforehand: make and Python 3.11 or newer. With Java 17 and Maven the tests also run Java's clients;
+# with kcat installed they run kcat.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format compat compat-kafka flights bench jars clean
+
+help:
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+run: .venv/.run-ready ## a broker on 127.0.0.1:9092 that keeps its data in ./data
+	@exec $(BIN)/ottla serve --listen 127.0.0.1:9092 --data-dir data
+
+test: .venv/.test-ready jars ## every test
+	$(PYTEST)
+
+check: .venv/.test-ready ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.test-ready ## rewrite the sources as `make check` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+compat: .venv/.test-ready jars ## real clients against Ottla
+	$(PYTEST) compat_tests
+
+compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka, the oracle
+	$(PYTEST) compat_tests --broker=kafka
+
+flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
+	$(BIN)/python -m compat_tests.flights
+
+bench: .venv/.test-ready jars ## the measurements of docs/performance.md
+	$(BIN)/python -m benchmarks
+
+clean: ## forget everything that the targets above made, but not ./data
+	rm -rf .venv .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/pip:
+	@test -n "$(PYTHON)" || { echo "Ottla needs Python 3.11 or newer, found $$(python3 --version 2>&1)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) install --upgrade 'pip>=25.1'
+
+# Editable installs and type checkers see the top-level folders as ottla.* by these; a source archive comes without.
+$(LINKS):
+	mkdir -p $(@D) && ln -s ../../$(@F) $@
+
+.venv/.run-ready: pyproject.toml | .venv/bin/pip $(LINKS)
+	$(PIP) install --editable .
+	@touch $@
+
+.venv/.test-ready: pyproject.toml | .venv/bin/pip $(LINKS)
+	$(PIP) install --editable . --group test --group check
+	@touch $@
+
+.venv/.flights-ready: .venv/.test-ready
+	$(PIP) install --group examples
+	@touch $@
+
+# Without Maven the tests that need Java skip, and say so.
+jars:
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete; \
+	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
+
+.jars/kafka/.complete: compat_tests/java/pom.xml
+	rm -rf .jars/kafka
+	mvn --batch-mode --quiet --file compat_tests/java/pom.xml dependency:copy-dependencies
+	@touch $@
