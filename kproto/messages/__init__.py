@@ -1,0 +1,33 @@
+"""The messages of every API key, one module each, loaded on first use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.kproto.api_keys import ApiKey
+    from ottla.kproto.schema import Request, Response
+
+
+@cache
+def request_class(api_key: ApiKey) -> type[Request]:
+    """The class of an API key's request, all versions in one."""
+    found: type[Request] = _lookup(api_key, "Request")
+    return found
+
+
+@cache
+def response_class(api_key: ApiKey) -> type[Response]:
+    """The class of an API key's response, all versions in one."""
+    found: type[Response] = _lookup(api_key, "Response")
+    return found
+
+
+def _lookup(api_key: ApiKey, kind: str) -> type:
+    """The module is the key's name in lower case, the class the same name in Kafka's camel case."""
+    module = import_module(f"{__name__}.{api_key.name.lower()}")
+    camel = "".join(part.capitalize() for part in api_key.name.split("_"))
+    found: type = getattr(module, camel + kind)
+    return found

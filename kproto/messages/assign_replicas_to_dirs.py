@@ -1,0 +1,51 @@
+"""AssignReplicasToDirs (API key 73)."""
+
+from uuid import UUID
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, uuid
+
+
+class PartitionData(Struct):
+    partition_index: int = int32("0+")
+
+
+class TopicData(Struct):
+    topic_id: UUID = uuid("0+")
+    partitions: list[PartitionData] = array(PartitionData, "0+")
+
+
+class DirectoryData(Struct):
+    id: UUID = uuid("0+")
+    topics: list[TopicData] = array(TopicData, "0+")
+
+
+class AssignReplicasToDirsRequest(Request, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
+    """The request of AssignReplicasToDirs."""
+
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+", default=-1)
+    directories: list[DirectoryData] = array(DirectoryData, "0+")
+
+
+class PartitionDataResponse(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+class TopicDataResponse(Struct):
+    topic_id: UUID = uuid("0+")
+    partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
+
+
+class DirectoryDataResponse(Struct):
+    id: UUID = uuid("0+")
+    topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
+
+
+class AssignReplicasToDirsResponse(Response, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
+    """The answer to AssignReplicasToDirs."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    directories: list[DirectoryDataResponse] = array(DirectoryDataResponse, "0+")

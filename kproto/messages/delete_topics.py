@@ -1,0 +1,33 @@
+"""DeleteTopics (API key 20)."""
+
+from uuid import UUID
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string, uuid
+
+
+class DeleteTopicState(Struct):
+    name: str | None = string("6+", nullable="6+", default=None)
+    topic_id: UUID = uuid("6+")
+
+
+class DeleteTopicsRequest(Request, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
+    """The request of DeleteTopics."""
+
+    topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
+    topic_names: list[str] = array(string, "0-5", ignorable=True)
+    timeout_ms: int = int32("0+")
+
+
+class DeletableTopicResult(Struct):
+    name: str | None = string("0+", nullable="6+")
+    topic_id: UUID = uuid("6+", ignorable=True)
+    error_code: int = int16("0+")
+    error_message: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+
+
+class DeleteTopicsResponse(Response, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
+    """The answer to DeleteTopics."""
+
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")

@@ -1,0 +1,41 @@
+"""DescribeClientQuotas (API key 48)."""
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import Request, Response, Struct, array, boolean, float64, int8, int16, int32, string
+
+
+class ComponentData(Struct):
+    entity_type: str = string("0+")
+    match_type: int = int8("0+")
+    match: str | None = string("0+", nullable="0+")
+
+
+class DescribeClientQuotasRequest(Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
+    """The request of DescribeClientQuotas."""
+
+    components: list[ComponentData] = array(ComponentData, "0+")
+    strict: bool = boolean("0+")
+
+
+class EntityData(Struct):
+    entity_type: str = string("0+")
+    entity_name: str | None = string("0+", nullable="0+")
+
+
+class ValueData(Struct):
+    key: str = string("0+")
+    value: float = float64("0+")
+
+
+class EntryData(Struct):
+    entity: list[EntityData] = array(EntityData, "0+")
+    values: list[ValueData] = array(ValueData, "0+")
+
+
+class DescribeClientQuotasResponse(Response, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
+    """The answer to DescribeClientQuotas."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    entries: list[EntryData] | None = array(EntryData, "0+", nullable="0+")

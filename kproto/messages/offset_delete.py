@@ -1,0 +1,38 @@
+"""OffsetDelete (API key 47)."""
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string
+
+
+class OffsetDeleteRequestPartition(Struct):
+    partition_index: int = int32("0+")
+
+
+class OffsetDeleteRequestTopic(Struct):
+    name: str = string("0+")
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition, "0+")
+
+
+class OffsetDeleteRequest(Request, api_key=ApiKey.OFFSET_DELETE, versions="0"):
+    """The request of OffsetDelete."""
+
+    group_id: str = string("0+")
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
+
+
+class OffsetDeleteResponsePartition(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+class OffsetDeleteResponseTopic(Struct):
+    name: str = string("0+")
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition, "0+")
+
+
+class OffsetDeleteResponse(Response, api_key=ApiKey.OFFSET_DELETE, versions="0"):
+    """The answer to OffsetDelete."""
+
+    error_code: int = int16("0+")
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")
