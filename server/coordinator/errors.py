@@ -1,0 +1,101 @@
+"""What coordinators refuse, and why. Only `server/apis/` knows the wire codes that these become."""
+
+
+class CoordinatorError(Exception):
+    """A request that a coordinator refuses; nothing has changed."""
+
+
+class CoordinatorNotAvailableError(CoordinatorError):
+    """The state's partition has no leader, is offline, or the group is being removed: find the coordinator again."""
+
+
+class CoordinatorLoadInProgressError(CoordinatorError):
+    """The state is being replayed: try again shortly."""
+
+
+class NotCoordinatorError(CoordinatorError):
+    """Another broker leads the partition that holds this state."""
+
+
+class InvalidGroupIdError(CoordinatorError):
+    """The group id is empty where a group is needed."""
+
+
+class InvalidRequestError(CoordinatorError):
+    """The request contradicts itself."""
+
+
+class InvalidSessionTimeoutError(CoordinatorError):
+    """The session timeout lies outside what the broker allows."""
+
+
+class UnknownMemberIdError(CoordinatorError):
+    """No such member in the group."""
+
+
+class IllegalGenerationError(CoordinatorError):
+    """The member speaks of another generation than the group's."""
+
+
+class InconsistentGroupProtocolError(CoordinatorError):
+    """The member and the group have no protocol type or protocol in common."""
+
+
+class RebalanceInProgressError(CoordinatorError):
+    """The group is rebalancing: the member has to rejoin."""
+
+
+class MemberIdRequiredError(CoordinatorError):
+    """KIP-394: the member must join again with the id that it is given here."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(f"join again as {member_id}")
+        self.member_id = member_id
+
+
+class FencedInstanceIdError(CoordinatorError):
+    """KIP-345: another member has taken over this static instance id."""
+
+
+class UnreleasedInstanceIdError(CoordinatorError):
+    """KIP-848: the static instance id is still held by a live member."""
+
+
+class GroupMaxSizeReachedError(CoordinatorError):
+    """The group has as many members as `group.max.size` (or `group.consumer.max.size`) allows."""
+
+
+class GroupIdNotFoundError(CoordinatorError):
+    """No such group, or it is of another type than the request needs."""
+
+
+class NonEmptyGroupError(CoordinatorError):
+    """The group has members, and what is asked needs it empty."""
+
+
+class GroupSubscribedToTopicError(CoordinatorError):
+    """The group reads this topic: its offsets cannot be deleted now."""
+
+
+class FencedMemberEpochError(CoordinatorError):
+    """KIP-848: the member's epoch is one that the coordinator has moved on from: rejoin with epoch 0."""
+
+
+class StaleMemberEpochError(CoordinatorError):
+    """KIP-848: the member's epoch is behind: heartbeat first, then try again."""
+
+
+class UnsupportedAssignorError(CoordinatorError):
+    """The server-side assignor that the member names does not exist here."""
+
+
+class InvalidRegularExpressionError(CoordinatorError):
+    """The subscription's regular expression does not compile."""
+
+
+class OffsetMetadataTooLargeError(CoordinatorError):
+    """The metadata string of an offset commit is longer than `offset.metadata.max.bytes`."""
+
+
+class UnstableOffsetCommitError(CoordinatorError):
+    """KIP-447: a transaction holds a pending offset for the partition."""

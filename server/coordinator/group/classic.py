@@ -1,0 +1,485 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup over `ClassicGroup`s.
+
+What it promises (KIP-62, 134, 345, 394, 559, 814; Kafka's GroupMetadataManager, classicGroup… methods):
+
+- A rebalance ends when every known member has rejoined or the largest rebalance timeout is over, whichever comes first.
+- An assignment is handed out only after it is committed to `__consumer_offsets`.
+- State changes between awaits are whole: every method without `async` leaves the group in a state that may be observed.
+- Who waits (a join, a sync, a session) waits in the purgatory; a request that is cancelled because its connection closed
+  changes nothing in the group.
+"""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group.classic_group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    JoinResult,
+    Pending,
+    Protocol,
+    SyncResult,
+)
+from ottla.server.replica.purgatory import Purgatory
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a member that has never had an assignment may wait in a rebalance before it is taken for gone."""
+
+T = TypeVar("T")
+
+
+class JoinRequest(NamedTuple):
+    """A JoinGroup, of whichever version. `known_member_id_required`: v4 and later without a static instance id."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[Protocol]
+    known_member_id_required: bool
+    supports_skipping_assignment: bool
+
+
+class ClassicConfig(NamedTuple):
+    """`group.initial.rebalance.delay.ms` and `group.max.size`."""
+
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+class ClassicProtocol:
+    """Runs the classic protocol for all groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        config: ClassicConfig,
+        clock: Clock,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
+        store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
+    ) -> None:
+        """`store` commits the group's metadata with the assignments given, or raises CoordinatorError."""
+        self._config = config
+        self._clock = clock
+        self._purgatory = purgatory
+        self._nursery = nursery
+        self._store = store
+
+    # JoinGroup
+
+    async def join(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
+        """Join or rejoin; returns with the next generation, or raises the CoordinatorError that the member must obey."""
+        self._check_size(group, request.member_id)
+        if group.is_in(ClassicState.DEAD):
+            raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
+        if not group.supports_protocols(request.protocol_type, (name for name, _ in request.protocols)):
+            raise InconsistentGroupProtocolError(f"no protocol in common with group {group.group_id}")
+        if not request.member_id:
+            return await self._join_new(group, request)
+        return await self._join_existing(group, request)
+
+    def _check_size(self, group: ClassicGroup, member_id: str) -> None:
+        """Kafka's acceptJoiningMember: once a rebalance is under way, only those in it already count."""
+        known = member_id in group.members or member_id in group.pending_members
+        if group.is_in(ClassicState.PREPARING_REBALANCE):
+            member = group.members.get(member_id)
+            waiting = sum(other.awaiting_join is not None for other in group.members.values())
+            full = (member is None or member.awaiting_join is None) and waiting >= self._config.max_size
+        else:
+            full = not known and len(group.members) + len(group.pending_members) >= self._config.max_size
+        if full:
+            group.pending_members.pop(member_id, None)
+            raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
+
+    async def _join_new(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
+        instance_id = request.group_instance_id
+        member_id = f"{instance_id if instance_id is not None else request.client_id}-{uuid.uuid4()}"
+        if instance_id is not None:
+            if instance_id in group.static_members:
+                return await self._rejoin_static(group, request, member_id)
+        elif request.known_member_id_required:
+            deadline = trio.current_time() + request.session_timeout_ms / 1000
+            group.pending_members[member_id] = deadline
+            self._nursery.start_soon(self._watch_pending, group, member_id, request.session_timeout_ms)
+            raise MemberIdRequiredError(member_id)
+        return await self._add_and_rebalance(group, request, member_id)
+
+    async def _join_existing(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
+        if request.member_id in group.pending_members:
+            return await self._add_and_rebalance(group, request, request.member_id)
+        member = group.validate_member(request.member_id, request.group_instance_id)
+        unchanged = member.protocols == tuple(request.protocols)
+        if group.is_in(ClassicState.EMPTY):
+            raise UnknownMemberIdError(f"group {group.group_id} is empty")
+        current = group.is_in(ClassicState.COMPLETING_REBALANCE) or (
+            group.is_in(ClassicState.STABLE) and group.leader_id != member.member_id
+        )
+        if current and unchanged:
+            return group.join_result(member)
+        self._update(member, request)
+        return await self._await_join(group, member)
+
+    async def _add_and_rebalance(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
+        member = ClassicMember(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+        )
+        member.is_new = True
+        member.deadline = trio.current_time() + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        self._nursery.start_soon(self._watch_session, group, member)
+        return await self._await_join(group, member)
+
+    async def _rejoin_static(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
+        """KIP-345: the instance restarted. It keeps its assignment unless its protocols change the group's choice."""
+        instance_id = request.group_instance_id
+        assert instance_id is not None
+        member = group.members[group.static_members[instance_id]]
+        old_member_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
+        fenced = FencedInstanceIdError(f"{instance_id} joined again as {member_id}")
+        self._answer_join(member, fenced)
+        self._answer_sync(member, fenced)
+        group.replace_static(instance_id, member_id)
+        self._update(member, request)
+        self._touch(member)
+        if not group.is_in(ClassicState.STABLE) or group.select_protocol() != group.protocol_name:
+            return await self._await_join(group, member)
+        try:
+            await self._store(group, {each.member_id: each.assignment for each in group.members.values()})
+        except CoordinatorError:
+            if group.static_members.get(instance_id) == member_id:
+                group.replace_static(instance_id, old_member_id)
+                member.protocols = old_protocols
+            raise
+        if not group.is_in(ClassicState.STABLE) or member.removed:
+            raise RebalanceInProgressError(f"group {group.group_id} changed while {instance_id} rejoined")
+        return self._static_result(group, member, old_leader, skip=request.supports_skipping_assignment)
+
+    def _static_result(
+        self, group: ClassicGroup, member: ClassicMember, old_leader: str | None, *, skip: bool
+    ) -> JoinResult:
+        """KIP-814 (v9): a leader learns of all members and that the assignment stands.
+
+        Older versions name the former leader instead, so that the member does not assign.
+        """
+        result = group.join_result(member)
+        if skip:
+            return result._replace(skip_assignment=bool(result.members))
+        return result._replace(leader=old_leader or "", members=())
+
+    def _update(self, member: ClassicMember, request: JoinRequest) -> None:
+        member.protocols = tuple(request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.client_id = request.client_id
+        member.client_host = request.client_host
+
+    async def _await_join(self, group: ClassicGroup, member: ClassicMember) -> JoinResult:
+        pending = member.awaiting_join = member.awaiting_join or Pending()
+        self._prepare_rebalance(group)
+        self._purgatory.signal(group)
+        return await self._answer_to(pending)
+
+    async def _answer_to(self, pending: Pending[T]) -> T:
+        answer = await self._purgatory.wait([pending], lambda: pending.answer, float("inf"))
+        assert answer is not None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _answer_join(self, member: ClassicMember, answer: JoinResult | Exception) -> None:
+        pending, member.awaiting_join = member.awaiting_join, None
+        if pending is not None:
+            pending.answer = answer
+            self._purgatory.signal(pending)
+
+    def _answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
+        pending, member.awaiting_sync = member.awaiting_sync, None
+        if pending is not None:
+            pending.answer = answer
+            self._purgatory.signal(pending)
+
+    # The rebalance: a delayed join, then a delayed sync
+
+    def _prepare_rebalance(self, group: ClassicGroup) -> None:
+        """Ask everyone to rejoin, unless that is under way."""
+        if group.is_in(ClassicState.PREPARING_REBALANCE, ClassicState.DEAD):
+            return
+        initial = group.is_in(ClassicState.EMPTY)
+        if group.is_in(ClassicState.COMPLETING_REBALANCE):
+            for member in group.members.values():
+                member.assignment = b""
+                self._answer_sync(member, RebalanceInProgressError(f"group {group.group_id} rebalances"))
+        group.pending_sync.clear()
+        group.transition_to(ClassicState.PREPARING_REBALANCE, now_ms=self._clock.time_ms())
+        self._nursery.start_soon(self._delayed_join, group, initial)
+
+    async def _delayed_join(self, group: ClassicGroup, initial: bool) -> None:
+        """Wait for the members to rejoin, then start the next generation.
+
+        The first rebalance of an empty group waits a little for others to come, and again as long as they do (KIP-134).
+        """
+        if initial:
+            await self._initial_delay(group)
+        while group.is_in(ClassicState.PREPARING_REBALANCE):
+            if not initial:
+                await self._purgatory.wait(
+                    [group],
+                    lambda: True if group.all_joined() or group.is_in(ClassicState.DEAD) else None,
+                    group.rebalance_timeout_ms(),
+                )
+            initial = False
+            if self._complete_join(group):
+                return
+
+    async def _initial_delay(self, group: ClassicGroup) -> None:
+        remaining_ms = group.rebalance_timeout_ms()
+        delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
+        while delay_ms > 0:
+            group.new_member_added = False
+            await self._purgatory.wait([group], lambda: True if group.is_in(ClassicState.DEAD) else None, delay_ms)
+            remaining_ms -= delay_ms
+            delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms) if group.new_member_added else 0
+
+    def _complete_join(self, group: ClassicGroup) -> bool:
+        """Start the next generation with those who came. False: only absent static members are left, so wait on."""
+        if not group.is_in(ClassicState.PREPARING_REBALANCE):
+            return True
+        for member in list(group.members.values()):
+            if member.awaiting_join is None and member.group_instance_id is None:
+                logger.info("group %s: %s did not rejoin in time, removed", group.group_id, member.member_id)
+                self._remove(group, member.member_id)
+        if group.members and not group.elect_joined_leader():
+            return False
+        group.next_generation(now_ms=self._clock.time_ms())
+        if group.is_in(ClassicState.EMPTY):
+            self._nursery.start_soon(self._store_empty, group)
+            return True
+        for member in list(group.members.values()):
+            if member.awaiting_join is not None:
+                group.pending_sync.add(member.member_id)
+            self._answer_join(member, group.join_result(member))
+            member.is_new = False
+            self._touch(member)
+        self._nursery.start_soon(self._delayed_sync, group, group.generation_id)
+        return True
+
+    async def _delayed_sync(self, group: ClassicGroup, generation_id: int) -> None:
+        """Members that joined but never ask for their assignment are removed when the rebalance timeout is over."""
+
+        def over() -> bool:
+            return group.generation_id != generation_id or not group.pending_sync
+
+        if await self._purgatory.wait([group], lambda: True if over() else None, group.rebalance_timeout_ms()):
+            return
+        if not over() and group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            for member_id in sorted(group.pending_sync):
+                logger.info("group %s: %s never synced, removed", group.group_id, member_id)
+                self._remove(group, member_id)
+            self._prepare_rebalance(group)
+            self._purgatory.signal(group)
+
+    async def _store_empty(self, group: ClassicGroup) -> None:
+        try:
+            await self._store(group, {})
+        except CoordinatorError as error:
+            logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error)
+
+    # SyncGroup
+
+    async def sync(
+        self,
+        group: ClassicGroup,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        assignments: Mapping[str, bytes],
+    ) -> SyncResult:
+        """Hand in (the leader) and wait for (everyone) this generation's assignment."""
+        member = self._validated(group, member_id, group_instance_id, generation_id)
+        if protocol_type is not None and protocol_type != group.protocol_type:
+            raise InconsistentGroupProtocolError(f"group {group.group_id} is of type {group.protocol_type}")
+        if protocol_name is not None and protocol_name != group.protocol_name:
+            raise InconsistentGroupProtocolError(f"group {group.group_id} chose {group.protocol_name}")
+        if group.is_in(ClassicState.PREPARING_REBALANCE):
+            raise RebalanceInProgressError(f"group {group.group_id} rebalances")
+        group.pending_sync.discard(member_id)
+        self._purgatory.signal(group)
+        if group.is_in(ClassicState.STABLE):
+            self._touch(member)
+            return SyncResult(group.protocol_type, group.protocol_name, member.assignment)
+        pending = member.awaiting_sync = member.awaiting_sync or Pending()
+        if member_id == group.leader_id:
+            complete = {each: assignments.get(each, b"") for each in group.members}
+            self._nursery.start_soon(self._assign, group, generation_id, complete)
+        return await self._answer_to(pending)
+
+    async def _assign(self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes]) -> None:
+        """Store the leader's assignment; only then is it anybody's."""
+        error: CoordinatorError | None = None
+        try:
+            await self._store(group, assignments)
+        except CoordinatorError as refused:
+            error = refused
+        if not group.is_in(ClassicState.COMPLETING_REBALANCE) or group.generation_id != generation_id:
+            return
+        if error is not None:
+            for member in group.members.values():
+                member.assignment = b""
+                self._answer_sync(member, error)
+            self._prepare_rebalance(group)
+            return
+        group.transition_to(ClassicState.STABLE, now_ms=self._clock.time_ms())
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            self._answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))
+            self._touch(member)
+
+    # Heartbeat and sessions
+
+    def heartbeat(
+        self, group: ClassicGroup, *, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> None:
+        """Prolong the session. Raises RebalanceInProgressError to make the member rejoin."""
+        member = self._validated(group, member_id, group_instance_id, generation_id)
+        self._touch(member)
+        if group.is_in(ClassicState.PREPARING_REBALANCE):
+            raise RebalanceInProgressError(f"group {group.group_id} rebalances")
+
+    def validate_commit(
+        self,
+        group: ClassicGroup,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        transactional: bool,
+    ) -> None:
+        """Whether this may commit offsets: a member of this generation, or nobody while the group is empty."""
+        if group.is_in(ClassicState.DEAD):
+            raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
+        if generation_id < 0 and group.is_in(ClassicState.EMPTY):
+            return
+        if generation_id >= 0 or member_id or group_instance_id is not None:
+            member = group.validate_member(member_id, group_instance_id)
+            if generation_id != group.generation_id:
+                raise IllegalGenerationError(f"group {group.group_id} is at generation {group.generation_id}")
+            self._touch(member)
+        elif not transactional:
+            raise UnknownMemberIdError(f"group {group.group_id} has members, and the commit names none")
+        if not transactional and group.is_in(ClassicState.COMPLETING_REBALANCE):
+            raise RebalanceInProgressError(f"group {group.group_id} rebalances")
+
+    def _validated(
+        self, group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ClassicMember:
+        if group.is_in(ClassicState.DEAD):
+            raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
+        member = group.validate_member(member_id, group_instance_id)
+        if generation_id != group.generation_id:
+            raise IllegalGenerationError(f"group {group.group_id} is at generation {group.generation_id}")
+        return member
+
+    def _touch(self, member: ClassicMember) -> None:
+        member.deadline = trio.current_time() + member.session_timeout_ms / 1000
+
+    async def _watch_session(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """One waiting task a member. A heartbeat does not wake it: it looks at the deadline when it comes to it."""
+        while not member.removed:
+            remaining_ms = (member.deadline - trio.current_time()) * 1000
+            if remaining_ms > 0:
+                await self._purgatory.wait([member], lambda: True if member.removed else None, remaining_ms)
+            elif member.is_waiting():
+                self._touch(member)
+            else:
+                logger.info("group %s: the session of %s ended, removed", group.group_id, member.member_id)
+                self._remove_and_rebalance(group, member.member_id)
+
+    async def _watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:
+        await self._purgatory.wait([group], lambda: None if member_id in group.pending_members else True, timeout_ms)
+        if group.pending_members.pop(member_id, None) is not None:
+            self._purgatory.signal(group)
+
+    # LeaveGroup
+
+    def leave(self, group: ClassicGroup, member_id: str, group_instance_id: str | None) -> str:
+        """Remove one member (by id, or by static instance id with an empty member id); returns its member id."""
+        if group.is_in(ClassicState.DEAD):
+            raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
+        if not member_id and group_instance_id is not None:
+            member_id = group.static_members.get(group_instance_id, "")
+        elif member_id in group.pending_members:
+            del group.pending_members[member_id]
+            self._purgatory.signal(group)
+            return member_id
+        group.validate_member(member_id, group_instance_id)
+        self._remove_and_rebalance(group, member_id)
+        return member_id
+
+    def _remove_and_rebalance(self, group: ClassicGroup, member_id: str) -> None:
+        self._remove(group, member_id)
+        if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            self._prepare_rebalance(group)
+        self._purgatory.signal(group)
+
+    def _remove(self, group: ClassicGroup, member_id: str) -> None:
+        member = group.remove(member_id)
+        if member is not None:
+            gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}")
+            self._answer_join(member, gone)
+            self._answer_sync(member, gone)
+            self._purgatory.signal(member)
+
+    # Loading and unloading
+
+    def resume(self, group: ClassicGroup) -> None:
+        """Start the sessions of a group that was replayed from the log."""
+        for member in group.members.values():
+            self._touch(member)
+            self._nursery.start_soon(self._watch_session, group, member)
+
+    def bury(self, group: ClassicGroup, reason: Exception) -> None:
+        """The group leaves this broker, or is deleted: answer everyone and end all that waits."""
+        group.transition_to(ClassicState.DEAD, now_ms=self._clock.time_ms())
+        for member in list(group.members.values()):
+            self._answer_join(member, reason)
+            self._answer_sync(member, reason)
+            member.removed = True
+            self._purgatory.signal(member)
+        group.pending_members.clear()
+        self._purgatory.signal(group)

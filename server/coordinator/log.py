@@ -1,0 +1,24 @@
+"""The door from a coordinator to the internal topic that keeps its state."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+
+class CoordinatorLog(Protocol):
+    """One internal topic, as coordinators see it.
+
+    Appends and reads go through the replica manager: what is appended here is replicated, flushed, compacted and served
+    to clients like any other topic's data (seed on the ReplicaManager redesign).
+    """
+
+    async def append(self, partition: int, records: bytes) -> int:
+        """Append one record batch and return its base offset once it is committed.
+
+        Raises CoordinatorNotAvailableError, NotCoordinatorError or CoordinatorLoadInProgressError; then nothing may be
+        taken as stored.
+        """
+        ...
+
+    def read(self, partition: int) -> AsyncIterator[memoryview]:
+        """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches."""
+        ...
