@@ -1,0 +1,112 @@
+"""Apache Kafka, the oracle: one KRaft node on 127.0.0.1, in a folder of its own.
+
+`python -m compat_tests.apache_kafka --port 0` prints its bootstrap address and runs until it is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from compat_tests.java import java, missing
+from compat_tests.process import HOST, BrokerProcess, BrokerStartError, free_port
+
+CLUSTER_ID = "T3R0bGEtb3JhY2xlLTAwMQ"
+
+# What Apache Kafka needs to be a cluster of one, and what keeps its start quick.
+SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+# As Apache Kafka's own start script runs it.
+JVM_OPTIONS = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+
+
+class ApacheKafka(BrokerProcess):
+    """Apache Kafka as a process. `overrides` are lines of its server.properties."""
+
+    name = "kafka"
+
+    def __init__(
+        self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None, heap_mb: int = 512
+    ) -> None:
+        super().__init__(folder, port or free_port())
+        self.heap_mb = heap_mb
+        self._properties_path = folder / "server.properties"
+        controller = f"{HOST}:{free_port()}"
+        self._properties = SINGLE_NODE | {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(folder / "logs"),
+            **(overrides or {}),
+        }
+
+    def start(self) -> None:
+        if not self._properties_path.exists():
+            self._format()
+        super().start()
+
+    def command(self) -> list[str]:
+        return java(*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path), heap_mb=self.heap_mb, log_level="warn")
+
+    def _format(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = (f"{name}={value}\n" for name, value in self._properties.items())
+        self._properties_path.write_text("".join(lines))
+        # C1 only: this JVM lives for a second.
+        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool")
+        done = subprocess.run(
+            [*tool, "format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            self._properties_path.unlink()
+            raise BrokerStartError(f"kafka: formatting failed\n{done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Runs Apache Kafka until it is interrupted.")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--data-dir", type=Path, help="kept afterwards; without it a temporary folder is used")
+    parser.add_argument("--heap-mb", type=int, default=512)
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE")
+    arguments = parser.parse_args()
+    if reason := missing():
+        parser.exit(2, f"{reason}\n")
+    overrides = dict(line.split("=", 1) for line in arguments.override)
+    with tempfile.TemporaryDirectory(prefix="apache-kafka-") as temporary:
+        folder = arguments.data_dir or Path(temporary)
+        kafka = ApacheKafka(folder, arguments.port, overrides=overrides, heap_mb=arguments.heap_mb)
+        with kafka:
+            print(kafka.bootstrap, flush=True)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with contextlib.suppress(KeyboardInterrupt):
+                kafka.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Ottla as a process: `ottla serve` on a data folder, ready when its ready line says so."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from compat_tests.process import HOST, BrokerProcess, BrokerStartError
+
+# Equal to what compat_tests.apache_kafka sets, so that both answer alike.
+SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+
+
+class OttlaBroker(BrokerProcess):
+    """`ottla serve` as a process. `overrides` are settings by their Kafka names."""
+
+    name = "ottla"
+    start_timeout_s = 20.0
+
+    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, port)
+        self._settings = SETTINGS | dict(overrides or {})
+
+    def command(self) -> list[str]:
+        settings = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
+        program = str(Path(sys.executable).parent / "ottla")
+        data_dir = str(self.folder / "data")
+        return [program, "serve", "--listen", f"{HOST}:{self.port}", "--data-dir", data_dir, *settings]
+
+    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise BrokerStartError("printed no ready line in time")
+        line = process.stdout.readline()
+        if not line:
+            raise BrokerStartError(f"ended with exit code {process.wait()} before it was ready")
+        ready = json.loads(line)
+        assert ready["event"] == "ready", ready
+        self.port = ready["port"]
