@@ -1,0 +1,242 @@
+"""One client's connection: requests in, responses out, in order.
+
+As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
+was sent before it). Produce alone overlaps: while one waits for its flush the next is received and appended, a bounded
+number ahead, and their responses still leave in the order of the requests. So a producer keeps the group commit fed.
+
+A peer's fault ends its connection with one log line; it never reaches another connection or the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.errors import CloseConnectionError
+from ottla.server.receiver import Frame, FrameReceiver
+from ottla.server.transport import Transport
+
+if TYPE_CHECKING:
+    from ottla.server.context import RequestContext
+    from ottla.server.dispatch import Dispatcher
+    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+
+logger = logging.getLogger(__name__)
+
+MAX_PIPELINED: Final = 5
+"""Produce requests of one connection under way at a time: as many as clients keep in flight by default."""
+
+_MAX_SEND_VIEWS: Final = 1024
+# One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
+_MAX_SEND_BYTES: Final = 512 * 1024
+
+
+class Connection:
+    """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
+
+    __slots__ = (
+        "_dispatcher",
+        "_failure",
+        "_in_flight",
+        "_last_progress",
+        "_pipeline",
+        "_receiver",
+        "_stopping",
+        "_transport",
+        "_working",
+        "listener",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "state",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        dispatcher: Dispatcher,
+        pool: BufferPool,
+        budget: MemoryBudget,
+        *,
+        max_frame_bytes: int,
+        listener: str,
+        peer: tuple[str, int],
+    ) -> None:
+        self._transport = transport
+        self._dispatcher = dispatcher
+        self._receiver = FrameReceiver(
+            transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
+        )
+        self.listener = listener
+        self.peer_host, self.peer_port = peer
+        self.principal = "User:ANONYMOUS"
+        self.state: dict[str, object] | None = None
+        self._in_flight: deque[trio.Event] = deque()
+        self._pipeline: trio.Nursery | None = None
+        self._failure: CloseConnectionError | OSError | None = None
+        self._working = 0
+        self._stopping = False
+        self._last_progress = trio.current_time()
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port}"
+
+    async def serve(self) -> None:
+        """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
+        try:
+            await self._serve_one_by_one()
+        except CloseConnectionError as error:
+            logger.warning("closed the connection from %r: %s", self, error)
+        except OSError as error:
+            logger.info("lost the connection from %r: %s", self, error.strerror or error)
+        finally:
+            self._receiver.close()
+            self._transport.close()
+
+    def stop(self) -> None:
+        """Take no further request: what is under way is answered, then the connection ends."""
+        self._stopping = True
+        self._transport.shut_down(socket.SHUT_RD)
+
+    def abort_if_idle(self, idle_seconds: float) -> bool:
+        """End the connection if nothing moved on it for this long and no handler is at work for it."""
+        if self._working or trio.current_time() - self._last_progress < idle_seconds:
+            return False
+        self._transport.shut_down(socket.SHUT_RDWR)
+        return True
+
+    async def _serve_one_by_one(self) -> None:
+        while (context := await self._next_request()) is not None:
+            if context.api.is_pipelined:
+                await self._serve_pipelined(context)
+                return
+            await self._answer(context)
+
+    async def _serve_pipelined(self, context: RequestContext | None) -> None:
+        # From the first Produce on the connection is a producer's, and owns a nursery; others are spared its cost.
+        async with trio.open_nursery() as nursery:
+            self._pipeline = nursery
+            try:
+                while context is not None:
+                    if context.api.is_pipelined:
+                        await self._start_pipelined(context)
+                    else:
+                        await self._wait_in_flight(0, context)
+                        await self._answer(context)
+                    context = await self._next_request()
+            except (CloseConnectionError, OSError) as error:
+                self._abandon(error)
+        self._pipeline = None
+        if self._failure is not None:
+            raise self._failure
+
+    async def _next_request(self) -> RequestContext | None:
+        frame = await self._receiver.next()
+        if frame is None or self._stopping:
+            if frame is not None:
+                frame.release()
+            return None
+        self._last_progress = trio.current_time()
+        return self._accept(frame)
+
+    def _accept(self, frame: Frame) -> RequestContext:
+        try:
+            return self._dispatcher.accept(frame, self)
+        except BaseException:
+            frame.release()
+            raise
+
+    async def _start_pipelined(self, context: RequestContext) -> None:
+        await self._wait_in_flight(MAX_PIPELINED - 1, context)
+        assert self._pipeline is not None
+        previous = self._in_flight[-1] if self._in_flight else None
+        done = trio.Event()
+        self._in_flight.append(done)
+        appended = context.expect_appended()
+        self._pipeline.start_soon(self._answer_in_turn, context, previous, done)
+        await appended.wait()
+
+    async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
+        """Wait until no more than `allowed` pipelined requests are under way."""
+        try:
+            while len(self._in_flight) > allowed:
+                await self._in_flight[0].wait()
+        except BaseException:
+            context.release()
+            raise
+
+    async def _answer_in_turn(self, context: RequestContext, previous: trio.Event | None, done: trio.Event) -> None:
+        try:
+            await self._answer(context, previous)
+        except (CloseConnectionError, OSError) as error:
+            self._abandon(error)
+        finally:
+            context.appended()
+            self._in_flight.remove(done)
+            done.set()
+
+    def _abandon(self, error: CloseConnectionError | OSError) -> None:
+        """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
+        assert self._pipeline is not None
+        if self._failure is None:
+            self._failure = error
+            self._pipeline.cancel_scope.cancel()
+
+    async def _answer(self, context: RequestContext, previous: trio.Event | None = None) -> None:
+        try:
+            self._working += 1
+            try:
+                response = await self._dispatcher.handle(context)
+            finally:
+                self._working -= 1
+            context.appended()
+            if previous is not None:
+                await previous.wait()
+            if response is not None:
+                await self._send(response)
+        finally:
+            context.release()
+
+    async def _send(self, views: Sequence[memoryview | bytes]) -> None:
+        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""
+        first = 0
+        offset = 0
+        count = len(views)
+        while first < count:
+            group, wanted = _next_group(views, first, offset)
+            try:
+                sent = self._transport.send(group)
+            except BlockingIOError:
+                await self._transport.wait_writable()
+                continue
+            self._last_progress = trio.current_time()
+            if sent < wanted:
+                await self._transport.wait_writable()
+            elif first + len(group) < count or offset + sent < len(views[first]):
+                await trio.lowlevel.checkpoint()
+            sent += offset
+            while first < count and sent >= len(views[first]):
+                sent -= len(views[first])
+                first += 1
+            offset = sent
+
+
+def _next_group(
+    views: Sequence[memoryview | bytes], first: int, offset: int
+) -> tuple[Sequence[memoryview | bytes], int]:
+    """The views that one send takes from `offset` bytes into view `first` on, and their size in bytes."""
+    group: list[memoryview | bytes] = []
+    size_bytes = 0
+    for view in views[first : first + _MAX_SEND_VIEWS]:
+        piece = memoryview(view)[offset : offset + _MAX_SEND_BYTES - size_bytes]
+        offset = 0
+        group.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= _MAX_SEND_BYTES:
+            break
+    return group, size_bytes

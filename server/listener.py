@@ -1,0 +1,208 @@
+"""The listening sockets, and the connections that they brought.
+
+`Listeners.run` owns every connection's task. Its end is orderly: nothing more is accepted, connections answer what is
+under way, and those that cannot within the grace period are cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.connection import Connection
+from ottla.server.errors import StartupError
+from ottla.server.transport import SocketTransport
+
+if TYPE_CHECKING:
+    from ottla.server.dispatch import Dispatcher
+    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+
+logger = logging.getLogger(__name__)
+
+# The machine is out of something that comes back when connections close; accepting at once would only spin.
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+# The peer was gone before it was accepted (see accept(2)).
+_PEER_GONE: Final = frozenset(
+    {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM}
+)
+_RETRY_SECONDS: Final = 0.1
+_ACCEPT_BURST: Final = 16
+_IDLE_SCAN_BATCH: Final = 1_000
+
+
+@dataclass(slots=True, frozen=True)
+class ListenAddress:
+    """Where to listen: `host:port` under a listener's name. Port 0 takes a free one."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(slots=True, frozen=True)
+class ConnectionLimits:
+    """Kafka's settings that concern connections as such."""
+
+    max_frame_bytes: int = 104_857_600
+    max_connections: int = 2_147_483_647
+    max_connections_per_ip: int = 2_147_483_647
+    max_idle_ms: int = 600_000
+
+
+class Listeners:
+    """All listening sockets of a node. `bind` first, then `run` until `stop`."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, pool: BufferPool, budget: MemoryBudget, limits: ConnectionLimits
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._pool = pool
+        self._budget = budget
+        self._limits = limits
+        self._sockets: list[tuple[str, socket.socket]] = []
+        self._connections: set[Connection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._stop = trio.Event()
+        self._slot_freed = trio.Event()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def bind(self, address: ListenAddress, backlog: int) -> int:
+        """Open a listening socket and return its port. StartupError if the address cannot be had."""
+        try:
+            family, kind, protocol, _, sockaddr = socket.getaddrinfo(
+                address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        except OSError as error:
+            raise StartupError(f"cannot listen on {address.host!r}: {error.strerror}") from None
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1)
+            listening.bind(sockaddr)
+            listening.listen(backlog)
+        except OSError as error:
+            listening.close()
+            where = f"{address.host or '*'}:{address.port}"
+            hint = (
+                "is another broker running there? Choose another with --port" if error.errno == errno.EADDRINUSE else ""
+            )
+            raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+        self._sockets.append((address.name, listening))
+        return int(listening.getsockname()[1])
+
+    def stop(self) -> None:
+        """Accept nothing more and let connections finish what they have begun."""
+        self._stop.set()
+
+    async def run(self, grace_seconds: float) -> None:
+        """Serve until `stop`, then for at most `grace_seconds` more. Always leaves every socket closed."""
+        try:
+            async with trio.open_nursery() as serving:
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self._close_idle)
+                    for name, listening in self._sockets:
+                        accepting.start_soon(self._accept, name, listening, serving)
+                    await self._stop.wait()
+                    accepting.cancel_scope.cancel()
+                self.close()
+                for connection in list(self._connections):
+                    connection.stop()
+                serving.cancel_scope.deadline = trio.current_time() + grace_seconds
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the listening sockets."""
+        for _, listening in self._sockets:
+            trio.lowlevel.notify_closing(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def _accept(self, name: str, listening: socket.socket, serving: trio.Nursery) -> None:
+        while True:
+            await self._wait_for_slot()
+            await trio.lowlevel.wait_readable(listening)
+            for _ in range(_ACCEPT_BURST):
+                try:
+                    accepted, peer = listening.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno in _PEER_GONE:
+                        continue
+                    if error.errno not in _OUT_OF_RESOURCES:
+                        raise
+                    logger.warning(
+                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)", error.strerror
+                    )
+                    await trio.sleep(_RETRY_SECONDS)
+                    break
+                self._admit(name, accepted, peer, serving)
+
+    async def _wait_for_slot(self) -> None:
+        limit = self._limits.max_connections
+        if len(self._connections) >= limit:
+            logger.warning("not accepting: max.connections (%d) is reached", limit)
+        while len(self._connections) >= limit:
+            self._slot_freed = trio.Event()
+            await self._slot_freed.wait()
+
+    def _admit(self, name: str, accepted: socket.socket, peer: tuple[str, int], serving: trio.Nursery) -> None:
+        host, port = peer[0], peer[1]
+        if self._per_ip[host] >= self._limits.max_connections_per_ip:
+            accepted.close()
+            limit = self._limits.max_connections_per_ip
+            logger.warning("refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit)
+            return
+        try:
+            transport = SocketTransport(accepted)
+        except OSError:
+            accepted.close()  # the peer was gone before the socket could be set up
+            return
+        connection = Connection(
+            transport,
+            self._dispatcher,
+            self._pool,
+            self._budget,
+            max_frame_bytes=self._limits.max_frame_bytes,
+            listener=name,
+            peer=(host, port),
+        )
+        self._connections.add(connection)
+        self._per_ip[host] += 1
+        serving.start_soon(self._serve, connection)
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.serve()
+        except Exception:
+            logger.exception("a fault of the broker ended the connection from %r", connection)
+        finally:
+            self._connections.discard(connection)
+            host = connection.peer_host
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
+            self._slot_freed.set()
+
+    async def _close_idle(self) -> None:
+        if self._limits.max_idle_ms < 0:
+            return
+        idle_seconds = self._limits.max_idle_ms / 1000
+        while True:
+            await trio.sleep(min(max(idle_seconds / 10, 0.05), 30))
+            for index, connection in enumerate(list(self._connections), 1):
+                connection.abort_if_idle(idle_seconds)
+                if index % _IDLE_SCAN_BATCH == 0:
+                    await trio.lowlevel.checkpoint()

@@ -1,0 +1,62 @@
+"""A connected byte stream as connections need it, and the TCP socket behind it.
+
+The operations themselves never wait: a connection tries first and waits only when it has to, so that a busy one costs
+no scheduling, and an idle one holds no buffer while it waits.
+"""
+
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+
+class Transport(Protocol):
+    """One end of a stream. Every method but the two waits returns at once."""
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
+        ...
+
+    def send(self, views: Sequence[memoryview | bytes]) -> int:
+        """Send a prefix of the views, at most 1,024 of them. BlockingIOError if there is no room for any."""
+        ...
+
+    async def wait_readable(self) -> None: ...
+
+    async def wait_writable(self) -> None: ...
+
+    def shut_down(self, how: int) -> None:
+        """Shut one or both directions down (socket.SHUT_RD, SHUT_RDWR), which wakes whoever waits here."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketTransport:
+    """A TCP connection without Nagle's delay."""
+
+    __slots__ = ("_socket", "receive_into", "send")
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected
+        self.receive_into = connected.recv_into
+        self.send = connected.sendmsg
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._socket)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._socket)
+
+    def shut_down(self, how: int) -> None:
+        try:
+            self._socket.shutdown(how)
+        except OSError:
+            return  # the peer was faster
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
