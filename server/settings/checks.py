@@ -1,0 +1,92 @@
+"""What a setting's value must satisfy beyond its type. A check raises ValueError with Kafka's reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Check(NamedTuple):
+    """A validator and how the reference page words it."""
+
+    validate: Callable[[Any], None]
+    text: str
+
+
+def between(least: float | None, most: float | None = None) -> Check:
+    """A number within bounds, both of them allowed themselves; None is no bound."""
+
+    def validate(value: Any) -> None:
+        if least is not None and value < least:
+            raise ValueError(f"Value must be at least {least}")
+        if most is not None and value > most:
+            raise ValueError(f"Value must be no more than {most}")
+
+    if most is None:
+        return Check(validate, f"at least {least}")
+    return Check(validate, f"{least} to {most}")
+
+
+def one_of(*allowed: str, ignore_case: bool = False) -> Check:
+    """One of the given words."""
+    accepted = frozenset(word.lower() for word in allowed) if ignore_case else frozenset(allowed)
+
+    def validate(value: Any) -> None:
+        if (value.lower() if ignore_case else value) not in accepted:
+            raise ValueError(f"String must be one of: {', '.join(allowed)}")
+
+    return Check(validate, " | ".join(allowed))
+
+
+def any_of(*allowed: str, or_none: bool = False) -> Check:
+    """A list of some of the given words, each at most once."""
+
+    def validate(value: Any) -> None:
+        if not value and not or_none:
+            raise ValueError("Configuration must not be empty. Valid values include: " + _listed(allowed))
+        if len(set(value)) != len(value):
+            raise ValueError("Configuration contains duplicate values.")
+        for word in value:
+            if word not in allowed:
+                raise ValueError(f"String must be one of: {', '.join(allowed)}")
+
+    return Check(validate, f"some of {', '.join(allowed)}")
+
+
+def matching(test: Callable[[str], bool], reason: str, text: str) -> Check:
+    """Any text that passes `test`."""
+
+    def validate(value: Any) -> None:
+        if not test(value):
+            raise ValueError(reason)
+
+    return Check(validate, text)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return "[" + ", ".join(words) + "]"
+
+
+def _is_gzip_level(value: Any) -> None:
+    if value != -1 and not 1 <= value <= 9:
+        raise ValueError("Value must be between 1 and 9 or equal to -1")
+
+
+GZIP_LEVEL = Check(_is_gzip_level, "1 to 9, or -1 for gzip's own default")
+
+
+def _are_throttled_replicas(value: Any) -> None:
+    if value == ("*",) or all(_is_partition_and_broker(entry) for entry in value):
+        return
+    raise ValueError(
+        "must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
+def _is_partition_and_broker(entry: str) -> bool:
+    partition, colon, broker = entry.partition(":")
+    return bool(colon) and partition.strip().isascii() and partition.strip().isdigit() and broker.strip().isdigit()
+
+
+THROTTLED_REPLICAS = Check(_are_throttled_replicas, "* or partition:broker, partition:broker, …")

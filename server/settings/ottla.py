@@ -1,0 +1,104 @@
+"""Ottla's own settings."""
+
+from __future__ import annotations
+
+from ottla.server.settings.checks import between, one_of
+from ottla.server.settings.declaration import HIGH, LOW, boolean, double, integer, long, string
+
+
+class OttlaSettings:
+    """Ottla's own settings."""
+
+    ottla_in_memory: bool = boolean(False, "Keep everything in memory and nothing on disk; for tests.")
+    ottla_metadata_store: str = string(
+        "sqlite",
+        "Where the cluster's metadata is kept: sqlite, memory, or the URL of an etcd such as etcd://127.0.0.1:2379.",
+        importance=HIGH,
+    )
+    ottla_nodes: str = string(
+        "1", "Nodes that one `ottla serve` starts on this machine: a number, or auto for one a core.", importance=HIGH
+    )
+    ottla_upstream: str | None = string(
+        None, "Bootstrap addresses of a Kafka cluster whose topics are served through this node."
+    )
+    ottla_http_listen: str | None = string(
+        None, "host:port of /metrics, /healthz and /readyz; unset serves none of them."
+    )
+    ottla_log_format: str = string(
+        "auto",
+        "How log lines look: human, json, or auto for human on a terminal.",
+        check=one_of("auto", "human", "json"),
+    )
+    ottla_log_level: str = string(
+        "info",
+        "Least severe log lines that are written.",
+        check=one_of("debug", "info", "warning", "error", ignore_case=True),
+    )
+    ottla_loop_hold_warning_ms: float = double(
+        0, "Log whatever holds the event loop for longer; 0 does not measure.", importance=LOW
+    )
+    ottla_memory_budget_bytes: int = long(
+        268_435_456,
+        "Memory for requests and unwritten records; beyond it the broker reads no more from clients.",
+        check=between(16_777_216),
+        importance=HIGH,
+    )
+    ottla_max_in_flight_requests_per_connection: int = integer(
+        16, "Requests of one connection that may be under way before reading from it stops.", check=between(1)
+    )
+    ottla_store_layout: str = string(
+        "topic",
+        "Which partitions share files: topic, or shared for all topics of the node.",
+        check=one_of("topic", "shared"),
+    )
+    ottla_memstore_bytes: int = integer(
+        8_388_608, "Bytes after which a memstore is full and the other one takes over.", check=between(65_536)
+    )
+    ottla_memstore_batches: int = integer(65_536, "Record batches after which a memstore is full.", check=between(1))
+    ottla_inline_write_bytes: int = integer(
+        131_072,
+        "Blocks up to this size are written on the event loop, larger ones by a worker thread.",
+        check=between(0),
+        importance=LOW,
+    )
+    ottla_inline_read_bytes: int = integer(
+        1_048_576, "Reads up to this size are tried on the event loop first.", check=between(0), importance=LOW
+    )
+    ottla_run_bytes: int = integer(
+        262_144,
+        "Largest run: consecutive batches of one partition that share an index record.",
+        check=between(4096),
+        importance=LOW,
+    )
+    ottla_segment_index_entries: int = integer(
+        700_000, "Index records after which a segment is sealed.", check=between(1000), importance=LOW
+    )
+    ottla_checkpoint_bytes: int = long(
+        67_108_864,
+        "Data after which the recovery point moves, so that no restart scans more.",
+        check=between(1_048_576),
+    )
+    ottla_tail_cache_bytes: int = long(
+        33_554_432,
+        "Written blocks that stay in memory for readers at the end of the log.",
+        check=between(0),
+        importance=HIGH,
+    )
+    ottla_verify_reads: bool = boolean(
+        True, "Check the CRC of every batch that is read from a file before it is served."
+    )
+    ottla_open_files: int = integer(32, "Files of sealed segments that are kept open for readers.", check=between(1))
+    ottla_rewrite_dead_ratio: float = double(
+        0.5, "A sealed segment is rewritten when this share of it is dead.", check=between(0, 1), importance=LOW
+    )
+    ottla_rewrite_mean_run_bytes: int = integer(
+        32_768,
+        "A sealed segment whose mean run is shorter is rewritten sorted by partition.",
+        check=between(0),
+        importance=LOW,
+    )
+    ottla_flush_bytes: int = long(
+        9_223_372_036_854_775_807,
+        "Sync a partition to disk after this many bytes, beside flush.messages and flush.ms.",
+        check=between(1),
+    )
