@@ -1,0 +1,116 @@
+"""The aborted transactions of one partition, which a read_committed consumer must skip (Kafka's `TransactionIndex`)."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.storage.errors import CorruptLogError
+
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction: its producer, its first record's offset, its marker's offset.
+
+    `last_stable_offset` was the partition's when the marker was written: no transaction that ended later began
+    before it.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class AbortedTransactions:
+    """The index, ordered by the offset of the abort marker, 32 bytes of memory each."""
+
+    __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
+
+    def __init__(self) -> None:
+        self._producer_ids = array("q")
+        self._first_offsets = array("q")
+        self._last_offsets = array("q")
+        self._last_stable_offsets = array("q")
+
+    def __len__(self) -> int:
+        return len(self._last_offsets)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return map(
+            AbortedTransaction,
+            self._producer_ids,
+            self._first_offsets,
+            self._last_offsets,
+            self._last_stable_offsets,
+        )
+
+    def append(self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int) -> None:
+        """Add a transaction whose marker was just appended; ValueError unless it is the last one."""
+        if self._last_offsets and last_offset <= self._last_offsets[-1]:
+            raise ValueError(f"abort marker at offset {last_offset} follows one at {self._last_offsets[-1]}")
+        self._producer_ids.append(producer_id)
+        self._first_offsets.append(first_offset)
+        self._last_offsets.append(last_offset)
+        self._last_stable_offsets.append(last_stable_offset)
+
+    def collect(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """The transactions with records in [fetch_offset, upper_bound), ordered by first offset."""
+        found = []
+        for index in range(bisect_left(self._last_offsets, fetch_offset), len(self._last_offsets)):
+            if self._first_offsets[index] < upper_bound:
+                found.append(self._entry(index))
+            if self._last_stable_offsets[index] >= upper_bound:
+                break
+        found.sort(key=_first_offset)
+        return found
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`: transactions whose marker is gone are no longer aborted."""
+        self._keep(0, bisect_left(self._last_offsets, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now begins at `start_offset`: drop the transactions that ended before it."""
+        self._keep(bisect_left(self._last_offsets, start_offset), len(self._last_offsets))
+
+    def clear(self) -> None:
+        """Forget all transactions."""
+        self._keep(0, 0)
+
+    def to_bytes(self) -> bytes:
+        """Count (int32), then producer id, first, last and last stable offset of each (int64), big-endian."""
+        return _COUNT.pack(len(self)) + b"".join(_ENTRY.pack(*entry) for entry in self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> AbortedTransactions:
+        """What `to_bytes` wrote; CorruptLogError if it cannot be that."""
+        if len(content) < _COUNT.size or len(content) != _COUNT.size + _COUNT.unpack_from(content)[0] * _ENTRY.size:
+            raise CorruptLogError("an aborted transaction index has a wrong length")
+        index = cls()
+        try:
+            for fields in _ENTRY.iter_unpack(memoryview(content)[_COUNT.size :]):
+                index.append(*fields)
+        except ValueError as error:
+            raise CorruptLogError("an aborted transaction index is out of order") from error
+        return index
+
+    def _entry(self, index: int) -> AbortedTransaction:
+        return AbortedTransaction(
+            self._producer_ids[index],
+            self._first_offsets[index],
+            self._last_offsets[index],
+            self._last_stable_offsets[index],
+        )
+
+    def _keep(self, first: int, end: int) -> None:
+        for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._last_stable_offsets):
+            del column[end:], column[:first]
+
+
+def _first_offset(transaction: AbortedTransaction) -> int:
+    return transaction.first_offset
