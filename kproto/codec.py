@@ -1,0 +1,118 @@
+"""Parse and build any message in any of its versions.
+
+A message is bytes-like on one side and an instance of its class on the other. Parsing takes the whole body: bytes left
+over are an error. Record batches come out as views of the input; all else is copied, so that the input may be reused
+once the records are done with. Malformed input raises DecodeError, a message that does not fit its version EncodeError,
+and nothing else does; what is claimed by a length is never allocated before it is there.
+
+The code for a class and a version is compiled when it is first used and kept (`ottla.kproto.compiler`).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.compiler.builder import compile_builder
+from ottla.kproto.compiler.layout import carries_records
+from ottla.kproto.compiler.parser import compile_parser
+from ottla.kproto.errors import DecodeError, EncodeError
+from ottla.kproto.messages import request_class, response_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.kproto.schema import Message, Request, Response
+
+    Buffer = bytes | bytearray | memoryview
+
+M = TypeVar("M", bound="Message")
+
+_MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
+_UNFIT = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
+
+
+def parse_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Request:
+    """Parse the body of a request, which starts at `pos` (after its header) and ends with the buffer."""
+    return parse(_class(request_class, api_key, version, DecodeError), version, buf, pos)
+
+
+def parse_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Response:
+    """Parse the body of a response, which starts at `pos` (after its header) and ends with the buffer."""
+    return parse(_class(response_class, api_key, version, DecodeError), version, buf, pos)
+
+
+def build_request(request: Request, version: int) -> bytes:
+    """The body of a request in that version."""
+    return build(request, version)
+
+
+def build_response(response: Response, version: int) -> bytes:
+    """The body of a response in that version."""
+    return build(response, version)
+
+
+def parse(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
+    """Parse a message that reaches from `pos` to the end of the buffer."""
+    message, end = parse_prefix(cls, version, buf, pos)
+    if end != len(buf):
+        raise DecodeError(f"{cls.__name__} v{version} ends {len(buf) - end} bytes before its frame does")
+    return message
+
+
+def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, int]:
+    """Parse a message that starts at `pos`; returns it and the position behind it."""
+    run, takes_view = _parser(cls, version)
+    data: Any = buf
+    if takes_view:
+        data = memoryview(buf)
+    elif type(buf) is not bytes:
+        data = bytes(buf)
+    try:
+        message, end = run(data, pos)
+    except _MALFORMED as error:
+        raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
+    return message, end
+
+
+def build(message: Message, version: int) -> bytes:
+    """The encoded message. Copies record batches once; `build_parts` does not."""
+    return b"".join(build_parts(message, version))
+
+
+def build_parts(message: Message, version: int) -> list[Buffer]:
+    """The encoded message in pieces, of which record batches are the message's own buffers."""
+    cls = type(message)
+    parts: list[Buffer] = []
+    try:
+        _builder(cls, version)(message, parts.append)
+    except _UNFIT as error:
+        raise EncodeError(f"{cls.__name__} does not fit version {version}: {error}") from error
+    return parts
+
+
+@cache
+def _parser(cls: type[Message], version: int) -> tuple[Callable[..., tuple[Any, int]], bool]:
+    if not cls.VERSIONS.includes(version):
+        raise DecodeError(f"{cls.__name__} has no version {version}")
+    flexible = cls.FLEXIBLE_VERSIONS.includes(version)
+    return compile_parser(cls, version, flexible=flexible), carries_records(cls, version)
+
+
+@cache
+def _builder(cls: type[Message], version: int) -> Callable[..., None]:
+    if not cls.VERSIONS.includes(version):
+        raise EncodeError(f"{cls.__name__} has no version {version}")
+    return compile_builder(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version))
+
+
+def _class(find: Callable[[ApiKey], type[M]], api_key: int, version: int, error: type[DecodeError]) -> type[M]:
+    try:
+        key = ApiKey(api_key)
+    except ValueError:
+        raise error(f"there is no API key {api_key}") from None
+    if not key.is_valid(version):
+        raise error(f"{key.name} has no version {version}")
+    return find(key)

@@ -1,0 +1,321 @@
+"""Generates the parse function of a message in one version."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from uuid import UUID
+
+from ottla.kproto.compiler.layout import (
+    FORMATS,
+    MAX_STRING_SIZE,
+    carries_records,
+    is_flexible,
+    minimum_size,
+    size_of,
+)
+from ottla.kproto.compiler.source import Source
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType, TaggedField
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from ottla.kproto.schema import Field, Struct
+
+
+def compile_parser(
+    cls: StructType, version: int, *, flexible: bool
+) -> Callable[[bytes | memoryview, int], tuple[Struct, int]]:
+    """The function `parse(buffer, position) -> (message, end position)`.
+
+    The buffer must be `bytes`, or a `memoryview` where the version carries records. Beside DecodeError the function
+    lets IndexError, struct.error and UnicodeDecodeError out, each of which means that the bytes are malformed.
+    """
+    return _ParserCompiler(cls, version, flexible).compile()
+
+
+def truncated(what: str) -> NoReturn:
+    raise DecodeError(f"{what} is longer than the bytes that are left")
+
+
+def null(what: str) -> NoReturn:
+    raise DecodeError(f"{what} must not be null")
+
+
+def too_long(what: str) -> NoReturn:
+    raise DecodeError(f"{what} is longer than {MAX_STRING_SIZE} bytes")
+
+
+def misplaced_tag(tag: int) -> NoReturn:
+    raise DecodeError(f"tagged field {tag} is repeated or out of order")
+
+
+def wrong_tag_size(what: str) -> NoReturn:
+    raise DecodeError(f"the tagged field {what} does not have the size that it claims")
+
+
+def rest_of_uvarint(buf: bytes | bytearray | memoryview, pos: int, first: int) -> tuple[int, int]:
+    """Finish an unsigned varint whose first byte, above 127, was read already."""
+    value = first & 0x7F
+    shift = 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        if shift == 28 and byte > 0x0F:
+            raise DecodeError("a varint does not fit in 32 bits")
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, pos
+        shift += 7
+
+
+def read_uvarint(buf: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
+    first = buf[pos]
+    return (first, pos + 1) if first < 128 else rest_of_uvarint(buf, pos + 1, first)
+
+
+def read_unknown_tags(
+    buf: bytes | bytearray | memoryview, pos: int, count: int, size: int
+) -> tuple[tuple[TaggedField, ...], int]:  # fmt: skip
+    """Keep the tagged fields of a struct that declares none in this version. `count` is its first byte."""
+    if count > 127:
+        count, pos = rest_of_uvarint(buf, pos, count)
+    fields = []
+    last = -1
+    for _ in range(count):
+        tag, pos = read_uvarint(buf, pos)
+        length, pos = read_uvarint(buf, pos)
+        if tag <= last:
+            misplaced_tag(tag)
+        last = tag
+        end = pos + length
+        if end > size:
+            truncated("a tagged field")
+        fields.append(TaggedField(tag, bytes(buf[pos:end])))
+        pos = end
+    return tuple(fields), pos
+
+
+@lru_cache(maxsize=1024)
+def uuid_of(raw: bytes) -> UUID:
+    """Topic ids repeat from request to request; making a UUID costs ten times as much as finding one."""
+    return UUID(bytes=raw) if any(raw) else ZERO_UUID
+
+
+class _Fixed(NamedTuple):
+    """A field of fixed size that waits to be read together with its neighbours."""
+
+    formats: str
+    target: str
+    then: str | None
+
+
+class _ParserCompiler:
+    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
+        self._cls = cls
+        self._version = version
+        self._flexible = flexible
+        self._views = carries_records(cls, version)
+        self._run: list[_Fixed] = []
+        self._source = Source(
+            "parse(buf, p)",
+            {
+                "TaggedField": TaggedField, "misplaced_tag": misplaced_tag, "new": object.__new__, "null": null,
+                "read_uvarint": read_uvarint, "read_unknown_tags": read_unknown_tags,
+                "rest_of_uvarint": rest_of_uvarint, "too_long": too_long, "truncated": truncated,
+                "unpack_from": struct.unpack_from, "uuid_of": uuid_of, "wrong_tag_size": wrong_tag_size,
+                "ZERO_UUID": ZERO_UUID,
+            },
+        )  # fmt: skip
+
+    def compile(self) -> Callable[..., Any]:
+        self._source.line("size = len(buf)")
+        message = self._struct(self._cls)
+        self._flush()
+        self._source.line(f"return {message}, p")
+        return self._source.compile(f"<parse {self._cls.__name__} v{self._version}>")
+
+    def _struct(self, cls: StructType) -> str:
+        """Emit the reading of one struct into a new local, whose name is returned."""
+        target = self._source.local("o")
+        self._source.line(f"{target} = new({self._source.constant('class', cls)})")
+        tagged = []
+        for field in cls.FIELDS:
+            where = f"{target}.{field.name}"
+            if not field.versions.includes(self._version):
+                self._source.line(f"{where} = {self._default(field)}")
+            elif field.is_tagged(self._version):
+                self._source.line(f"{where} = {self._default(field)}")
+                tagged.append(field)
+            else:
+                self._field(cls, field, where)
+        if self._flexible:
+            self._tags(cls, tagged, target)
+        else:
+            self._source.line(f"{target}.unknown_tagged_fields = ()")
+        return target
+
+    def _default(self, field: Field) -> str:
+        if field.default is ZERO_UUID:
+            return "ZERO_UUID"
+        if field.default is not FRESH:
+            return repr(field.default)
+        return "[]" if field.kind == "array" else f"{self._source.constant('class', field.element)}()"
+
+    def _field(self, cls: StructType, field: Field, target: str) -> None:
+        what = f"{cls.__name__}.{field.name}"
+        nullable = field.nullable.includes(self._version)
+        flexible = is_flexible(field, self._version, self._flexible)
+        if field.kind == "array":
+            assert field.element is not None
+            self._array(field.element, target, what, nullable)
+        elif field.kind == "struct":
+            assert isinstance(field.element, StructType)
+            self._nested(field.element, target, nullable)
+        else:
+            self._value(field.kind, target, what, nullable or field.kind == "records", flexible)
+
+    def _value(self, kind: str, target: str, what: str, nullable: bool, flexible: bool) -> None:
+        if kind in FORMATS:
+            self._fixed(kind, target)
+            return
+        length = self._length("h" if kind == "string" else "i", flexible, what if kind == "string" else None)
+        with self._null_check(length, target, what, nullable, flexible):
+            end = self._source.local("e")
+            self._source.line(f"{end} = p + {length}{' - 1' if flexible else ''}")
+            self._source.line(f"if {end} > size: truncated({what!r})")
+            self._source.line(f"{target} = {self._slice(kind, end)}")
+            self._source.line(f"p = {end}")
+
+    def _slice(self, kind: str, end: str) -> str:
+        if kind == "records":
+            return f"buf[p:{end}]"
+        if kind == "bytes":
+            return f"bytes(buf[p:{end}])"
+        return f"str(buf[p:{end}], 'utf-8')" if self._views else f"buf[p:{end}].decode()"
+
+    def _fixed(self, kind: str, target: str) -> None:
+        if kind == "uuid":
+            raw = self._source.local("u")
+            self._run.append(_Fixed("16s", raw, f"{target} = uuid_of({raw})"))
+        else:
+            self._run.append(_Fixed(FORMATS[kind], target, None))
+
+    def _length(self, classic_format: str, flexible: bool, string: str | None = None) -> str:
+        """Emit the reading of a length prefix, together with the fields before it; returns its local."""
+        length = self._source.local("n")
+        self._run.append(_Fixed("B" if flexible else classic_format, length, None))
+        self._flush()
+        if flexible:
+            with self._source.block(f"if {length} > 127:"):
+                self._source.line(f"{length}, p = rest_of_uvarint(buf, p, {length})")
+                if string is not None:
+                    self._source.line(f"if {length} > {MAX_STRING_SIZE + 1}: too_long({string!r})")
+        return length
+
+    def _null_check(
+        self, length: str, target: str, what: str, nullable: bool, flexible: bool
+    ) -> AbstractContextManager[None]:
+        """Emit what null means, and open the block for what is not null."""
+        is_null = f"{length} == 0" if flexible else f"{length} < 0"
+        if nullable:
+            self._source.line(f"if {is_null}: {target} = None")
+            return self._source.block("else:")
+        self._source.line(f"if {is_null}: null({what!r})")
+        return nullcontext()
+
+    def _array(self, element: Primitive | StructType, target: str, what: str, nullable: bool) -> None:
+        count = self._length("i", self._flexible)
+        with self._null_check(count, target, what, nullable, self._flexible):
+            if self._flexible:
+                self._source.line(f"{count} -= 1")
+            smallest = minimum_size(element, self._version, self._flexible)
+            self._source.line(f"if {count} * {smallest} > size - p: truncated({what!r})")
+            if isinstance(element, Primitive) and element.name in FORMATS:
+                self._fixed_array(element.name, count, target)
+                return
+            items = self._source.local("a")
+            self._source.line(f"{target} = {items} = []")
+            with self._source.block(f"for _ in range({count}):"):
+                if isinstance(element, StructType):
+                    item = self._struct(element)
+                else:
+                    item = self._source.local("v")
+                    self._value(element.name, item, what, False, self._flexible)
+                self._flush()
+                self._source.line(f"{items}.append({item})")
+
+    def _fixed_array(self, kind: str, count: str, target: str) -> None:
+        if kind == "uuid":
+            self._source.line(f"{target} = [uuid_of(bytes(buf[q:q + 16])) for q in range(p, p + {count} * 16, 16)]")
+        else:
+            self._source.line(f"{target} = list(unpack_from('>%d{FORMATS[kind]}' % {count}, buf, p))")
+        self._source.line(f"p += {count} * {size_of(FORMATS[kind])}")
+
+    def _nested(self, element: StructType, target: str, nullable: bool) -> None:
+        if not nullable:
+            self._source.line(f"{target} = {self._struct(element)}")
+            return
+        flag = self._source.local("n")
+        self._run.append(_Fixed("b", flag, None))
+        self._flush()
+        self._source.line(f"if {flag} < 0: {target} = None")
+        with self._source.block("else:"):
+            nested = self._struct(element)
+            self._flush()
+            self._source.line(f"{target} = {nested}")
+
+    def _tags(self, cls: StructType, tagged: list[Field], target: str) -> None:
+        count = self._source.local("t")
+        self._run.append(_Fixed("B", count, None))
+        self._flush()
+        self._source.line(f"if not {count}: {target}.unknown_tagged_fields = ()")
+        with self._source.block("else:"):
+            if not tagged:
+                self._source.line(
+                    f"{target}.unknown_tagged_fields, p = read_unknown_tags(buf, p, {count}, size)"
+                )  # fmt: skip
+                return
+            self._known_tags(cls, tagged, target, count)
+
+    def _known_tags(self, cls: StructType, tagged: list[Field], target: str, count: str) -> None:
+        line = self._source.line
+        unknown, last, tag, end = (self._source.local(prefix) for prefix in ("k", "l", "g", "e"))
+        line(f"if {count} > 127: {count}, p = rest_of_uvarint(buf, p, {count})")
+        line(f"{unknown} = []; {last} = -1")
+        with self._source.block(f"for _ in range({count}):"):
+            line(f"{tag}, p = read_uvarint(buf, p); {end}, p = read_uvarint(buf, p)")
+            line(f"if {tag} <= {last}: misplaced_tag({tag})")
+            line(f"{last} = {tag}; {end} += p")
+            line(f"if {end} > size: truncated('a tagged field')")
+            for index, field in enumerate(tagged):
+                with self._source.block(f"{'el' if index else ''}if {tag} == {field.tag}:"):
+                    self._field(cls, field, f"{target}.{field.name}")
+                    self._flush()
+                    line(f"if p != {end}: wrong_tag_size('{cls.__name__}.{field.name}')")
+            with self._source.block("else:"):
+                line(f"{unknown}.append(TaggedField({tag}, bytes(buf[p:{end}]))); p = {end}")
+        line(f"{target}.unknown_tagged_fields = tuple({unknown})")
+
+    def _flush(self) -> None:
+        """Emit one read for all the fixed fields that wait."""
+        run, self._run = self._run, []
+        if not run:
+            return
+        formats = "".join(item.formats for item in run)
+        if formats == "B":
+            self._source.line(f"{run[0].target} = buf[p]")
+        elif formats == "?":
+            self._source.line(f"{run[0].target} = buf[p] != 0")
+        else:
+            targets = ", ".join(item.target for item in run)
+            comma = "," if len(run) == 1 else ""
+            self._source.line(f"{targets}{comma} = {self._source.unpacker(formats)}(buf, p)")
+        self._source.line(f"p += {size_of(formats)}")
+        for item in run:
+            if item.then is not None:
+                self._source.line(item.then)
