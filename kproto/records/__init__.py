@@ -35,7 +35,8 @@ from ottla.kproto.records.header import (
     verify_crc,
     whole_batches_size_bytes,
 )
-from ottla.kproto.records.record import Record, iter_keys, iter_positions, iter_records
+from ottla.kproto.records.reader import iter_keys, iter_positions, iter_records
+from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,

@@ -6,6 +6,7 @@ from ottla.kproto.records.compression import compress
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import InvalidRecordError
 from ottla.kproto.records.header import (
+    COMPRESSION_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     HEADER_SIZE_BYTES,
@@ -225,11 +226,13 @@ def rebuild_batch(
     if not encoded or header.attributes & LOG_APPEND_TIME_FLAG:
         max_timestamp_ms = header.max_timestamp_ms
     attributes = header.attributes | (0 if delete_horizon_ms is None else DELETE_HORIZON_FLAG)
+    if not encoded:
+        # There is nothing to decompress: readers would stumble over a codec that finds no stream.
+        attributes &= ~COMPRESSION_MASK
     rebuilt = header._replace(
         attributes=attributes,
         base_timestamp_ms=base_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
         record_count=len(encoded),
     )
-    payload = b"".join(encoded)
-    return assemble_batch(rebuilt, compress(header.compression, payload, level) if encoded else b"")
+    return assemble_batch(rebuilt, compress(rebuilt.compression, b"".join(encoded), level))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ottla.kproto.records.builder import build_batch
 from ottla.kproto.records.errors import CorruptRecordError, InvalidRecordError
 from ottla.kproto.records.header import BatchHeader, parse_batch_header
-from ottla.kproto.records.record import Record, iter_records
+from ottla.kproto.records.reader import iter_records
+from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import NO_LEADER_EPOCH, NO_SEQUENCE, BytesLike
 
 _KEY = struct.Struct(">hh")

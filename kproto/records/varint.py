@@ -46,12 +46,11 @@ def _read_raw(buf: BytesLike, pos: int, max_shift: int) -> tuple[int, int]:
 
 def varint(value: int) -> bytes:
     """Return the zigzag varint of a signed number of at most 64 bits."""
-    return _unsigned((value << 1 ^ value >> 63) & _UINT64_MASK)
-
-
-def _unsigned(raw: int) -> bytes:
-    if raw < 0x80:
-        return _ONE_BYTE[raw]
+    if -64 <= value < 64:
+        return _ONE_BYTE[value]
+    raw = (value << 1 ^ value >> 63) & _UINT64_MASK
+    if raw < 0x4000:
+        return bytes((raw & 0x7F | 0x80, raw >> 7))
     out = bytearray()
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)
@@ -60,4 +59,5 @@ def _unsigned(raw: int) -> bytes:
     return bytes(out)
 
 
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+# Indexed by the number itself, the negative ones from the end.
+_ONE_BYTE = [bytes((value << 1,)) for value in range(64)] + [bytes((-value * 2 - 1,)) for value in range(-64, 0)]
