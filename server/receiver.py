@@ -14,13 +14,14 @@ from typing import Final
 
 import trio
 
+from ottla.kproto.errors import FrameError
+from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
 from ottla.server.peer import describe_first_bytes
 from ottla.server.transport import Transport
 from ottla.storage.buffer_pool import BufferPool, MemoryBudget
 from ottla.storage.iobuf import Fragment
 
-_LENGTH = Struct(">i")
 _LENGTH_AND_API = Struct(">ihh")
 
 _MIN_SHARED_BYTES: Final = 512
@@ -165,24 +166,24 @@ class FrameReceiver:
             return None
         arrived = self._end - self._start
         if not self._needed:
-            if arrived < 4:
+            if arrived < PREFIX_SIZE:
                 if arrived == 0 and self._end == fragment.capacity_bytes:
                     self._release_fragment()
-                elif fragment.capacity_bytes - self._start < 4:
+                elif fragment.capacity_bytes - self._start < PREFIX_SIZE:
                     self._move(_MIN_SHARED_BYTES)
                 return None
             size_bytes = self._frame_size(fragment.memory)
-            self._needed = self._start + 4 + size_bytes
-            self._charge(min(arrived - 4, size_bytes))
+            self._needed = self._start + PREFIX_SIZE + size_bytes
+            self._charge(min(arrived - PREFIX_SIZE, size_bytes))
             if self._needed > fragment.capacity_bytes:
-                self._begin_own_buffer(fragment.memory, arrived, 4 + size_bytes)
+                self._begin_own_buffer(fragment.memory, arrived, PREFIX_SIZE + size_bytes)
                 return None
         if self._end < self._needed:
             return None
         return self._complete(fragment)
 
     def _complete(self, fragment: Fragment) -> Frame:
-        frame = Frame(fragment.memory[self._start + 4 : self._needed], fragment, self._budget)
+        frame = Frame(fragment.memory[self._start + PREFIX_SIZE : self._needed], fragment, self._budget)
         self._start = self._needed
         self._needed = self._charged = 0
         if self._start == fragment.capacity_bytes or self._start > _MAX_SHARED_BYTES:
@@ -221,19 +222,15 @@ class FrameReceiver:
         old.release()
 
     def _frame_size(self, memory: memoryview) -> int:
-        (size_bytes,) = _LENGTH.unpack_from(memory, self._start)
-        if 0 <= size_bytes <= self._max_frame_bytes:
-            return int(size_bytes)
-        first_bytes = memory[self._start : self._start + 4]
-        hint = describe_first_bytes(first_bytes)
-        if hint is None:
-            limit = self._max_frame_bytes
-            hint = f"a request of {size_bytes} bytes is outside 0..{limit} (socket.request.max.bytes)"
-        raise CloseConnectionError(hint)
+        try:
+            return frame_size(memory, self._max_frame_bytes, self._start)
+        except FrameError as error:
+            peer = describe_first_bytes(memory[self._start : self._start + 4])
+            raise CloseConnectionError(peer or f"{error} (socket.request.max.bytes)") from None
 
     def _charge(self, count: int) -> None:
         # What is read beyond this frame belongs to the next ones, which are charged when they begin.
-        count = min(count, self._needed - self._start - 4 - self._charged)
+        count = min(count, self._needed - self._start - PREFIX_SIZE - self._charged)
         self._charged += count
         self._budget.charge(count)
 

@@ -1,0 +1,163 @@
+"""Exceptions into wire error codes, and into whole responses that carry nothing but one.
+
+The layers below raise their own exceptions and know no codes; this is the only place where the two meet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.messages import response_class
+from ottla.kproto.records import errors as records
+from ottla.kproto.schema import Struct, StructType
+from ottla.server.coordinator import errors as coordinator
+from ottla.server.metadata import errors as metadata
+from ottla.storage import errors as storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.kproto.schema import Request, Response
+
+ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
+    DecodeError: ErrorCode.INVALID_REQUEST,
+    # Record batches
+    records.CorruptRecordError: ErrorCode.CORRUPT_MESSAGE,
+    records.InvalidRecordError: ErrorCode.INVALID_RECORD,
+    records.UnsupportedMagicError: ErrorCode.INVALID_RECORD,
+    records.UnsupportedCompressionError: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    records.DecompressedSizeError: ErrorCode.MESSAGE_TOO_LARGE,
+    # Storage
+    storage.StoreOfflineError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.LogClosedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    storage.OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.CorruptLogError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.InvalidRecordError: ErrorCode.INVALID_RECORD,
+    storage.CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
+    storage.RecordTooLargeError: ErrorCode.MESSAGE_TOO_LARGE,
+    storage.InvalidTimestampError: ErrorCode.INVALID_TIMESTAMP,
+    storage.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    storage.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
+    storage.UnknownProducerIdError: ErrorCode.UNKNOWN_PRODUCER_ID,
+    storage.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
+    storage.TransactionCoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    # Metadata
+    metadata.StoreUnavailableError: ErrorCode.REQUEST_TIMED_OUT,
+    metadata.ConflictError: ErrorCode.REQUEST_TIMED_OUT,
+    metadata.InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    metadata.TopicAlreadyExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
+    metadata.UnknownTopicError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    metadata.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,
+    metadata.InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
+    metadata.InvalidReplicationFactorError: ErrorCode.INVALID_REPLICATION_FACTOR,
+    metadata.InvalidReplicaAssignmentError: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    metadata.InvalidConfigError: ErrorCode.INVALID_CONFIG,
+    metadata.InvalidRequestError: ErrorCode.INVALID_REQUEST,
+    metadata.PolicyViolationError: ErrorCode.POLICY_VIOLATION,
+    metadata.TopicDeletionDisabledError: ErrorCode.TOPIC_DELETION_DISABLED,
+    metadata.FeatureUpdateFailedError: ErrorCode.FEATURE_UPDATE_FAILED,
+    metadata.NoReassignmentInProgressError: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    metadata.ElectionNotNeededError: ErrorCode.ELECTION_NOT_NEEDED,
+    metadata.BrokerIdNotRegisteredError: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    # Coordinators
+    coordinator.CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    coordinator.CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    coordinator.NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
+    coordinator.InvalidGroupIdError: ErrorCode.INVALID_GROUP_ID,
+    coordinator.InvalidRequestError: ErrorCode.INVALID_REQUEST,
+    coordinator.InvalidSessionTimeoutError: ErrorCode.INVALID_SESSION_TIMEOUT,
+    coordinator.UnknownMemberIdError: ErrorCode.UNKNOWN_MEMBER_ID,
+    coordinator.IllegalGenerationError: ErrorCode.ILLEGAL_GENERATION,
+    coordinator.InconsistentGroupProtocolError: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    coordinator.RebalanceInProgressError: ErrorCode.REBALANCE_IN_PROGRESS,
+    coordinator.MemberIdRequiredError: ErrorCode.MEMBER_ID_REQUIRED,
+    coordinator.FencedInstanceIdError: ErrorCode.FENCED_INSTANCE_ID,
+    coordinator.UnreleasedInstanceIdError: ErrorCode.UNRELEASED_INSTANCE_ID,
+    coordinator.GroupMaxSizeReachedError: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    coordinator.GroupIdNotFoundError: ErrorCode.GROUP_ID_NOT_FOUND,
+    coordinator.NonEmptyGroupError: ErrorCode.NON_EMPTY_GROUP,
+    coordinator.GroupSubscribedToTopicError: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    coordinator.FencedMemberEpochError: ErrorCode.FENCED_MEMBER_EPOCH,
+    coordinator.StaleMemberEpochError: ErrorCode.STALE_MEMBER_EPOCH,
+    coordinator.UnsupportedAssignorError: ErrorCode.UNSUPPORTED_ASSIGNOR,
+    coordinator.InvalidRegularExpressionError: ErrorCode.INVALID_REGULAR_EXPRESSION,
+    coordinator.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+}
+
+
+def error_code(error: BaseException) -> ErrorCode:
+    """The code of an exception, or of its nearest base class; UNKNOWN_SERVER_ERROR for what nobody foresaw."""
+    for cls in type(error).__mro__:
+        code = ERROR_CODES.get(cls)
+        if code is not None:
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_response(request: Request, version: int, code: ErrorCode) -> Response | None:
+    """The API's own way to say that a whole request failed, as Kafka's `getErrorResponse`.
+
+    It is the top-level error code where the version has one; otherwise one for each thing that the request named. None
+    where nothing may be answered: a Produce with acks=0.
+    """
+    if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
+        return None
+    response = response_class(request.API_KEY)()
+    _fail(response, request, version, code)
+    return response
+
+
+_CODE_FIELDS: Final = ("error_code", "partition_error_code")
+# Where request and response name the same thing differently.
+_ALIASES: Final = {"partition_index": ("index", "partition"), "partition": ("partition_index",)}
+
+
+def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> None:
+    """Set the answer's error code, or else fail each element of its first list that has one somewhere."""
+    fields = [field for field in answer.FIELDS if field.versions.includes(version)]
+    for field in fields:
+        if field.name in _CODE_FIELDS:
+            setattr(answer, field.name, code)
+            return
+    for field in fields:
+        element = field.element
+        if field.kind == "array" and isinstance(element, StructType) and _has_error_code(element, version):
+            setattr(answer, field.name, [_failed(element, item, version, code) for item in _asked(asked, version)])
+            return
+
+
+def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Any:
+    """The answer to one thing that was asked: it names the same thing, and fails."""
+    failed = element()
+    names = [f.name for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
+    if isinstance(item, Struct):
+        for name in names:
+            source = next((n for n in (name, *_ALIASES.get(name, ())) if hasattr(item, n)), None)
+            if source is not None:
+                setattr(failed, name, getattr(item, source))
+    else:
+        setattr(failed, names[0], item)  # in a list of bare names or numbers these are what the first field repeats
+    _fail(failed, item, version, code)
+    return failed
+
+
+def _asked(asked: Any, version: int) -> list[Any]:
+    """The first list of the request in this version: what the response's list answers, entry by entry."""
+    for field in getattr(asked, "FIELDS", ()):
+        if field.kind == "array" and field.versions.includes(version):
+            return getattr(asked, field.name) or []
+    return []
+
+
+def _has_error_code(element: StructType, version: int) -> bool:
+    return any(
+        field.versions.includes(version)
+        and (
+            field.name in _CODE_FIELDS
+            or (isinstance(field.element, StructType) and _has_error_code(field.element, version))
+        )
+        for field in element.FIELDS
+    )

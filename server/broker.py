@@ -1,0 +1,41 @@
+"""The services that handlers reach through their context. `ottla.server.main` fills it, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.server.config import BrokerConfig
+    from ottla.server.dispatch import ApiTable
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import MetadataImage
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.clock import Clock
+    from ottla.storage.log_manager import LogManager
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """One node: what it is, and the parts that serve its requests."""
+
+    node_id: int
+    config: BrokerConfig
+    clock: Clock
+    apis: ApiTable
+    pool: BufferPool
+    budget: MemoryBudget
+    controller: Controller
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    group_coordinator: Any = None
+    transaction_coordinator: Any = None
+
+    @property
+    def metadata(self) -> MetadataImage:
+        """The cluster's metadata as this node knows it now; an image never changes, so take it once a request."""
+        return self.controller.image

@@ -1,0 +1,170 @@
+"""From a frame to its handler and back to the bytes of the response.
+
+A handler is a module `ottla.server.apis.<api>` with
+
+    async def handle(request: XxxRequest, context: RequestContext) -> XxxResponse | None
+
+loaded when its API is first called. None means that Kafka answers nothing (Produce with acks=0). Whatever a handler
+raises that it did not mean to is logged in full and answered as UNKNOWN_SERVER_ERROR in the API's own shape, as Kafka's
+`getErrorResponse` does; the connection stays usable.
+
+What Kafka answers by closing the connection closes it here: an unknown API key, a version that is not served (but for
+ApiVersions, which answers UNSUPPORTED_VERSION so that a newer client can step down), a body that does not decode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from importlib import import_module
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.kproto import codec, headers
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
+from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.server.apis.errors import error_response
+from ottla.server.context import RequestContext
+from ottla.server.errors import CloseConnectionError
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
+    from ottla.server.broker import Broker
+    from ottla.server.connection import Connection
+    from ottla.server.receiver import Frame
+
+# A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
+_PREFIX_V0 = Struct(">ii")
+_PREFIX_V1 = Struct(">iiB")
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+SERVED: Final = (
+    ApiKey.API_VERSIONS,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+)
+"""Every API that has a handler module; nothing else is advertised."""
+
+PIPELINED: Final = frozenset({ApiKey.PRODUCE})
+"""What a connection may have several of under way (see `ottla.server.connection`)."""
+
+
+class Api:
+    """One served API: its versions, and its handler once it was called."""
+
+    __slots__ = ("_handler", "advertised_min_version", "is_pipelined", "key", "max_version", "min_version")
+
+    def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
+        self.key = key
+        self.min_version, self.max_version = key.valid_versions
+        # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
+        self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
+        self.is_pipelined = key in PIPELINED
+        self._handler = handler
+
+    def __repr__(self) -> str:
+        return f"{self.key.name} {self.min_version}-{self.max_version}"
+
+    @property
+    def handler(self) -> Handler:
+        if self._handler is None:
+            module = import_module(f"ottla.server.apis.{self.key.name.lower()}")
+            self._handler = module.handle
+        return self._handler
+
+
+class ApiTable:
+    """The APIs that this broker serves, by number."""
+
+    __slots__ = ("_apis",)
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self._apis = {int(api.key): api for api in apis}
+
+    @classmethod
+    def default(cls) -> ApiTable:
+        return cls(Api(key) for key in SERVED)
+
+    def __iter__(self) -> Iterator[Api]:
+        return iter(self._apis.values())
+
+    def find(self, api_key: int, api_version: int) -> Api:
+        """The API of a request, CloseConnectionError if Kafka would close the connection over it."""
+        api = self._apis.get(api_key)
+        if api is None:
+            raise CloseConnectionError(f"API key {api_key} is not served")
+        if not api.min_version <= api_version <= api.max_version and api.key is not ApiKey.API_VERSIONS:
+            raise CloseConnectionError(f"version {api_version} of {api} is not served")
+        return api
+
+
+class Dispatcher:
+    """Serves every connection's requests from one table."""
+
+    __slots__ = ("_apis", "_broker")
+
+    def __init__(self, apis: ApiTable, broker: Broker) -> None:
+        self._apis = apis
+        self._broker = broker
+
+    def find_api(self, api_key: int, api_version: int) -> Api:
+        return self._apis.find(api_key, api_version)
+
+    def accept(self, frame: Frame, connection: Connection) -> RequestContext:
+        """Read a frame's header. Raises CloseConnectionError, and then has taken nothing."""
+        try:
+            header, body_start = headers.parse_request_header(frame.body)
+        except UnsupportedApiError as error:
+            self._apis.find(error.api_key, error.api_version)  # raises unless it is ApiVersions
+            header = headers.RequestHeader(
+                api_key=error.api_key, api_version=error.api_version, correlation_id=error.correlation_id
+            )
+            body_start = len(frame.body)
+        except DecodeError as error:
+            raise CloseConnectionError(f"the header of a request does not decode: {error}") from None
+        api = self._apis.find(header.api_key, header.api_version)
+        return RequestContext(api, header, body_start, frame, connection, self._broker)
+
+    async def handle(self, context: RequestContext) -> list[memoryview | bytes] | None:
+        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+        api = context.api
+        version = context.header.api_version
+        if not api.key.is_valid(version):
+            return _encode(self._unsupported_api_versions(), context, version=0)
+        try:
+            request = codec.parse_request(api.key, version, context.frame, context.body_start)
+        except DecodeError as error:
+            raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+        try:
+            response = await api.handler(request, context)
+            return None if response is None else _encode(response, context, version)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %s v%d from %r", api.key.name, version, context.connection)
+        response = error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if response is None:
+            raise CloseConnectionError(f"{api.key.name} failed and has no answer that could say so")
+        return _encode(response, context, version)
+
+    def _unsupported_api_versions(self) -> ApiVersionsResponse:
+        """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""
+        api = self._apis.find(ApiKey.API_VERSIONS, 0)
+        own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def _encode(response: Response, context: RequestContext, version: int) -> list[memoryview | bytes]:
+    parts = codec.build_parts(response, version)
+    size_bytes = 0
+    for part in parts:
+        size_bytes += len(part)
+    if context.api.key.response_header_version(version) == 0:
+        parts.insert(0, _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id))
+    else:
+        parts.insert(0, _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0))
+    return parts

@@ -1,0 +1,123 @@
+"""A server of connections with handlers made for the test, and a client that speaks frames and messages."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from ottla.kproto import codec, headers
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import Request, Response
+from ottla.server.dispatch import Api, ApiTable, Dispatcher
+from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+
+
+class Client:
+    """A client of one connection: sends requests, reads responses, or any bytes at all."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._received = bytearray()
+        self._correlation_id = 0
+
+    async def send(self, request: Request, version: int) -> int:
+        """Send a request and return its correlation id."""
+        self._correlation_id += 1
+        header = headers.build_request_header(request.API_KEY, version, self._correlation_id, "test")
+        await self.send_frame(header + codec.build_request(request, version))
+        return self._correlation_id
+
+    async def send_frame(self, body: bytes) -> None:
+        await self.stream.send_all(struct.pack(">i", len(body)) + body)
+
+    async def receive_frame(self) -> bytes:
+        """The next frame; EOFError if the server closed the connection instead."""
+        (size,) = struct.unpack(">i", await self._exactly(4))
+        return await self._exactly(size)
+
+    async def receive(self, key: ApiKey, version: int) -> tuple[int, Any]:
+        """The next response: its correlation id and body."""
+        frame = await self.receive_frame()
+        header, body_start = headers.parse_response_header(key, version, frame)
+        return header.correlation_id, codec.parse_response(key, version, frame, body_start)
+
+    async def call(self, request: Request, version: int) -> Any:
+        """Send a request and return its response."""
+        sent = await self.send(request, version)
+        received, response = await self.receive(request.API_KEY, version)
+        assert received == sent
+        return response
+
+    async def is_closed(self) -> bool:
+        """Wait until the server closes; False if it sends something instead."""
+        try:
+            return await self.stream.receive_some(65536) == b""
+        except trio.BrokenResourceError:
+            return True
+
+    async def _exactly(self, size: int) -> bytes:
+        while len(self._received) < size:
+            data = await self.stream.receive_some(1 << 18)
+            if not data:
+                raise EOFError
+            self._received += data
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+
+class ConnectionServer:
+    """Listeners over handlers made for the test."""
+
+    def __init__(self, handlers: Mapping[ApiKey, Callable[..., Awaitable[Response | None]]], **limits: Any) -> None:
+        self.apis = ApiTable(Api(key, handler) for key, handler in handlers.items())
+        self.clients: list[Client] = []
+        self.pool = BufferPool()
+        self.budget = MemoryBudget(64 * 1024 * 1024)
+        self.listeners = Listeners(
+            Dispatcher(self.apis, broker=None),  # type: ignore[arg-type]
+            self.pool,
+            self.budget,
+            ConnectionLimits(**limits),
+        )
+        self.port = self.listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", 0), backlog=50)
+
+    async def connect(self) -> Client:
+        client = Client(await trio.open_tcp_stream("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    def assert_nothing_held(self) -> None:
+        self.pool.check_no_leak()
+        assert self.budget.used_bytes == 0
+        assert self.listeners.connection_count == 0
+
+
+@pytest.fixture
+def serve_handlers() -> Callable[..., Any]:
+    """`async with serve_handlers({key: handler}, grace_seconds=…) as server`: leaves nothing held at the end."""
+
+    @asynccontextmanager
+    async def serve(
+        handlers: Mapping[ApiKey, Callable[..., Awaitable[Response | None]]],
+        *,
+        grace_seconds: float = 1,
+        **limits: Any,
+    ) -> AsyncIterator[ConnectionServer]:
+        server = ConnectionServer(handlers, **limits)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.listeners.run, grace_seconds)
+            try:
+                yield server
+            finally:
+                server.listeners.stop()
+        for client in server.clients:
+            await client.stream.aclose()
+        server.assert_nothing_held()
+
+    return serve

@@ -1,0 +1,97 @@
+"""Every exception has its code, and every API a way to say that a request failed."""
+
+import inspect
+from types import ModuleType
+
+import pytest
+from ottla.kproto import codec
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import request_class
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.schema import Struct, StructType
+from ottla.server.apis.errors import ERROR_CODES, error_code, error_response
+from ottla.server.coordinator import errors as coordinator_errors
+from ottla.server.metadata import errors as metadata_errors
+from ottla.storage import errors as storage_errors
+
+EVERY_VERSION = [
+    pytest.param(key, version, id=f"{key.name}-{version}")
+    for key in ApiKey
+    for version in range(key.valid_versions.lowest, key.valid_versions.highest + 1)
+]
+
+
+def filled(cls: StructType, version: int) -> Struct:
+    """A struct with one element in every list of its version."""
+    message = cls()
+    for field in cls.FIELDS:
+        if field.versions.includes(version) and field.kind == "array":
+            element = field.element
+            assert element is not None
+            if isinstance(element, StructType):
+                setattr(message, field.name, [filled(element, version)])
+            else:
+                setattr(message, field.name, ["x" if element.name == "string" else 3])
+    return message
+
+
+def codes_in(message: Struct) -> list[int]:
+    found = []
+    for field in message.FIELDS:
+        value = getattr(message, field.name)
+        if field.name in ("error_code", "partition_error_code"):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [code for item in value if isinstance(item, Struct) for code in codes_in(item)]
+    return found
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_every_api_can_say_that_a_whole_request_failed(key: ApiKey, version: int) -> None:
+    request = filled(request_class(key), version)
+    if isinstance(request, ProduceRequest):
+        request.acks = -1
+    response = error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[arg-type]
+    assert response is not None
+    parsed = codec.parse_response(key, version, codec.build_response(response, version))
+    assert ErrorCode.UNKNOWN_SERVER_ERROR in codes_in(parsed)
+
+
+def test_a_failed_response_names_what_was_asked() -> None:
+    partitions = [ListOffsetsPartition(partition_index=4), ListOffsetsPartition(partition_index=7)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="flights", partitions=partitions)])
+    response = error_response(request, 5, ErrorCode.UNKNOWN_SERVER_ERROR)
+    (topic,) = response.topics  # type: ignore[union-attr]
+    assert topic.name == "flights"
+    assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(4, -1), (7, -1)]
+
+
+def test_nothing_may_answer_a_produce_without_acks() -> None:
+    assert error_response(ProduceRequest(acks=0), 9, ErrorCode.UNKNOWN_SERVER_ERROR) is None
+
+
+@pytest.mark.parametrize("module", [storage_errors, metadata_errors, coordinator_errors])
+def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> None:
+    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if cls.__module__ == module.__name__]
+    leaves = [cls for cls in classes if not cls.__subclasses__()]
+    # These never reach a client: they end the start, a watch or a background task.
+    internal = {
+        "DataDirLockedError",
+        "UnsupportedFormatError",
+        "UnexpectedAppendOffsetError",
+        "InsufficientMemoryError",
+        "WatchLaggedError",
+        "LeaseExpiredError",
+    }
+    missing = {cls.__name__ for cls in leaves if cls not in ERROR_CODES} - internal
+    assert missing == set()
+
+
+def test_a_subclass_has_its_base_class_code_and_the_unforeseen_has_none() -> None:
+    class Special(storage_errors.RecordTooLargeError):
+        pass
+
+    assert error_code(Special()) is ErrorCode.MESSAGE_TOO_LARGE
+    assert error_code(ZeroDivisionError()) is ErrorCode.UNKNOWN_SERVER_ERROR
