@@ -15,7 +15,7 @@ from ottla.storage.errors import (
 )
 
 if TYPE_CHECKING:
-    from ottla.kproto.records.header import BatchHeader
+    from ottla.kproto.records import BatchHeader, EndTxnMarker
 
 BATCHES_RETAINED = 5
 """How many batches a producer may have in flight, and so how many can come twice."""
@@ -42,13 +42,6 @@ class BatchMetadata(NamedTuple):
     @property
     def base_offset(self) -> int:
         return self.last_offset - self.offset_delta
-
-
-class TransactionMarker(NamedTuple):
-    """What a control batch says: how its producer's transaction ended, and in which epoch of the coordinator."""
-
-    is_commit: bool
-    coordinator_epoch: int
 
 
 class ProducerEntry:
@@ -154,7 +147,7 @@ def check_producer_epoch(entry: ProducerEntry | None, header: BatchHeader) -> No
         )
 
 
-def check_coordinator_epoch(entry: ProducerEntry | None, header: BatchHeader, marker: TransactionMarker) -> None:
+def check_coordinator_epoch(entry: ProducerEntry | None, header: BatchHeader, marker: EndTxnMarker) -> None:
     """TransactionCoordinatorFencedError for a marker of a coordinator that is no longer one."""
     if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
         raise TransactionCoordinatorFencedError(

@@ -20,7 +20,6 @@ from ottla.storage.producer_entry import (
     NONE,
     BatchMetadata,
     ProducerEntry,
-    TransactionMarker,
     VerificationGuard,
     check_coordinator_epoch,
     check_marker_epoch,
@@ -29,7 +28,7 @@ from ottla.storage.producer_entry import (
 )
 
 if TYPE_CHECKING:
-    from ottla.kproto.records.header import BatchHeader
+    from ottla.kproto.records import BatchHeader, EndTxnMarker
 
 __all__ = [
     "AppendPlan",
@@ -38,7 +37,6 @@ __all__ = [
     "DuplicateBatch",
     "ProducerEntry",
     "ProducerStateManager",
-    "TransactionMarker",
     "VerificationGuard",
 ]
 
@@ -71,7 +69,7 @@ class AppendPlan:
     """What `check` allowed; `apply` it when the batch has its offset, or drop it and nothing has changed."""
 
     header: BatchHeader
-    marker: TransactionMarker | None
+    marker: EndTxnMarker | None
 
 
 class ProducerStateManager:
@@ -112,7 +110,7 @@ class ProducerStateManager:
     def check(
         self,
         header: BatchHeader,
-        marker: TransactionMarker | None = None,
+        marker: EndTxnMarker | None = None,
         *,
         from_client: bool = True,
         transaction_version: int = 0,
@@ -160,7 +158,7 @@ class ProducerStateManager:
 
     # A follower's append, and recovery.
 
-    def replay(self, header: BatchHeader, marker: TransactionMarker | None = None) -> CompletedTransaction | None:
+    def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTransaction | None:
         """Take over a batch that a leader has accepted; any batch will do, those without a producer id as well.
 
         A control batch whose marker compaction has removed is given with `marker=None` and changes nothing.
@@ -171,7 +169,7 @@ class ProducerStateManager:
         return self._update(header, marker, header.base_offset, header.max_timestamp_ms)
 
     def _update(
-        self, header: BatchHeader, marker: TransactionMarker | None, base_offset: int, timestamp_ms: int
+        self, header: BatchHeader, marker: EndTxnMarker | None, base_offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
         last_offset = base_offset + header.last_offset_delta
         entry = self._producers.get(header.producer_id)
@@ -194,7 +192,7 @@ class ProducerStateManager:
         return None
 
     def _end_transaction(
-        self, entry: ProducerEntry, header: BatchHeader, marker: TransactionMarker, offset: int, timestamp_ms: int
+        self, entry: ProducerEntry, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
         first_offset = entry.transaction_first_offset
         entry.set_epoch(header.producer_epoch)

@@ -1,0 +1,70 @@
+"""Faults to inject into a simulated disk: which operation fails, where, how often and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+
+class FaultKind(Enum):
+    """How an operation goes wrong."""
+
+    ERROR = "error"
+    """It raises OSError. A write may have written a part; a failed sync loses what it should have written."""
+    CRASH = "crash"
+    """The process dies within it: it may have happened, or (a write) in part."""
+    FLIP_BIT = "flip bit"
+    """A read returns, or a write stores, one wrong bit, and nobody is told."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A rule. It fits operations by name (as in `Disk`; empty: all) and by a part of the path.
+
+    Of the operations that fit, the first `after` pass, then each fails with `probability`, `count` times at most.
+    """
+
+    kind: FaultKind
+    operations: frozenset[str] = frozenset()
+    path_contains: str = ""
+    errno: int = 0
+    probability: float = 1.0
+    after: int = 0
+    count: int | None = 1
+    struck: int = field(default=0, init=False)
+    """How often the fault has happened."""
+
+
+class FaultInjector:
+    """The rules in force; the first that fits an operation decides."""
+
+    __slots__ = ("_faults", "_rng")
+
+    def __init__(self, rng: Random) -> None:
+        self._faults: list[Fault] = []
+        self._rng = rng
+
+    def add(self, fault: Fault) -> Fault:
+        """Put a rule in force; it is returned, to look at `struck` later."""
+        self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """Lift every rule."""
+        self._faults.clear()
+
+    def strike(self, operation: str, path: str) -> Fault | None:
+        """The fault that befalls an operation now, if any."""
+        for fault in self._faults:
+            if fault.operations and operation not in fault.operations:
+                continue
+            if fault.path_contains not in path or (fault.count is not None and fault.struck >= fault.count):
+                continue
+            if fault.after > 0:
+                fault.after -= 1
+                continue
+            if fault.probability >= 1.0 or self._rng.random() < fault.probability:
+                fault.struck += 1
+                return fault
+        return None
