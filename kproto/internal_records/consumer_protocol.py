@@ -1,0 +1,35 @@
+"""What consumers of the classic protocol tell each other through the group: subscription and assignment.
+
+For the broker these are opaque bytes, kept and handed on as they came. Each starts with an int16 version,
+and a reader that knows only older versions reads what it knows and ignores the rest: fields are only ever
+added at the end. The group coordinator of Kafka reads the topics of a subscription to know whether an
+offset may be deleted (KIP-496).
+
+Subscription: version 1 adds the partitions a member owns (KIP-429), 2 the generation in which it got them,
+3 its rack.
+"""
+
+from ottla.kproto.schema import Message, Struct, array, bytes_, int32, string
+
+
+class TopicPartition(Struct):
+    topic: str = string("1+")
+    partitions: list[int] = array(int32, "1+")
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3"):
+    topics: list[str] = array(string, "0+")
+    user_data: bytes | None = bytes_("0+", nullable="0+", default=None)
+    owned_partitions: list[TopicPartition] = array(TopicPartition, "1+", ignorable=True)
+    generation_id: int = int32("2+", default=-1, ignorable=True)
+    rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
+
+
+class AssignedTopicPartition(Struct):
+    topic: str = string("0+")
+    partitions: list[int] = array(int32, "0+")
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3"):
+    assigned_partitions: list[AssignedTopicPartition] = array(AssignedTopicPartition, "0+")
+    user_data: bytes | None = bytes_("0+", nullable="0+", default=None)
