@@ -1,34 +1,301 @@
-"""One runtime for every coordinator: it replays an internal topic's partition into state, and changes it by records only.
+"""One runtime for every coordinator: it replays an internal topic's partition into state and changes it by records.
 
 The contract, whatever the state is (groups, transactions, share groups):
 
-- A partition's state exists from `start_loading` (this node became leader) to `unload` (it no longer is). Until the replay
-  has ended every operation answers CoordinatorLoadInProgressError.
-- State changes in `replay` alone, from records that are committed: first by the replay of the log, then by each write, in
-  log order. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
+- A partition's shard exists from `elect` (this node became its leader) to `resign`. Until the replay has ended every
+  operation raises CoordinatorLoadInProgressError.
+- Records reach a shard's `replay` once they are committed and in log order: first those of the log, then those of each
+  write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
 - Writes that arrive while an append is under way gather and leave as one batch: group commit without a timer.
+- A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
+  or they are not in the log.
 
-Kafka's counterpart is org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime; it applies records at once and
-rolls back when an append fails, where this one applies them when the append is committed.
+Kafka's counterpart is org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. It applies records at once and
+rolls back when an append fails; this one applies them when the append is committed.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from ottla.kproto.records import ProducerIdentity, build_batch, iter_batches, iter_records
+from ottla.kproto.records import (
+    BatchBuilder,
+    BatchHeader,
+    EndTxnMarker,
+    build_end_txn_marker,
+    iter_batches,
+    iter_records,
+    parse_end_txn_marker,
+)
 from ottla.server.coordinator.errors import (
+    CoordinatorError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
 from ottla.server.coordinator.log import CoordinatorLog
+from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-MAX_BATCH_RECORDS: Final = 10_000
-MAX_QUEUED_WRITES: Final = 50_000
+MAX_BATCH_BYTES: Final = 512 * 1024
+"""A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
+"""More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
+
+
+class CoordinatorRecord(NamedTuple):
+    """One record of a coordinator's topic; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.key) + len(self.value or b"") + 32
+
+
+class Producer(NamedTuple):
+    """The transactional producer on whose behalf records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Shard(Protocol):
+    """The state of one partition. Its methods are synchronous and never fail on a record that Kafka could write."""
+
+    def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
+        """Apply one committed record; `producer` is set if it belongs to that producer's open transaction."""
+        ...
+
+    def replay_marker(self, marker: EndTxnMarker) -> None:
+        """Apply the end of a producer's transaction."""
+        ...
+
+    def loaded(self) -> None:
+        """The replay has ended: start sessions and timers."""
+        ...
+
+    def unloaded(self) -> None:
+        """The partition moved away: answer everyone who waits with NotCoordinatorError and end all timers."""
+        ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class _Write:
+    """Records on their way to the log, and the event that says how it ended."""
+
+    __slots__ = ("done", "error", "marker", "producer", "records", "size_bytes")
+
+    def __init__(
+        self, records: Sequence[CoordinatorRecord], producer: Producer | None, marker: EndTxnMarker | None
+    ) -> None:
+        self.records = records
+        self.producer = producer
+        self.marker = marker
+        self.size_bytes = sum(record.size_bytes for record in records)
+        self.done = trio.Event()
+        self.error: CoordinatorError | None = None
+
+
+class _Partition(Generic[S]):
+    __slots__ = ("is_loaded", "is_writing", "queue", "queued_bytes", "scope", "shard")
+
+    def __init__(self, shard: S) -> None:
+        self.shard = shard
+        self.is_loaded = False
+        self.is_writing = False
+        self.queue: deque[_Write] = deque()
+        self.queued_bytes = 0
+        self.scope = trio.CancelScope()
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Runs the shards of one internal topic on one broker. `nursery` owns the loading and writing tasks."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: CoordinatorLog,
+        clock: Clock,
+        nursery: trio.Nursery,
+        new_shard: Callable[[int], S],
+    ) -> None:
+        self._name = name
+        self._log = log
+        self._clock = clock
+        self._nursery = nursery
+        self._new_shard = new_shard
+        self._partitions: dict[int, _Partition[S]] = {}
+
+    # Lifecycle
+
+    def elect(self, partition: int) -> None:
+        """This node leads the partition now: start to replay it."""
+        if partition not in self._partitions:
+            state = self._partitions[partition] = _Partition(self._new_shard(partition))
+            self._nursery.start_soon(self._load, partition, state)
+
+    def resign(self, partition: int) -> None:
+        """This node leads the partition no longer: drop its state."""
+        state = self._partitions.pop(partition, None)
+        if state is not None:
+            state.scope.cancel()
+            self._fail_queued(state, NotCoordinatorError(f"{self._name} partition {partition} moved away"))
+            state.shard.unloaded()
+
+    async def _load(self, partition: int, state: _Partition[S]) -> None:
+        count = 0
+        with state.scope:
+            try:
+                async for batches in self._log.read(partition):
+                    count += self._replay_batches(state.shard, batches)
+                    await trio.lowlevel.checkpoint()
+            except CoordinatorError as error:
+                logger.exception("%s partition %d cannot be loaded: its groups are unavailable", self._name, partition)
+                del self._partitions[partition]
+                self._fail_queued(state, error)
+                return
+            state.is_loaded = True
+            state.shard.loaded()
+            logger.debug("%s partition %d loaded, %d records", self._name, partition, count)
+
+    def _replay_batches(self, shard: S, batches: memoryview) -> int:
+        count = 0
+        for position, header in iter_batches(batches):
+            if header.is_control:
+                marker = parse_end_txn_marker(batches, position, header)
+                if marker is not None:
+                    shard.replay_marker(marker)
+            else:
+                count += self._replay_records(shard, batches, position, header)
+        return count
+
+    def _replay_records(self, shard: S, batches: memoryview, position: int, header: BatchHeader) -> int:
+        producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        count = 0
+        for record in iter_records(batches, position, header):
+            assert record.key is not None, "a coordinator's record without a key"
+            shard.replay(record.offset, producer, CoordinatorRecord(record.key, record.value))
+            count += 1
+        return count
+
+    # Operations
+
+    def shard(self, partition: int) -> S:
+        """The partition's state, for reading and for synchronous decisions.
+
+        Raises NotCoordinatorError or CoordinatorLoadInProgressError.
+        """
+        state = self._loaded(partition)
+        return state.shard
+
+    def shards(self) -> list[S]:
+        """All shards here. Raises CoordinatorLoadInProgressError while one of them is being replayed."""
+        return [self._loaded(partition).shard for partition in sorted(self._partitions)]
+
+    def _loaded(self, partition: int) -> _Partition[S]:
+        state = self._partitions.get(partition)
+        if state is None:
+            raise NotCoordinatorError(f"{self._name} partition {partition} is not led here")
+        if not state.is_loaded:
+            raise CoordinatorLoadInProgressError(f"{self._name} partition {partition} is being loaded")
+        return state
+
+    async def write(
+        self, partition: int, records: Sequence[CoordinatorRecord], *, producer: Producer | None = None
+    ) -> None:
+        """Commit records, all or none; returns when they are committed and replayed into the shard.
+
+        Raises CoordinatorError if they were not committed. Writes of one partition are committed in call order.
+        """
+        if records:
+            await self._submit(partition, _Write(records, producer, None))
+
+    async def write_marker(self, partition: int, marker: EndTxnMarker) -> None:
+        """Commit the end of a producer's transaction, in order with the writes of that transaction."""
+        await self._submit(partition, _Write((), None, marker))
+
+    async def _submit(self, partition: int, write: _Write) -> None:
+        state = self._loaded(partition)
+        if state.queued_bytes + write.size_bytes > MAX_QUEUED_BYTES:
+            raise CoordinatorNotAvailableError(f"{self._name} partition {partition} has too many writes waiting")
+        state.queue.append(write)
+        state.queued_bytes += write.size_bytes
+        if not state.is_writing:
+            state.is_writing = True
+            self._nursery.start_soon(self._drain, partition, state)
+        await write.done.wait()
+        if write.error is not None:
+            raise write.error
+
+    async def _drain(self, partition: int, state: _Partition[S]) -> None:
+        """The partition's one writer: it lives while there is something to write."""
+        with state.scope:
+            while state.queue:
+                await self._commit(partition, state, self._gather(state))
+            state.is_writing = False
+
+    def _gather(self, state: _Partition[S]) -> list[_Write]:
+        """The writes that can go as one batch: of one producer, and no more than fits."""
+        writes = [state.queue.popleft()]
+        size_bytes = writes[0].size_bytes
+        while state.queue and writes[0].marker is None:
+            following = state.queue[0]
+            size_bytes += following.size_bytes
+            if following.marker or following.producer != writes[0].producer or size_bytes > MAX_BATCH_BYTES:
+                break
+            writes.append(state.queue.popleft())
+        return writes
+
+    async def _commit(self, partition: int, state: _Partition[S], writes: list[_Write]) -> None:
+        error: CoordinatorError | None = NotCoordinatorError(f"{self._name} partition {partition} moved away")
+        try:
+            offset = await self._log.append(partition, self._build(writes))
+            error = None
+            for write in writes:
+                offset = self._replay_write(state.shard, write, offset)
+        except CoordinatorError as refused:
+            error = refused
+        finally:
+            for write in writes:
+                state.queued_bytes -= write.size_bytes
+                write.error = error
+                write.done.set()
+
+    def _replay_write(self, shard: S, write: _Write, offset: int) -> int:
+        if write.marker is not None:
+            shard.replay_marker(write.marker)
+        for record in write.records:
+            shard.replay(offset, write.producer, record)
+            offset += 1
+        return offset
+
+    def _build(self, writes: list[_Write]) -> bytes:
+        producer, marker = writes[0].producer, writes[0].marker
+        now_ms = self._clock.time_ms()
+        if marker is not None:
+            assert len(writes) == 1
+            return build_end_txn_marker(marker, timestamp_ms=now_ms)
+        builder = BatchBuilder(
+            producer_id=-1 if producer is None else producer.producer_id,
+            producer_epoch=-1 if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
+        for write in writes:
+            for record in write.records:
+                builder.append(key=record.key, value=record.value, timestamp_ms=now_ms)
+        return builder.build()
+
+    def _fail_queued(self, state: _Partition[S], error: CoordinatorError) -> None:
+        while state.queue:
+            write = state.queue.popleft()
+            write.error = error
+            write.done.set()

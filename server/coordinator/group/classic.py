@@ -416,14 +416,22 @@ class ClassicProtocol:
         return member
 
     def _touch(self, member: ClassicMember) -> None:
-        member.deadline = trio.current_time() + member.session_timeout_ms / 1000
+        before, member.deadline = member.deadline, trio.current_time() + member.session_timeout_ms / 1000
+        if member.deadline < before:
+            self._purgatory.signal(member)
 
     async def _watch_session(self, group: ClassicGroup, member: ClassicMember) -> None:
         """One waiting task a member. A heartbeat does not wake it: it looks at the deadline when it comes to it."""
         while not member.removed:
-            remaining_ms = (member.deadline - trio.current_time()) * 1000
+            deadline = member.deadline
+            remaining_ms = (deadline - trio.current_time()) * 1000
             if remaining_ms > 0:
-                await self._purgatory.wait([member], lambda: True if member.removed else None, remaining_ms)
+                # The deadline comes nearer once: when the first join of a new member is answered.
+                await self._purgatory.wait(
+                    [member],
+                    lambda deadline=deadline: True if member.removed or member.deadline < deadline else None,
+                    remaining_ms,
+                )
             elif member.is_waiting():
                 self._touch(member)
             else:

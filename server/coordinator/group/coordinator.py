@@ -1,0 +1,292 @@
+"""The group coordinator: which group lives where, and what each request does to it.
+
+Handlers in `server/apis/` call this class and translate; everything it refuses is a CoordinatorError. A group lives in
+the partition of `__consumer_offsets` that its id hashes to, and here as long as this broker leads that partition.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import trio
+
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group import commits, records
+from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.coordinator.runtime import CoordinatorRuntime, Producer
+from ottla.server.replica.purgatory import Purgatory
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class GroupConfig(NamedTuple):
+    """The broker settings that groups obey; the names are Kafka's (`group.…`, `offset.…`, `offsets.…`)."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_partitions: int = 50
+
+
+class GroupListing(NamedTuple):
+    """One line of ListGroups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class GroupCoordinator:
+    """All groups that this broker coordinates. `run` owns its background work; enter it before anything else."""
+
+    def __init__(
+        self, *, config: GroupConfig, clock: Clock, log: CoordinatorLog, purgatory: Purgatory, nursery: trio.Nursery
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._classic = ClassicProtocol(
+            config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
+            clock=clock,
+            purgatory=purgatory,
+            nursery=nursery,
+            store=self._store_group,
+        )
+        self._runtime = CoordinatorRuntime(
+            "__consumer_offsets",
+            log=log,
+            clock=clock,
+            nursery=nursery,
+            new_shard=lambda partition: GroupShard(partition, self._classic, clock.time_ms),
+        )
+        nursery.start_soon(self._expire_offsets)
+
+    # Where groups live
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that a group's id hashes to (Java's String.hashCode, as Kafka has it)."""
+        hashed = 0
+        units = group_id.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
+        return (hashed & 0x7FFFFFFF) % self.config.offsets_topic_partitions
+
+    def elect(self, partition: int) -> None:
+        """This broker leads the partition of `__consumer_offsets` now."""
+        self._runtime.elect(partition)
+
+    def resign(self, partition: int) -> None:
+        """This broker leads it no longer."""
+        self._runtime.resign(partition)
+
+    def _shard(self, group_id: str) -> GroupShard:
+        return self._runtime.shard(self.partition_for(group_id))
+
+    def _group(self, group_id: str) -> ClassicGroup | None:
+        return self._shard(group_id).groups.get(group_id)
+
+    async def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        record = records.group_metadata(group, assignments)
+        await self._runtime.write(self.partition_for(group.group_id), [record])
+
+    # The classic protocol
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """JoinGroup: returns with the next generation."""
+        if not group_id:
+            raise InvalidGroupIdError("a group id is needed to join")
+        if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
+            raise InvalidSessionTimeoutError(
+                f"{request.session_timeout_ms} ms lies outside {self.config.min_session_timeout_ms} to "
+                f"{self.config.max_session_timeout_ms} ms"
+            )
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            if request.member_id:
+                raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
+            group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
+        return await self._classic.join(group, request)
+
+    async def sync(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        assignments: Mapping[str, bytes],
+    ) -> SyncResult:
+        """SyncGroup: returns with this member's assignment."""
+        return await self._classic.sync(
+            self._member_group(group_id),
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation_id=generation_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=assignments,
+        )
+
+    def heartbeat(
+        self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> None:
+        """Heartbeat: returns nothing, or raises what the member has to do."""
+        self._classic.heartbeat(
+            self._member_group(group_id),
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation_id=generation_id,
+        )
+
+    def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
+        """LeaveGroup of one member; returns the id of who left."""
+        return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
+
+    def _member_group(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise InvalidGroupIdError("a group id is needed")
+        group = self._group(group_id)
+        if group is None:
+            raise UnknownMemberIdError(f"group {group_id} does not exist")
+        return group
+
+    # Offsets
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        generation_id: int = -1,
+        producer: Producer | None = None,
+    ) -> commits.Refusals:
+        """OffsetCommit, and TxnOffsetCommit with a producer; returns the partitions that were refused."""
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is not None:
+            self._classic.validate_commit(
+                group,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                generation_id=generation_id,
+                transactional=producer is not None,
+            )
+        elif generation_id >= 0:
+            raise IllegalGenerationError(f"group {group_id} does not exist")
+        written, refused = commits.commit_records(
+            group_id,
+            offsets,
+            metadata_max_bytes=self.config.offset_metadata_max_bytes,
+            now_ms=self._clock.time_ms(),
+        )
+        await self._runtime.write(shard.partition, written, producer=producer)
+        return refused
+
+    async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
+        """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""
+        await self._runtime.write_marker(partition, marker)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
+        """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`."""
+        return dict(commits.fetch(self._shard(group_id), group_id, partitions, require_stable=require_stable))
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
+        """OffsetDelete; returns the partitions that were refused."""
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+        written, refused = commits.delete_records(shard, group, partitions)
+        await self._runtime.write(shard.partition, written)
+        return refused
+
+    async def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: so are the offsets committed for it."""
+        for shard in self._runtime.shards():
+            written = [
+                records.offset_tombstone(group_id, partition)
+                for group_id, partition in shard.offsets.partitions_of_topic(topic)
+            ]
+            await self._runtime.write(shard.partition, written)
+
+    # Administration
+
+    def list(self) -> list[GroupListing]:
+        """Every group of this broker."""
+        return [
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic")
+            for shard in self._runtime.shards()
+            for group in shard.groups.values()
+        ]
+
+    def describe(self, group_id: str) -> ClassicGroup:
+        """The group as it is now. Raises GroupIdNotFoundError."""
+        group = self._group(group_id)
+        if group is None or group.is_in(ClassicState.DEAD):
+            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+        return group
+
+    async def delete(self, group_id: str) -> None:
+        """Remove an empty group with its offsets."""
+        group = self.describe(group_id)
+        if not group.is_in(ClassicState.EMPTY):
+            raise NonEmptyGroupError(f"group {group_id} has members")
+        shard = self._shard(group_id)
+        written = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.group(group_id)]
+        await self._remove(shard, group, [*written, records.group_tombstone(group_id)])
+
+    async def _remove(
+        self, shard: GroupShard, group: ClassicGroup, written: list[records.CoordinatorRecord]
+    ) -> None:
+        await self._runtime.write(shard.partition, written)
+        idle = group.is_in(ClassicState.EMPTY) and not group.pending_members
+        if idle and shard.groups.get(group.group_id) is group and not shard.offsets.group(group.group_id):
+            del shard.groups[group.group_id]
+            self._classic.bury(group, GroupIdNotFoundError(f"group {group.group_id} was deleted"))
+
+    async def _expire_offsets(self) -> None:
+        """Retention of offsets and of groups that have neither members nor offsets."""
+        while True:
+            await trio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
+            try:
+                shards = self._runtime.shards()
+            except CoordinatorError:
+                continue
+            for shard in shards:
+                await self._expire_shard(shard)
+
+    async def _expire_shard(self, shard: GroupShard) -> None:
+        for group in list(shard.groups.values()):
+            written = commits.expired_records(
+                shard, group, now_ms=self._clock.time_ms(), retention_ms=self.config.offsets_retention_ms
+            )
+            try:
+                await self._remove(shard, group, written)
+            except CoordinatorError as error:
+                logger.warning("offsets of group %s do not expire now: %s", group.group_id, error)
+                return
