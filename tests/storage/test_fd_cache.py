@@ -127,7 +127,9 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def no_descriptor_leaks(self) -> None:
         assert len(self.cache) == self.disk.open_handles
-        assert len(self.cache) <= max(self.CAPACITY, len({handle for _, handle, _ in self.pinned}) + self.CAPACITY - 1)
+        in_use = len({handle for _, handle, _ in self.pinned})
+        assert len(self.cache._descriptors) <= max(self.CAPACITY, in_use)
+        assert len(self.cache) - in_use <= self.CAPACITY
         if not self.pinned:
             assert len(self.cache) <= self.CAPACITY
 
