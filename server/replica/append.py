@@ -1,0 +1,156 @@
+"""Appending through the replica manager: what is asked, what is answered, and the delayed operation between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.server.replica.errors import NotEnoughReplicasAfterAppendError, NotLeaderError, RequestTimedOutError
+from ottla.server.replica.partition import ACKS_ALL, Partition, Role
+from ottla.storage.errors import StoreOfflineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from ottla.storage.iobuf import Fragment
+    from ottla.storage.partition_log import AppendInfo
+
+
+class TopicIdPartition(NamedTuple):
+    """Names a partition: topics by id, so that a topic that was created again is another one."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Records(NamedTuple):
+    """One partition's batches to append, and the memory that they lie in.
+
+    The view is writable: offsets and epoch are patched into it. The store retains the fragment for as long as it needs
+    the bytes; None means that nobody reuses them.
+    """
+
+    view: memoryview
+    fragment: Fragment | None = None
+
+
+class AppendResult:
+    """One partition's answer: `error`, or the offsets of what was appended.
+
+    `log_append_time_ms` is -1 unless the topic stamps records itself.
+    """
+
+    __slots__ = ("base_offset", "error", "last_offset", "log_append_time_ms", "log_start_offset")
+
+    def __init__(
+        self,
+        error: Exception | None = None,
+        *,
+        base_offset: int = -1,
+        last_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+
+    def __repr__(self) -> str:
+        return f"<AppendResult {self.error!r}>" if self.error else f"<AppendResult at {self.base_offset}>"
+
+
+class _Pending:
+    """One partition's appended records that are not acknowledged yet."""
+
+    __slots__ = ("key", "partition", "required_offset", "result", "term")
+
+    def __init__(self, key: TopicIdPartition, partition: Partition, result: AppendResult) -> None:
+        self.key = key
+        self.partition = partition
+        self.term = partition.term
+        self.required_offset = result.last_offset + 1
+        self.result = result
+
+
+class AppendOperation:
+    """The delayed append: complete when each of its partitions has what `required_acks` asks for, or an error.
+
+    acks=1 asks that the leader has flushed the records, acks=all that they lie below the high watermark. Both are
+    refused at once when this node stops leading, also for a moment, since what it appended may be gone then.
+    """
+
+    __slots__ = ("_pending", "_required_acks", "results")
+
+    def __init__(self, required_acks: int) -> None:
+        self._required_acks = required_acks
+        self._pending: list[_Pending] = []
+        self.results: dict[TopicIdPartition, AppendResult] = {}
+
+    @property
+    def is_pending(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def keys(self) -> Iterable[Partition]:
+        """What may complete it."""
+        return [pending.partition for pending in self._pending]
+
+    def appended(self, key: TopicIdPartition, partition: Partition, info: AppendInfo) -> None:
+        """The log took a partition's records; from now on they are waited for."""
+        result = AppendResult(
+            base_offset=info.base_offset,
+            last_offset=info.last_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=info.log_start_offset,
+        )
+        self.results[key] = result
+        if self._required_acks:
+            self._pending.append(_Pending(key, partition, result))
+
+    def refused(self, key: TopicIdPartition, error: Exception) -> None:
+        """A partition's records were not appended."""
+        self.results[key] = AppendResult(error)
+
+    def try_complete(self) -> bool | None:
+        """True when nothing is left to wait for."""
+        self._pending = [pending for pending in self._pending if not self._settle(pending)]
+        return None if self._pending else True
+
+    def expire(self, *, shutting_down: bool) -> None:
+        """The deadline has come: what is still pending is answered so. Its records stay in the log."""
+        for pending in self._pending:
+            partition = pending.partition
+            name = f"{partition.topic}-{partition.index}"
+            error: Exception
+            if shutting_down:
+                error = NotLeaderError(f"{name} stopped before offset {pending.required_offset} was acknowledged")
+            else:
+                error = RequestTimedOutError(f"offset {pending.required_offset} of {name} is not acknowledged in time")
+            self.results[pending.key] = AppendResult(error)
+        self._pending = []
+
+    def _settle(self, pending: _Pending) -> bool:
+        """Whether one partition's answer is final now; an error has then replaced its result."""
+        partition = pending.partition
+        log = partition.log
+        if partition.term != pending.term or partition.role is not Role.LEADER:
+            self.results[pending.key] = AppendResult(_lost_leadership(partition))
+            return True
+        if self._required_acks != ACKS_ALL:
+            return log.flushed_end_offset >= pending.required_offset
+        if log.high_watermark < pending.required_offset:
+            return False
+        if partition.is_under_min_isr:
+            self.results[pending.key] = AppendResult(
+                NotEnoughReplicasAfterAppendError(f"{partition.topic}-{partition.index} has too few replicas in sync")
+            )
+        return True
+
+
+def _lost_leadership(partition: Partition) -> Exception:
+    name = f"{partition.topic}-{partition.index}"
+    if partition.role is Role.OFFLINE:
+        return StoreOfflineError(f"the store of {name} went offline before it had written the records")
+    return NotLeaderError(f"{name} changed its leader before the records were acknowledged")

@@ -1,0 +1,298 @@
+"""Fetching through the replica manager: what is asked, what is answered, and the delayed operation between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition
+from ottla.storage.errors import StorageError
+from ottla.storage.iobuf import IOBuf
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.storage.reader import ReadPlan
+
+CONSUMER_REPLICA_ID: Final = -1
+#: A follower that does not say which high watermark it knows (before Fetch v18) is not answered early for it.
+NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
+
+
+class FetchParams:
+    """What holds for a whole fetch. Sizes in bytes, `max_wait_ms` in milliseconds.
+
+    `replica_id` is a follower's node id, or negative for a consumer. `may_read_from_follower` is KIP-392's: the consumer
+    understands being sent to a follower, so that one may serve it.
+    """
+
+    __slots__ = ("isolation", "max_bytes", "max_wait_ms", "may_read_from_follower", "min_bytes", "replica_id")
+
+    def __init__(
+        self,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 0x7FFFFFFF,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        replica_id: int = CONSUMER_REPLICA_ID,
+        may_read_from_follower: bool = False,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation = isolation
+        self.replica_id = replica_id
+        self.may_read_from_follower = may_read_from_follower
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class FetchPartition:
+    """What is asked of one partition; -1 where the client says nothing."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "known_high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic_id: UUID,
+        partition: int,
+        fetch_offset: int,
+        *,
+        max_bytes: int = 0x7FFFFFFF,
+        current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = -1,
+        known_high_watermark: int = NO_KNOWN_HIGH_WATERMARK,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.known_high_watermark = known_high_watermark
+
+
+class FetchResult:
+    """One partition's answer. Offsets are -1 with an error.
+
+    `records` is None when there are none; whoever has the result calls `release` once, when the bytes have been sent or
+    are not wanted, and touches the records no more. `aborted_transactions` (producer id, first offset), in the order of
+    the first offset, is None unless the fetch was read_committed.
+    """
+
+    __slots__ = (
+        "_refund",
+        "aborted_transactions",
+        "diverging_epoch",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "partition",
+        "plan",
+        "records",
+    )
+
+    def __init__(
+        self,
+        error: Exception | None = None,
+        *,
+        partition: Partition | None = None,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        self.error = error
+        self.partition = partition
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch: EpochEndOffset | None = None
+        self.aborted_transactions: Sequence[tuple[int, int]] | None = None
+        self.plan: ReadPlan | None = None
+        self.records: IOBuf | None = None
+        self._refund: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<FetchResult {self.error!r}>" if self.error else f"<FetchResult of {self.size_bytes} bytes>"
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the records; before they are read, what the plan expects."""
+        if self.records is not None:
+            return self.records.size_bytes
+        return 0 if self.plan is None else self.plan.size_bytes
+
+    def on_release(self, refund: Callable[[], None]) -> None:
+        """Call this once at the release."""
+        self._refund = refund
+
+    def release(self) -> None:
+        """Give back the records' memory. A second release does nothing."""
+        if self.plan is not None and self.plan.records is not None:
+            self.plan.records.release()
+        self.plan = None
+        self.records = None
+        if self._refund is not None:
+            refund, self._refund = self._refund, None
+            refund()
+
+    def fail(self, error: Exception) -> None:
+        """Turn into an error's answer."""
+        self.release()
+        self.error = error
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+
+
+class FetchOperation:
+    """The delayed fetch: complete when `min_bytes` can be read, or something has to be said at once.
+
+    It looks at every partition once, and again only at those that were signalled. Looking reads no disk: it makes
+    plans, which are read together when the operation is complete.
+    """
+
+    __slots__ = (
+        "_find",
+        "_limit_bytes",
+        "_now_ms",
+        "_params",
+        "_partitions",
+        "_planned_bytes",
+        "_positions",
+        "_urgent",
+        "progressed",
+        "results",
+        "signalled",
+    )
+
+    def __init__(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        find: Callable[[UUID, int], Partition],
+        *,
+        limit_bytes: int,
+        now_ms: int,
+    ) -> None:
+        self._params = params
+        self._partitions = partitions
+        self._find = find
+        self._limit_bytes = limit_bytes
+        self._now_ms = now_ms
+        self._planned_bytes = 0
+        self._urgent = not partitions
+        self._positions: dict[Hashable, int] | None = None
+        #: For the purgatory: the partitions to look at again.
+        self.signalled: set[Hashable] = set()
+        #: For the manager: the partitions of which a follower has told that it has come further.
+        self.progressed: list[Partition] = []
+        self.results: list[FetchResult] = []
+
+    @property
+    def keys(self) -> Iterable[Partition]:
+        """What may complete it."""
+        return [result.partition for result in self.results if result.partition is not None]
+
+    def look_at_all(self) -> None:
+        """The first look, partition by partition in the order of the request."""
+        for request in self._partitions:
+            result = self._look(request, is_first=True)
+            self.results.append(result)
+            self._planned_bytes += result.size_bytes
+
+    def try_complete(self) -> bool | None:
+        """Look again at what was signalled; True when the answer need not wait any longer."""
+        if self.signalled:
+            self._look_again()
+        if self._urgent or self._planned_bytes >= self._params.min_bytes:
+            return True
+        return None
+
+    def release(self) -> None:
+        """Give up: nobody will see the results."""
+        for result in self.results:
+            result.release()
+
+    def _look_again(self) -> None:
+        positions = self._positions
+        if positions is None:
+            positions = self._positions = {result.partition: i for i, result in enumerate(self.results)}
+        for key in self.signalled:
+            position = positions[key]
+            old = self.results[position]
+            self._planned_bytes -= old.size_bytes
+            old.release()
+            result = self._look(self._partitions[position], is_first=False)
+            self.results[position] = result
+            self._planned_bytes += result.size_bytes
+        self.signalled.clear()
+
+    def _look(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
+        try:
+            return self._plan(request, is_first=is_first)
+        except (ReplicaError, StorageError) as error:
+            self._urgent = True
+            return FetchResult(error)
+
+    def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
+        params = self._params
+        partition = self._find(request.topic_id, request.partition)
+        partition.require_readable(request.current_leader_epoch, from_follower=params.may_read_from_follower)
+        diverging = None
+        if request.last_fetched_epoch != NO_EPOCH:
+            diverging = partition.diverging_epoch(request.fetch_offset, request.last_fetched_epoch)
+        if diverging is None:
+            partition.check_offset(request.fetch_offset)
+            if is_first and params.replica_id >= 0:
+                self._record_progress(partition, request)
+        log = partition.log
+        result = FetchResult(
+            partition=partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+        )
+        if diverging is not None:
+            result.diverging_epoch = diverging
+            self._urgent = True
+            return result
+        if request.known_high_watermark < result.high_watermark and params.replica_id >= 0:
+            self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
+        end_offset = partition.visible_end(params.isolation)
+        if request.fetch_offset < end_offset:
+            left_bytes = self._limit_bytes - self._planned_bytes
+            obligatory = self._planned_bytes == 0
+            if left_bytes > 0 or obligatory:
+                result.plan = log.plan_read(
+                    request.fetch_offset,
+                    max_bytes=max(0, min(request.max_bytes, left_bytes)),
+                    end_offset=end_offset,
+                    min_one_batch=obligatory,
+                )
+        return result
+
+    def _record_progress(self, partition: Partition, request: FetchPartition) -> None:
+        moved = partition.record_follower_fetch(
+            self._params.replica_id,
+            request.fetch_offset,
+            request.log_start_offset,
+            request.current_leader_epoch,
+            self._now_ms,
+        )
+        if moved:
+            self.progressed.append(partition)

@@ -1,0 +1,386 @@
+"""The replica manager: it owns the partitions of this node, appends to them and fetches from them.
+
+The seed's `ReplicaManager`: request handlers and coordinators call `append` and `fetch` and get an answer that holds;
+logs, roles, watermarks and waiting are known here and below only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.kproto.records import RecordError
+from ottla.server.metadata.image import MetadataImage
+from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
+from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
+from ottla.server.replica.errors import (
+    InternalTopicError,
+    NotLeaderError,
+    ReplicaError,
+    RequestTimedOutError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult
+from ottla.server.replica.partition import Isolation, Partition
+from ottla.server.replica.purgatory import Purgatory
+from ottla.server.replica.visible_records import aborted_transactions
+from ottla.storage.errors import StorageError, StoreOfflineError
+from ottla.storage.partition_log import AppendOrigin
+from ottla.storage.reader import read
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.storage.buffer_pool import MemoryBudget
+    from ottla.storage.clock import Clock
+    from ottla.storage.config import LogConfig
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+MIN_FETCH_BYTES: Final = 65_536
+"""What a fetch may always read, however much memory the responses under way hold already."""
+
+
+class ReplicaManagerCounters:
+    """What the manager has done since the start."""
+
+    __slots__ = (
+        "append_errors",
+        "appended_bytes",
+        "appends",
+        "fetch_errors",
+        "fetched_bytes",
+        "fetches",
+        "offline_partitions",
+    )
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.appended_bytes = 0
+        self.append_errors = 0
+        self.fetches = 0
+        self.fetched_bytes = 0
+        self.fetch_errors = 0
+        self.offline_partitions = 0
+
+
+class ReplicaManager:
+    """The partitions of one node, and the operations on them that may have to wait.
+
+    `apply` follows the cluster's metadata and is called by one task. The store reports what it has flushed, and its own
+    failure, by `on_flushed` and `on_offline` (`StorageListener`). Every event signals the purgatories' waiters of the
+    partitions concerned, as the table in `purgatory.py` lists.
+    """
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        clock: Clock,
+        *,
+        node_id: int,
+        response_budget: MemoryBudget,
+        log_config: Callable[[TopicImage], LogConfig],
+        min_insync_replicas: Callable[[TopicImage], int],
+    ) -> None:
+        self.node_id = node_id
+        self.append_purgatory = Purgatory("append")
+        self.fetch_purgatory = Purgatory("fetch")
+        self.delete_records_purgatory = Purgatory("delete records")
+        self.counters = ReplicaManagerCounters()
+        self._log_manager = log_manager
+        self._clock = clock
+        self._response_budget = response_budget
+        self._log_config = log_config
+        self._min_insync_replicas = min_insync_replicas
+        self._image = MetadataImage()
+        self._unopened: set[tuple[UUID, int]] = set()
+        self._topics: dict[UUID, dict[int, Partition]] = {}
+        self._by_log: dict[PartitionLog, Partition] = {}
+        self._closed = False
+
+    # Partitions -----------------------------------------------------------------------------------------------------
+
+    def get_partition(self, topic_id: UUID, partition: int) -> Partition:
+        """The partition that this node holds, whatever its role.
+
+        Raises UnknownTopicIdError, UnknownTopicOrPartitionError, NotLeaderError if it is another node's, or
+        StoreOfflineError if its log could not be opened.
+        """
+        try:
+            return self._topics[topic_id][partition]
+        except KeyError:
+            raise self._why_missing(topic_id, partition) from None
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions that this node holds."""
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:
+        topic = self._image.topic_by_id(topic_id)
+        if topic is None:
+            return UnknownTopicIdError(f"no topic has the id {topic_id}")
+        if not 0 <= partition < len(topic.partitions):
+            return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
+        if (topic_id, partition) in self._unopened:
+            return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
+        return NotLeaderError(f"node {self.node_id} holds no replica of {topic.name}-{partition}")
+
+    # Appending ------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        entries: Mapping[TopicIdPartition, Records],
+        *,
+        required_acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        internal_topics_allowed: bool = False,
+        on_appended: Callable[[], None] | None = None,
+    ) -> dict[TopicIdPartition, AppendResult]:
+        """Append to each partition as its leader; return when `required_acks` holds for all, or at the deadline.
+
+        acks=0 asks for nothing, 1 for the leader's flush, -1 for all in-sync replicas. A partition's failure is its own
+        result's `error`, the others go on. `on_appended` is called when every partition has taken or refused its
+        records, which happens before the first wait unless a store has no room: until then the caller keeps back what
+        must be appended later. Coordinators (by `origin`) and `internal_topics_allowed` write to internal topics.
+        """
+        now_ms = self._clock.time_ms()
+        operation = AppendOperation(required_acks)
+        counters = self.counters
+        may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
+        deadline = trio.current_time() + timeout_ms / 1000
+        for key, (view, fragment) in entries.items():
+            try:
+                partition = self.get_partition(key.topic_id, key.partition)
+                if partition.is_internal and not may_write_internal:
+                    raise InternalTopicError(f"clients may not write to {partition.topic}")
+                if not partition.log.has_room:
+                    await _wait_for_room(partition, deadline)
+                info = partition.append(view, fragment, required_acks=required_acks, origin=origin, now_ms=now_ms)
+            except (ReplicaError, StorageError, RecordError) as error:
+                counters.append_errors += 1
+                operation.refused(key, error)
+            else:
+                counters.appends += 1
+                counters.appended_bytes += len(view)
+                operation.appended(key, partition, info)
+        if on_appended is not None:
+            on_appended()
+        if operation.is_pending:
+            await self.append_purgatory.wait(
+                operation.keys, operation.try_complete, (deadline - trio.current_time()) * 1000
+            )
+            operation.expire(shutting_down=self._closed)
+        return operation.results
+
+    # Fetching -------------------------------------------------------------------------------------------------------
+
+    async def fetch(self, params: FetchParams, partitions: Sequence[FetchPartition]) -> list[FetchResult]:
+        """Read each partition up to its visible end; the results stand in the order of `partitions`, all distinct.
+
+        Waits until `min_bytes` are there, an error or a divergence has to be told, or `max_wait_ms` have passed. The
+        first partition that has data yields at least one batch, whatever the limits. The caller owns the results and
+        releases every one.
+        """
+        operation = FetchOperation(
+            params,
+            partitions,
+            self.get_partition,
+            limit_bytes=min(params.max_bytes, self._readable_bytes()),
+            now_ms=self._clock.time_ms(),
+        )
+        self.counters.fetches += 1
+        try:
+            operation.look_at_all()
+            for partition in operation.progressed:
+                self._signal(partition)
+            if operation.try_complete() is None:
+                await self.fetch_purgatory.wait(
+                    operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
+                )
+            await self._read(params, partitions, operation.results)
+        except BaseException:
+            operation.release()
+            raise
+        return operation.results
+
+    def _readable_bytes(self) -> int:
+        """What memory the responses under way leave for another one.
+
+        A client that does not read its responses makes the others' smaller, down to a floor, but never makes them wait.
+        """
+        budget = self._response_budget
+        return max(MIN_FETCH_BYTES, budget.limit_bytes - budget.used_bytes)
+
+    async def _read(
+        self, params: FetchParams, partitions: Sequence[FetchPartition], results: Sequence[FetchResult]
+    ) -> None:
+        plans = [result.plan for result in results if result.plan is not None]
+        if plans:
+            unread = [plan for plan in plans if not plan.is_complete]
+            if unread:
+                await read(unread)
+            for request, result in zip(partitions, results, strict=True):
+                if result.plan is not None:
+                    self._take_records(request, result)
+        for request, result in zip(partitions, results, strict=True):
+            if result.error is not None:
+                self.counters.fetch_errors += 1
+            elif params.isolation is Isolation.TXN_COMMITTED:
+                result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
+
+    def _take_records(self, request: FetchPartition, result: FetchResult) -> None:
+        assert result.plan is not None
+        if result.plan.error is not None:
+            result.fail(result.plan.error)
+            return
+        result.records = result.plan.records
+        size_bytes = result.size_bytes
+        if size_bytes:
+            budget = self._response_budget
+            budget.charge(size_bytes)
+            result.on_release(lambda: budget.refund(size_bytes))
+            self.counters.fetched_bytes += size_bytes
+
+    # Deleting records -----------------------------------------------------------------------------------------------
+
+    async def delete_records(
+        self, offsets: Mapping[TopicIdPartition, int], *, timeout_ms: int
+    ) -> dict[TopicIdPartition, DeleteRecordsResult]:
+        """Move each log start forward to the given offset, -1 for the high watermark (KIP-107).
+
+        Returns when no live replica serves anything below it any more, or at the deadline with RequestTimedOutError.
+        """
+        operation = DeleteRecordsOperation()
+        deadline = trio.current_time() + timeout_ms / 1000
+        for key, offset in offsets.items():
+            try:
+                partition = self.get_partition(key.topic_id, key.partition)
+                await operation.delete(key, partition, offset)
+            except (ReplicaError, StorageError) as error:
+                operation.refused(key, error)
+            else:
+                self._signal(partition)
+        await self.delete_records_purgatory.wait(
+            operation.keys, operation.try_complete, (deadline - trio.current_time()) * 1000
+        )
+        operation.expire()
+        return operation.results
+
+    # Following the cluster ------------------------------------------------------------------------------------------
+
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
+        self._image = delta.after
+        for topic in delta.deleted_topics:
+            for index in list(self._topics.get(topic.topic_id, ())):
+                await self._delete(topic.topic_id, index)
+        for change in delta.changed_partitions:
+            await self._follow_state(change.topic, change.partition, change.after)
+        if delta.changed_configs:
+            for topic_id in list(self._topics):
+                self._reconfigure(delta.after.topic_by_id(topic_id))
+        for topic in delta.reconfigured_topics:
+            self._reconfigure(topic)
+
+    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
+        held = self._topics.get(topic.topic_id, {}).get(index)
+        if self.node_id not in state.replicas:
+            if held is not None:
+                await self._delete(topic.topic_id, index)
+            return
+        try:
+            partition = held or await self._open(topic, index)
+        except StorageError:
+            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index)
+            self._unopened.add((topic.topic_id, index))
+            self.counters.offline_partitions += 1
+            return
+        partition.apply(state)
+        self._topics.setdefault(topic.topic_id, {})[index] = partition
+        self._signal(partition)
+
+    async def _open(self, topic: TopicImage, index: int) -> Partition:
+        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            log,
+            node_id=self.node_id,
+            min_insync_replicas=self._min_insync_replicas(topic),
+            is_internal=topic.is_internal,
+        )
+        self._by_log[log] = partition
+        return partition
+
+    async def _delete(self, topic_id: UUID, index: int) -> None:
+        partitions = self._topics[topic_id]
+        partition = partitions.pop(index)
+        if not partitions:
+            del self._topics[topic_id]
+        self._by_log.pop(partition.log, None)
+        partition.delete()
+        self._signal(partition)
+        await self._log_manager.delete_log(topic_id, index)
+
+    def _reconfigure(self, topic: TopicImage | None) -> None:
+        if topic is None:
+            return
+        log_config = self._log_config(topic)
+        min_insync_replicas = self._min_insync_replicas(topic)
+        for partition in self._topics.get(topic.topic_id, {}).values():
+            partition.log.set_config(log_config)
+            partition.min_insync_replicas = min_insync_replicas
+            partition.advance_high_watermark()
+            self._signal(partition)
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    def on_flushed(self, logs: Iterable[PartitionLog]) -> None:
+        """The store has written these logs further: their flushed end, or their log start, has moved."""
+        for log in logs:
+            partition = self._by_log.get(log)
+            if partition is not None:
+                partition.advance_high_watermark()
+                self._signal(partition)
+
+    def on_offline(self, logs: Iterable[PartitionLog], error: Exception) -> None:
+        """The store of these logs has stopped for good: nothing that waits for it is acknowledged."""
+        count = 0
+        for log in logs:
+            partition = self._by_log.get(log)
+            if partition is not None:
+                count += 1
+                partition.go_offline()
+                self._signal(partition)
+        self.counters.offline_partitions += count
+        logger.critical("%d partitions are offline until the broker is restarted: %s", count, error)
+
+    def close(self) -> None:
+        """End every wait now: nothing more will be acknowledged by this manager."""
+        self._closed = True
+        for purgatory in (self.append_purgatory, self.fetch_purgatory, self.delete_records_purgatory):
+            purgatory.close()
+
+    def _signal(self, partition: Partition) -> None:
+        self.append_purgatory.signal(partition)
+        self.fetch_purgatory.signal(partition)
+        self.delete_records_purgatory.signal(partition)
+
+
+async def _wait_for_room(partition: Partition, deadline: float) -> None:
+    with trio.move_on_at(deadline) as scope:
+        while not partition.log.has_room:
+            partition.require_leader()
+            await partition.log.wait_for_room()
+    if scope.cancelled_caught:
+        raise RequestTimedOutError(f"the store of {partition.topic}-{partition.index} had no room in time")
