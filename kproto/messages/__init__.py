@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.kproto.api_keys import ApiKey
     from ottla.kproto.schema import Request, Response
 
@@ -23,6 +25,15 @@ def response_class(api_key: ApiKey) -> type[Response]:
     """The class of an API key's response, all versions in one."""
     found: type[Response] = _lookup(api_key, "Response")
     return found
+
+
+def all_message_classes() -> Iterator[type[Request] | type[Response]]:
+    """Every request and response, in the order of their keys. Loads all of them."""
+    from ottla.kproto.api_keys import ApiKey
+
+    for api_key in ApiKey:
+        yield request_class(api_key)
+        yield response_class(api_key)
 
 
 def _lookup(api_key: ApiKey, kind: str) -> type:

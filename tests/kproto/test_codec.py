@@ -1,0 +1,149 @@
+"""The compiled codec says exactly what the interpreted reference says: every message, every version, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.kproto import codec, reference
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, EncodeError
+from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.schema import Message, TaggedField
+
+EXAMPLES_PER_VERSION = 8
+
+
+def _versions(cls: type[Message]) -> range:
+    return range(cls.VERSIONS.lowest, cls.VERSIONS.highest + 1)
+
+
+def test_compiled_equals_reference(message_class: type[Message], strategy_of: Any) -> None:
+    for version in _versions(message_class):
+        _check_agreement(message_class, version, strategy_of(message_class, version))
+
+
+def _check_agreement(cls: type[Message], version: int, messages: st.SearchStrategy[Message]) -> None:
+    @settings(max_examples=EXAMPLES_PER_VERSION, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(messages)
+    def agree(message: Message) -> None:
+        encoded = codec.build(message, version)
+        assert encoded == reference.build(message, version)
+        assert codec.parse(cls, version, encoded) == message
+        assert reference.parse(cls, version, encoded) == message
+
+    agree()
+
+
+def test_defaults_survive_every_version(message_class: type[Message]) -> None:
+    for version in _versions(message_class):
+        encoded = codec.build(message_class(), version)
+        assert codec.parse(message_class, version, encoded) == message_class()
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda raw: memoryview(b"##" + raw)[2:]])
+def test_any_buffer_parses(wrap: Any) -> None:
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=1500,
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3, records=b"batch")])],
+    )
+    raw = codec.build_request(request, 9)
+    assert codec.parse_request(ApiKey.PRODUCE, 9, wrap(raw)) == request
+
+
+def test_records_are_views_of_the_input() -> None:
+    message = FetchResponse(
+        responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=b"0123456789")])]
+    )
+    buffer = bytearray(codec.build(message, 11))
+    parsed = codec.parse_response(ApiKey.FETCH, 11, buffer)
+    assert isinstance(parsed, FetchResponse)
+    records = parsed.responses[0].partitions[0].records
+    assert isinstance(records, memoryview)
+    buffer[buffer.index(b"0123456789")] = ord("X")
+    assert bytes(records) == b"X123456789"
+
+
+def test_build_parts_hands_record_batches_over_uncopied() -> None:
+    batch = memoryview(b"0123456789")
+    message = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=batch)])])
+    parts = codec.build_parts(message, 12)
+    assert any(part is batch for part in parts)
+    assert b"".join(parts) == codec.build(message, 12)
+
+
+def test_bytes_left_over_are_an_error() -> None:
+    raw = codec.build(MetadataRequest(topics=None), 9)
+    with pytest.raises(DecodeError, match="ends 1 bytes before"):
+        codec.parse(MetadataRequest, 9, raw + b"\x00")
+
+
+def test_body_may_start_behind_a_header() -> None:
+    raw = codec.build(MetadataRequest(topics=None), 9)
+    assert codec.parse(MetadataRequest, 9, b"header" + raw, 6) == MetadataRequest(topics=None)
+
+
+def test_field_missing_in_the_version_must_be_at_its_default() -> None:
+    with pytest.raises(EncodeError, match=r"transactional_id|producer_id"):
+        codec.build(InitProducerIdRequest(producer_id=7), 2)
+    with pytest.raises(EncodeError):
+        reference.build(InitProducerIdRequest(producer_id=7), 2)
+
+
+def test_ignorable_field_is_dropped_silently() -> None:
+    message = FetchResponse(throttle_time_ms=0, session_id=0, error_code=3)
+    assert codec.parse(FetchResponse, 4, codec.build(message, 4)) == FetchResponse()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CreateTopicsRequest(topics=[CreatableTopic(name=None)]),  # type: ignore[arg-type]
+        CreateTopicsRequest(topics=[CreatableTopic(num_partitions=1 << 31)]),
+        CreateTopicsRequest(topics=[CreatableTopic(name="\ud800")]),
+        CreateTopicsRequest(topics=[CreatableTopic(name="x" * 32768)]),
+        CreateTopicsRequest(topics=None),  # type: ignore[arg-type]
+        CreateTopicsRequest(topics=[object()]),  # type: ignore[list-item]
+        CreateTopicsRequest(timeout_ms="soon"),  # type: ignore[arg-type]
+    ],
+)
+@pytest.mark.parametrize("version", [2, 7])
+def test_unfit_values_are_encode_errors(message: Message, version: int) -> None:
+    with pytest.raises(EncodeError):
+        codec.build(message, version)
+
+
+def test_unknown_tagged_fields_need_a_flexible_version() -> None:
+    message = MetadataRequest(unknown_tagged_fields=(TaggedField(9, b"x"),))
+    assert codec.parse(MetadataRequest, 9, codec.build(message, 9)) == message
+    with pytest.raises(EncodeError, match="tagged fields"):
+        codec.build(message, 8)
+
+
+@pytest.mark.parametrize("tags", [((9, b""), (9, b"")), ((0, b"known"),), ((-1, b""),)])
+def test_bad_unknown_tags_are_encode_errors(tags: tuple[tuple[int, bytes], ...]) -> None:
+    fields = tuple(TaggedField(*tag) for tag in tags)
+    with pytest.raises(EncodeError):
+        codec.build(FetchResponse(unknown_tagged_fields=fields), 16)
+
+
+@pytest.mark.parametrize(("key", "version"), [(4, 0), (999, 0), (-1, 0), (1, 3), (1, 19), (22, 6)])
+def test_unserved_keys_and_versions_are_decode_errors(key: int, version: int) -> None:
+    with pytest.raises(DecodeError):
+        codec.parse_request(key, version, b"")
+    with pytest.raises(DecodeError):
+        codec.parse_response(key, version, b"")
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_array_count_is_checked_before_anything_is_made(count: int) -> None:
+    with pytest.raises(DecodeError, match="longer than the bytes"):
+        codec.parse(MetadataRequest, 1, count.to_bytes(4, "big"))
