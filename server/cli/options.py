@@ -1,0 +1,91 @@
+"""What several commands have in common: options, progress, tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+_PROGRESS_SECONDS: Final = 0.2
+
+
+def add_bootstrap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        help="brokers to ask first (default: $OTTLA_BOOTSTRAP, else 127.0.0.1:9092)",
+    )
+    parser.add_argument("--timeout", type=float, default=30, metavar="SECONDS", help="how long to wait for an answer")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """`name=value`, for argparse."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write name=value")
+    return name, value
+
+
+def unescape(text: str) -> str:
+    """Turn backslash escapes (`\\n`, `\\t`, `\\x1f`, …) into what they stand for."""
+    escapes = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+    out = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char != "\\" or position + 1 == len(text):
+            out.append(char)
+            position += 1
+            continue
+        kind = text[position + 1]
+        digits = text[position + 2 : position + 4]
+        if kind == "x" and len(digits) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            out.append(chr(int(digits, 16)))
+            position += 4
+            continue
+        out.append(escapes.get(kind, char + kind))
+        position += 2
+    return "".join(out)
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print aligned columns."""
+    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+class Progress:
+    """A line on stderr that says how far a long job is; nothing if stderr is no terminal."""
+
+    def __init__(self, verb: str, *, enabled: bool = True) -> None:
+        self._verb = verb
+        self._enabled = enabled and sys.stderr.isatty()
+        self._started = self._shown = time.monotonic()
+        self.records = 0
+        self.size_bytes = 0
+
+    def add(self, records: int, size_bytes: int) -> None:
+        self.records += records
+        self.size_bytes += size_bytes
+        now = time.monotonic()
+        if self._enabled and now - self._shown >= _PROGRESS_SECONDS:
+            self._shown = now
+            print(f"\r\x1b[K{self._line(now)}", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        if self._enabled:
+            print(f"\r\x1b[K{self._line(time.monotonic())}", file=sys.stderr, flush=True)
+
+    def _line(self, now: float) -> str:
+        seconds = max(now - self._started, 1e-3)
+        rate = self.records / seconds
+        return f"{self._verb} {self.records:,} records, {self.size_bytes / 1e6:,.1f} MB, {rate:,.0f} a second"
