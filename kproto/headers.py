@@ -30,7 +30,7 @@ class RequestHeader(Message, versions="1-2", flexible="2+"):
     api_key: int = int16("0+")
     api_version: int = int16("0+")
     correlation_id: int = int32("0+")
-    client_id: str | None = string("1+", nullable="1+", ignorable=True, flexible="none")
+    client_id: str | None = string("1+", nullable="1+", flexible="none")
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):

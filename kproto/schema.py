@@ -145,6 +145,7 @@ class StructType(type):
     """The metaclass of structs: turns declared fields into slots and a constructor."""
 
     FIELDS: tuple[Field, ...]
+    OFFICIAL_NAME: str
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any
@@ -189,11 +190,15 @@ def _make_init(fields: tuple[Field, ...], cls: StructType) -> Any:
 
 
 class Struct(metaclass=StructType):
-    """A struct of the protocol. Subclasses declare fields; instances hold one value each, in any version."""
+    """A struct of the protocol. Subclasses declare fields; instances hold one value each, in any version.
+
+    The class has the name of Kafka's definition, or gives that as `official_name` where another struct has it already.
+    """
 
     __slots__ = ("unknown_tagged_fields",)
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
+    OFFICIAL_NAME: ClassVar[str] = "Struct"
 
     if TYPE_CHECKING:
         unknown_tagged_fields: tuple[TaggedField, ...] = ()
@@ -201,6 +206,10 @@ class Struct(metaclass=StructType):
 
         def __init__(self) -> None:
             self.unknown_tagged_fields = ()
+
+    def __init_subclass__(cls, *, official_name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.OFFICIAL_NAME = official_name or cls.__name__
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:

@@ -25,7 +25,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
     rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
 
 
-class AssignedTopicPartition(Struct):
+class AssignedTopicPartition(Struct, official_name="TopicPartition"):
     topic: str = string("0+")
     partitions: list[int] = array(int32, "0+")
 

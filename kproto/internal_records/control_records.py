@@ -57,7 +57,7 @@ class KRaftVersionFeature(Struct):
     max_supported_version: int = int16("0+")
 
 
-class VotersRecordVoter(Struct):
+class VotersRecordVoter(Struct, official_name="Voter"):
     voter_id: int = int32("0+")
     voter_directory_id: UUID = uuid("0+")
     endpoints: list[Endpoint] = array(Endpoint, "0+")

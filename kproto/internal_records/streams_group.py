@@ -84,7 +84,7 @@ class StreamsGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=22, ver
     member_id: str = string("0")
 
 
-class CurrentTaskIds(Struct):
+class CurrentTaskIds(Struct, official_name="TaskIds"):
     subtopology_id: str = string("0+")
     partitions: list[int] = array(int32, "0+")
     assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, tagged="0+", default=None)

@@ -27,7 +27,7 @@ class AlterClientQuotasRequest(Request, api_key=ApiKey.ALTER_CLIENT_QUOTAS, vers
     validate_only: bool = boolean("0+")
 
 
-class EntryDataResponse(Struct):
+class EntryDataResponse(Struct, official_name="EntryData"):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
     entity: list[EntityData] = array(EntityData, "0+")

@@ -33,7 +33,7 @@ class AlterPartitionRequest(Request, api_key=ApiKey.ALTER_PARTITION, versions="2
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     leader_id: int = int32("0+")
@@ -43,7 +43,7 @@ class PartitionDataResponse(Struct):
     partition_epoch: int = int32("0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_id: UUID = uuid("2+", ignorable=True)
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 

@@ -28,17 +28,17 @@ class AssignReplicasToDirsRequest(Request, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIR
     directories: list[DirectoryData] = array(DirectoryData, "0+")
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_id: UUID = uuid("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 
 
-class DirectoryDataResponse(Struct):
+class DirectoryDataResponse(Struct, official_name="DirectoryData"):
     id: UUID = uuid("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
 

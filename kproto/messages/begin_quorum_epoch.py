@@ -33,14 +33,14 @@ class BeginQuorumEpochRequest(Request, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versio
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", ignorable=True)
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     leader_id: int = int32("0+")
     leader_epoch: int = int32("0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_name: str = string("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 

@@ -29,7 +29,7 @@ class ReplicaState(Struct):
     last_caught_up_timestamp: int = int64("1+", default=-1, ignorable=True)
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
@@ -40,7 +40,7 @@ class PartitionDataResponse(Struct):
     observers: list[ReplicaState] = array(ReplicaState, "0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_name: str = string("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 

@@ -38,14 +38,14 @@ class EndQuorumEpochRequest(Request, api_key=ApiKey.END_QUORUM_EPOCH, versions="
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", ignorable=True)
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     leader_id: int = int32("0+")
     leader_epoch: int = int32("0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_name: str = string("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 

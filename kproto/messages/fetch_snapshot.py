@@ -51,7 +51,7 @@ class LeaderIdAndEpoch(Struct):
     leader_epoch: int = int32("0+")
 
 
-class PartitionSnapshotResponse(Struct):
+class PartitionSnapshotResponse(Struct, official_name="PartitionSnapshot"):
     index: int = int32("0+")
     error_code: int = int16("0+")
     snapshot_id: SnapshotId = struct(SnapshotId, "0+")
@@ -61,7 +61,7 @@ class PartitionSnapshotResponse(Struct):
     unaligned_records: bytes | memoryview | None = record_data("0+")
 
 
-class TopicSnapshotResponse(Struct):
+class TopicSnapshotResponse(Struct, official_name="TopicSnapshot"):
     name: str = string("0+")
     partitions: list[PartitionSnapshotResponse] = array(PartitionSnapshotResponse, "0+")
 

@@ -42,7 +42,7 @@ class VoteRequest(Request, api_key=ApiKey.VOTE, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class PartitionDataResponse(Struct):
+class PartitionDataResponse(Struct, official_name="PartitionData"):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     leader_id: int = int32("0+")
@@ -50,7 +50,7 @@ class PartitionDataResponse(Struct):
     vote_granted: bool = boolean("0+")
 
 
-class TopicDataResponse(Struct):
+class TopicDataResponse(Struct, official_name="TopicData"):
     topic_name: str = string("0+")
     partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
 

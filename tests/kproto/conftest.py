@@ -97,3 +97,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def strategy_of() -> MessageStrategy:
     """`strategy_of(cls, version)`: any instance which that version can carry."""
     return message_strategy
+
+
+@pytest.fixture(scope="session")
+def every_message_class() -> list[type[Message]]:
+    """Every message, header and internal record."""
+    return _every_class()

@@ -1,0 +1,169 @@
+"""Whatever bytes come in: only DecodeError comes out, and nothing is made that the bytes do not pay for."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ottla.kproto import codec, reference
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.headers import RequestHeader, parse_request_header, parse_response_header
+from ottla.kproto.messages import all_message_classes
+from ottla.kproto.messages.fetch import FetchResponse
+from ottla.kproto.messages.metadata import MetadataResponse
+from ottla.kproto.schema import Message
+
+SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def _parse_both(cls: type[Message], version: int, raw: bytes) -> None:
+    """Parsing succeeds in both codecs with the same result, or fails in both with DecodeError."""
+    try:
+        expected: Message | None = reference.parse(cls, version, raw)
+    except DecodeError:
+        expected = None
+    if expected is None:
+        with pytest.raises(DecodeError):
+            codec.parse(cls, version, raw)
+    else:
+        parsed = codec.parse(cls, version, raw)
+        assert parsed == expected or _holds_nan(parsed)
+
+
+def _holds_nan(message: Message) -> bool:
+    return "nan" in repr(message)
+
+
+def test_random_bytes(message_class: type[Message]) -> None:
+    versions = st.integers(message_class.VERSIONS.lowest, message_class.VERSIONS.highest)
+
+    @settings(max_examples=25, **SETTINGS)
+    @given(versions, st.binary(max_size=80))
+    @example(message_class.VERSIONS.highest, b"")
+    @example(message_class.VERSIONS.highest, b"\xff" * 64)
+    @example(message_class.VERSIONS.lowest, b"\x7f" * 64)
+    def survives(version: int, raw: bytes) -> None:
+        _parse_both(message_class, version, raw)
+
+    survives()
+
+
+def test_mutated_messages(message_class: type[Message], strategy_of: Any) -> None:
+    version = message_class.VERSIONS.highest
+
+    @settings(max_examples=25, **SETTINGS)
+    @given(strategy_of(message_class, version), st.data())
+    def survives(message: Message, data: st.DataObject) -> None:
+        raw = bytearray(codec.build(message, version))
+        for _ in range(data.draw(st.integers(1, 3))):
+            if raw:
+                raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+        _parse_both(message_class, version, bytes(raw))
+
+    survives()
+
+
+def test_truncated_and_extended_messages(message_class: type[Message], strategy_of: Any) -> None:
+    version = message_class.VERSIONS.highest
+
+    @settings(max_examples=5, **SETTINGS)
+    @given(strategy_of(message_class, version))
+    def refuses(message: Message) -> None:
+        raw = codec.build(message, version)
+        for size in range(len(raw)):
+            with pytest.raises(DecodeError):
+                codec.parse(message_class, version, raw[:size])
+        with pytest.raises(DecodeError):
+            codec.parse(message_class, version, raw + b"\x00")
+
+    refuses()
+
+
+@given(st.binary(max_size=40))
+def test_header_parsers(raw: bytes) -> None:
+    for parse in (parse_request_header, lambda buf: parse_response_header(ApiKey.FETCH, 16, buf)):
+        try:
+            _, pos = parse(raw)
+        except DecodeError:
+            continue
+        assert 0 < pos <= len(raw)
+
+
+def _largest_claims(cls: type[Message], version: int) -> list[bytes]:
+    """Bodies that claim as much as a length can, at every place where the default message has a zero."""
+    raw = codec.build(cls(), version)
+    claims = [b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x7f\xff"]
+    return [raw[:at] + claim + raw[at:] for at in range(len(raw)) for claim in claims]
+
+
+def test_a_length_allocates_nothing_before_its_bytes_are_there() -> None:
+    classes = list(all_message_classes())
+    for cls in classes:
+        codec.parse(cls, cls.VERSIONS.highest, codec.build(cls(), cls.VERSIONS.highest))
+    tracemalloc.start()
+    try:
+        for cls in classes:
+            for raw in _largest_claims(cls, cls.VERSIONS.highest):
+                try:
+                    codec.parse(cls, cls.VERSIONS.highest, raw)
+                except DecodeError:
+                    continue
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "element"),
+    [
+        (MetadataResponse, 12, b"\x00\x00" + b"\x01" + bytes(16) + b"\x00" + b"\x01" + bytes(4) + b"\x00"),
+        (FetchResponse, 16, bytes(16) + b"\x01" + b"\x00"),
+    ],
+)
+def test_memory_is_a_small_multiple_of_the_input(cls: type[Message], version: int, element: bytes) -> None:
+    count = 20_000
+    head = {
+        MetadataResponse: b"\x00\x00\x00\x00" + b"\x01" + b"\x00" + b"\x00\x00\x00\x00",
+        FetchResponse: bytes(4) + bytes(2) + bytes(4),
+    }[cls]
+    varint = (count + 1).to_bytes(4, "big")
+    compact = bytes([(count + 1) & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14])
+    assert int.from_bytes(varint, "big") == count + 1
+    raw = head + compact + element * count + b"\x00"
+    codec.parse(cls, version, codec.build(cls(), version))
+    tracemalloc.start()
+    try:
+        parsed = codec.parse(cls, version, raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert codec.build(parsed, version) == raw
+    assert peak < 32 * len(raw)
+
+
+def test_varint_has_at_most_five_bytes_and_32_bits() -> None:
+    for raw in (b"\x80" * 5 + b"\x01", b"\xff\xff\xff\xff\x1f", b"\x80" * 40):
+        for version in (12, 16):
+            with pytest.raises(DecodeError):
+                codec.parse(FetchResponse, version, bytes(10) + raw)
+        with pytest.raises(DecodeError):
+            reference.parse(FetchResponse, 16, bytes(10) + raw)
+
+
+def test_invalid_utf8_is_a_decode_error() -> None:
+    with pytest.raises(DecodeError):
+        codec.parse(RequestHeader, 1, bytes(8) + b"\x00\x02\xc3\x28")
+
+
+def test_tags_must_ascend() -> None:
+    body = bytes(8) + b"\xff\xff"
+    assert codec.parse(RequestHeader, 2, body + b"\x02\x01\x00\x02\x00").unknown_tagged_fields
+    for tags in (b"\x02\x01\x00\x01\x00", b"\x02\x02\x00\x01\x00"):
+        with pytest.raises(DecodeError, match="out of order"):
+            codec.parse(RequestHeader, 2, body + tags)
