@@ -1,0 +1,159 @@
+"""The brokers and clients that the scenarios run on.
+
+`--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`. All scenarios of a run share one broker of
+each kind and use topics of their own; a scenario that stops its broker starts one for itself with `own_broker`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests import java
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.clients.aiokafka_client import AioKafka
+from compat_tests.clients.base import AdminClient, Client, Feature
+from compat_tests.clients.confluent import Confluent
+from compat_tests.clients.java_client import JavaClient, JavaDriver
+from compat_tests.clients.kafka_python import KafkaPython
+from compat_tests.clients.kcat import Kcat
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.process import BrokerProcess
+
+ADMINS = (
+    "kafka-python",
+    "aiokafka",
+    "confluent-kafka",
+    pytest.param("java", marks=pytest.mark.java),
+)
+CLIENTS = (*ADMINS, pytest.param("kcat", marks=pytest.mark.kcat))
+
+BROKERS: dict[str, type[ApacheKafka] | type[OttlaBroker]] = {"ottla": OttlaBroker, "kafka": ApacheKafka}
+
+Connect = Callable[[BrokerProcess, str], AdminClient]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        choices=[*BROKERS, "both"],
+        default="ottla",
+        help="what the scenarios of compat_tests run against",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, names in {"client": CLIENTS, "admin": ADMINS, "writer": CLIENTS}.items():
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(f"{fixture}_name", names, scope="session")
+    if "broker_kind" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--broker")
+        kinds = list(BROKERS) if chosen == "both" else [chosen]
+        metafunc.parametrize("broker_kind", kinds, scope="session")
+
+
+@pytest.fixture(autouse=True)
+def programs(request: pytest.FixtureRequest) -> None:
+    """Skips what this machine lacks the programs for, and says which."""
+    kind = request.node.callspec.params.get("broker_kind") if hasattr(request.node, "callspec") else None
+    needs_java = request.node.get_closest_marker("java") is not None or kind == "kafka"
+    if needs_java and (reason := java.missing()):
+        pytest.skip(reason)
+    if request.node.get_closest_marker("kcat") is not None and shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+
+
+@pytest.fixture(scope="session")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that all scenarios share."""
+    with BROKERS[broker_kind](tmp_path_factory.mktemp(broker_kind)) as process:
+        yield process
+
+
+@pytest.fixture
+def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that the scenario may stop, kill and start."""
+    with BROKERS[broker_kind](tmp_path) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def java_driver() -> Iterator[JavaDriver]:
+    driver = JavaDriver()
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[BrokerProcess, str], Client]]:
+    """Connects a client, by its name, to a broker, and closes it after the scenario."""
+    opened: list[Client] = []
+
+    def connect_client(process: BrokerProcess, name: str) -> Client:
+        kinds: dict[str, Callable[[str], Client]] = {
+            "kafka-python": KafkaPython,
+            "aiokafka": AioKafka,
+            "confluent-kafka": Confluent,
+            "java": lambda bootstrap: JavaClient(bootstrap, request.getfixturevalue("java_driver")),
+            "kcat": Kcat,
+        }
+        opened.append(kinds[name](process.bootstrap))
+        return opened[-1]
+
+    yield connect_client
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(broker: BrokerProcess, client_name: str, connect: Callable[[BrokerProcess, str], Client]) -> Client:
+    """Each client in turn, on the shared broker."""
+    return connect(broker, client_name)
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess, admin_name: str, connect: Connect) -> AdminClient:
+    """Each client that can manage topics in turn, on the shared broker."""
+    return connect(broker, admin_name)
+
+
+@pytest.fixture
+def reference(broker: BrokerProcess) -> Confluent:
+    """The client that prepares, where another is under test."""
+    return Confluent(broker.bootstrap)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_topic(reference: Confluent) -> Callable[..., str]:
+    """Creates a topic that nobody else uses: `new_topic(partitions=1, **{"cleanup.policy": "compact"})`."""
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        topic = f"scenario-{next(_numbers)}"
+        reference.create_topic(topic, partitions=partitions, configs=configs)
+        return topic
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def needs(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Skips the scenario for a client that lacks one of the features."""
+
+    def skip_without(client: Client, *features: Feature) -> None:
+        if lacking := client.lacks.intersection(features):
+            names = ", ".join(sorted(feature.name for feature in lacking))
+            pytest.skip(f"{client.name} lacks {names}")
+
+    return skip_without
