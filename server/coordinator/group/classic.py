@@ -5,13 +5,15 @@ What it promises (KIP-62, 134, 345, 394, 559, 814; Kafka's GroupMetadataManager,
 - A rebalance ends when every known member has rejoined or the largest rebalance timeout is over, whichever comes first.
 - An assignment is handed out only after it is committed to `__consumer_offsets`.
 - State changes between awaits are whole: every method without `async` leaves the group in a state that may be observed.
-- Who waits (a join, a sync, a session) waits in the purgatory; a request that is cancelled because its connection closed
-  changes nothing in the group.
+- Who waits (a join, a sync, a session) waits in the purgatory; a request that is cancelled because its connection
+  closed changes nothing in the group.
 """
 
 import logging
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import trio
@@ -91,7 +93,7 @@ class ClassicProtocol:
     # JoinGroup
 
     async def join(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
-        """Join or rejoin; returns with the next generation, or raises the CoordinatorError that the member must obey."""
+        """Join or rejoin; returns with the next generation, or raises what the member has to do."""
         self._check_size(group, request.member_id)
         if group.is_in(ClassicState.DEAD):
             raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
@@ -213,22 +215,23 @@ class ClassicProtocol:
         return await self._answer_to(pending)
 
     async def _answer_to(self, pending: Pending[T]) -> T:
-        answer = await self._purgatory.wait([pending], lambda: pending.answer, float("inf"))
-        assert answer is not None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        await self._purgatory.wait([pending], pending.is_settled, math.inf)
+        if pending.error is not None:
+            raise pending.error
+        if pending.answer is None:
+            raise CoordinatorNotAvailableError("this broker is shutting down")
+        return pending.answer
 
     def _answer_join(self, member: ClassicMember, answer: JoinResult | Exception) -> None:
         pending, member.awaiting_join = member.awaiting_join, None
         if pending is not None:
-            pending.answer = answer
+            pending.settle(answer)
             self._purgatory.signal(pending)
 
     def _answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
         pending, member.awaiting_sync = member.awaiting_sync, None
         if pending is not None:
-            pending.answer = answer
+            pending.settle(answer)
             self._purgatory.signal(pending)
 
     # The rebalance: a delayed join, then a delayed sync
@@ -427,11 +430,7 @@ class ClassicProtocol:
             remaining_ms = (deadline - trio.current_time()) * 1000
             if remaining_ms > 0:
                 # The deadline comes nearer once: when the first join of a new member is answered.
-                await self._purgatory.wait(
-                    [member],
-                    lambda deadline=deadline: True if member.removed or member.deadline < deadline else None,
-                    remaining_ms,
-                )
+                await self._purgatory.wait([member], partial(_has_changed, member, deadline), remaining_ms)
             elif member.is_waiting():
                 self._touch(member)
             else:
@@ -491,3 +490,7 @@ class ClassicProtocol:
             self._purgatory.signal(member)
         group.pending_members.clear()
         self._purgatory.signal(group)
+
+
+def _has_changed(member: ClassicMember, deadline: float) -> bool | None:
+    return True if member.removed or member.deadline < deadline else None

@@ -80,10 +80,21 @@ class Pending(Generic[T]):
     A member that asks again on another connection while it waits shares the first request's answer.
     """
 
-    __slots__ = ("answer",)
+    __slots__ = ("answer", "error")
 
     def __init__(self) -> None:
-        self.answer: T | Exception | None = None
+        self.answer: T | None = None
+        self.error: Exception | None = None
+
+    def settle(self, answer: T | Exception) -> None:
+        if isinstance(answer, Exception):
+            self.error = answer
+        else:
+            self.answer = answer
+
+    def is_settled(self) -> bool | None:
+        """True, or None as the purgatory wants it while there is no answer."""
+        return True if self.error is not None or self.answer is not None else None
 
 
 class ClassicMember:

@@ -24,7 +24,7 @@ from ottla.server.coordinator.runtime import CoordinatorRecord
 
 
 class OffsetToCommit(NamedTuple):
-    """What a client commits for one partition. `retention_ms` is -1 except where OffsetCommit v2–4 set it."""
+    """What a client commits for one partition. `retention_ms` is -1 except where OffsetCommit v2-4 set it."""
 
     offset: int
     leader_epoch: int
@@ -107,7 +107,9 @@ def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def expired_records(shard: GroupShard, group: ClassicGroup, *, now_ms: int, retention_ms: int) -> list[CoordinatorRecord]:
+def expired_records(
+    shard: GroupShard, group: ClassicGroup, *, now_ms: int, retention_ms: int
+) -> list[CoordinatorRecord]:
     """Tombstones for what retention removes of one group (KIP-211), the group itself if nothing is left."""
     since_ms: int | None = None
     subscribed: frozenset[str] = frozenset()

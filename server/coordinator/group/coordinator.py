@@ -14,7 +14,6 @@ from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     GroupIdNotFoundError,
-    IllegalGenerationError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
@@ -26,7 +25,7 @@ from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicSt
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.log import CoordinatorLog
-from ottla.server.coordinator.runtime import CoordinatorRuntime, Producer
+from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
 from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
@@ -82,7 +81,7 @@ class GroupCoordinator:
     # Where groups live
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group's id hashes to (Java's String.hashCode, as Kafka has it)."""
+        """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode."""
         hashed = 0
         units = group_id.encode("utf-16-be", "surrogatepass")
         for high, low in zip(units[::2], units[1::2], strict=True):
@@ -148,9 +147,7 @@ class GroupCoordinator:
             assignments=assignments,
         )
 
-    def heartbeat(
-        self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> None:
+    def heartbeat(self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
         """Heartbeat: returns nothing, or raises what the member has to do."""
         self._classic.heartbeat(
             self._member_group(group_id),
@@ -195,7 +192,7 @@ class GroupCoordinator:
                 transactional=producer is not None,
             )
         elif generation_id >= 0:
-            raise IllegalGenerationError(f"group {group_id} does not exist")
+            raise GroupIdNotFoundError(f"group {group_id} does not exist")
         written, refused = commits.commit_records(
             group_id,
             offsets,
@@ -210,9 +207,18 @@ class GroupCoordinator:
         await self._runtime.write_marker(partition, marker)
 
     def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
-        """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`."""
+        """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`.
+
+        A classic group lets anybody read; `member_id` and `member_epoch` are checked by a group of KIP-848.
+        """
         return dict(commits.fetch(self._shard(group_id), group_id, partitions, require_stable=require_stable))
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
@@ -236,7 +242,7 @@ class GroupCoordinator:
 
     # Administration
 
-    def list(self) -> list[GroupListing]:
+    def list_groups(self) -> list[GroupListing]:
         """Every group of this broker."""
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic")
@@ -244,25 +250,23 @@ class GroupCoordinator:
             for group in shard.groups.values()
         ]
 
-    def describe(self, group_id: str) -> ClassicGroup:
+    def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
         group = self._group(group_id)
         if group is None or group.is_in(ClassicState.DEAD):
             raise GroupIdNotFoundError(f"group {group_id} does not exist")
         return group
 
-    async def delete(self, group_id: str) -> None:
+    async def delete_group(self, group_id: str) -> None:
         """Remove an empty group with its offsets."""
-        group = self.describe(group_id)
+        group = self.describe_group(group_id)
         if not group.is_in(ClassicState.EMPTY):
             raise NonEmptyGroupError(f"group {group_id} has members")
         shard = self._shard(group_id)
         written = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.group(group_id)]
         await self._remove(shard, group, [*written, records.group_tombstone(group_id)])
 
-    async def _remove(
-        self, shard: GroupShard, group: ClassicGroup, written: list[records.CoordinatorRecord]
-    ) -> None:
+    async def _remove(self, shard: GroupShard, group: ClassicGroup, written: list[CoordinatorRecord]) -> None:
         await self._runtime.write(shard.partition, written)
         idle = group.is_in(ClassicState.EMPTY) and not group.pending_members
         if idle and shard.groups.get(group.group_id) is group and not shard.offsets.group(group.group_id):

@@ -1,8 +1,8 @@
 """The groups and offsets of one partition of `__consumer_offsets`: what the log says, held in memory."""
 
-import logging
 from collections.abc import Callable
 
+from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import NotCoordinatorError
 from ottla.server.coordinator.group import records
@@ -10,8 +10,6 @@ from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.offsets import OffsetCache
 from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
-
-logger = logging.getLogger(__name__)
 
 
 class GroupShard:
@@ -45,8 +43,8 @@ class GroupShard:
                     self.offsets.put_pending(producer.producer_id, group_id, partition, located)
             case records.GroupRecord(group_id, value) if self._loading:
                 self._replay_group(group_id, value)
-            case records.UnknownRecord(version):
-                logger.debug("a record of version %d in __consumer_offsets is not of a kind known here", version)
+            case _:
+                pass
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
         self.offsets.complete_transaction(marker.producer_id, commit=marker.is_commit)
@@ -61,14 +59,14 @@ class GroupShard:
             self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
         self.groups.clear()
 
-    def _replay_group(self, group_id: str, value: records.GroupMetadata | None) -> None:
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if value is None:
             self.groups.pop(group_id, None)
             return
         group = self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
-        group.generation_id = value.generation_id
+        group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol_name
+        group.protocol_name = value.protocol
         for member in value.members:
             group.add(
                 ClassicMember(
@@ -76,13 +74,13 @@ class GroupShard:
                     group_instance_id=member.group_instance_id,
                     client_id=member.client_id,
                     client_host=member.client_host,
-                    rebalance_timeout_ms=member.rebalance_timeout_ms,
-                    session_timeout_ms=member.session_timeout_ms,
-                    protocols=[Protocol(value.protocol_name or "", member.subscription)],
-                    assignment=member.assignment,
+                    rebalance_timeout_ms=member.rebalance_timeout,
+                    session_timeout_ms=member.session_timeout,
+                    protocols=[Protocol(value.protocol or "", bytes(member.subscription))],
+                    assignment=bytes(member.assignment),
                 )
             )
-        group.leader_id = value.leader_id
+        group.leader_id = value.leader
         group.state = group.previous_state = ClassicState.STABLE if group.members else ClassicState.EMPTY
-        if value.current_state_timestamp_ms >= 0:
-            group.current_state_since_ms = value.current_state_timestamp_ms
+        if value.current_state_timestamp >= 0:
+            group.current_state_since_ms = value.current_state_timestamp

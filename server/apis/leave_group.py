@@ -1,0 +1,36 @@
+"""LeaveGroup (13): members leave at once instead of letting their sessions end.
+
+- Before version 3 one member leaves and its error is the answer's. From version 3 several leave, by member id or by
+  static instance id (KIP-345), each with an error of its own; what concerns the whole group stays on top.
+"""
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError, FencedInstanceIdError, UnknownMemberIdError
+
+
+async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    batched = context.header.api_version >= 3
+    members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
+    left: list[MemberResponse] = []
+    for member in members:
+        code = ErrorCode.NONE
+        try:
+            context.broker.group_coordinator.leave(request.group_id, member.member_id, member.group_instance_id)
+        except (UnknownMemberIdError, FencedInstanceIdError) as error:
+            code = error_code(error)
+        except CoordinatorError as error:
+            return LeaveGroupResponse(error_code=error_code(error))
+        left.append(
+            MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code)
+        )
+    if batched:
+        return LeaveGroupResponse(members=left)
+    return LeaveGroupResponse(error_code=left[0].error_code)

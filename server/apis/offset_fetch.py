@@ -1,0 +1,157 @@
+"""OffsetFetch (9): how far groups have read.
+
+- Up to version 7 one group is asked for, from version 8 several, each with an error of its own; null topics mean all
+  that the group has committed (from version 2). From version 10 topics are named by id.
+- No committed offset is -1 with leader epoch -1 and metadata "", not an error; nor is a group that does not exist.
+- `require_stable` (version 7): UNSTABLE_OFFSET_COMMIT where a transaction may still change the offset (KIP-447).
+- Version 1 has no place for a group's error but its partitions.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+
+
+class _Answer(NamedTuple):
+    """What is answered for one partition, in every version."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+_Found = dict[TopicPartition, _Answer]
+
+
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    version = context.header.api_version
+    if version >= 8:
+        return OffsetFetchResponse(groups=[_fetch_group(group, request, context) for group in request.groups])
+    wanted = _partitions((topic.name, topic.partition_indexes) for topic in request.topics or ())
+    try:
+        found = _fetch(request.group_id, None if request.topics is None else wanted, request, context)
+    except CoordinatorError as error:
+        code = error_code(error)
+        failed = {partition: _Answer(error_code=code) for partition in wanted} if version < 2 else {}
+        return OffsetFetchResponse(error_code=code, topics=_topics(failed))
+    return OffsetFetchResponse(topics=_topics(found))
+
+
+def _fetch(
+    group_id: str,
+    partitions: Sequence[TopicPartition] | None,
+    request: OffsetFetchRequest,
+    context: RequestContext,
+    member: tuple[str | None, int] = (None, -1),
+) -> _Found:
+    found = context.broker.group_coordinator.fetch_offsets(
+        group_id, partitions, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
+    )
+    return {partition: _answer(value) for partition, value in found.items()}
+
+
+def _answer(found: CommittedOffset | Exception | None) -> _Answer:
+    if found is None:
+        return _Answer()
+    if isinstance(found, Exception):
+        return _Answer(error_code=error_code(found))
+    return _Answer(found.offset, found.leader_epoch, found.metadata)
+
+
+def _partitions(topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
+    return [TopicPartition(name, index) for name, indexes in topics for index in indexes]
+
+
+def _topics(found: _Found) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition,
+                    committed_offset=answer.offset,
+                    committed_leader_epoch=answer.leader_epoch,
+                    metadata=answer.metadata,
+                    error_code=answer.error_code,
+                )
+                for partition, answer in group
+            ],
+        )
+        for name, group in groupby(found.items(), key=lambda item: item[0].topic)
+    ]
+
+
+def _fetch_group(
+    group: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    by_id = context.header.api_version >= 10
+    answered = OffsetFetchResponseGroup(group_id=group.group_id)
+    names: dict[str, UUID] = {}
+    wanted: list[TopicPartition] | None = None if group.topics is None else []
+    for topic in group.topics or ():
+        name = _name(topic.topic_id, context) if by_id else topic.name
+        if name is None:
+            answered.topics.append(_unknown_id(topic.topic_id, topic.partition_indexes))
+        else:
+            names[name] = topic.topic_id
+            assert wanted is not None
+            wanted += _partitions([(name, topic.partition_indexes)])
+    try:
+        found = _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
+    except CoordinatorError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
+    for name, partitions in groupby(found.items(), key=lambda item: item[0].topic):
+        topic_id = names.get(name) or _id(name, context)
+        if topic_id != ZERO_UUID or not by_id:
+            answered.topics.append(
+                OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=topic_id,
+                    partitions=[_partition(partition.partition, answer) for partition, answer in partitions],
+                )
+            )
+    return answered
+
+
+def _partition(index: int, answer: _Answer) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=answer.offset,
+        committed_leader_epoch=answer.leader_epoch,
+        metadata=answer.metadata,
+        error_code=answer.error_code,
+    )
+
+
+def _unknown_id(topic_id: UUID, indexes: Sequence[int]) -> OffsetFetchResponseTopics:
+    unknown = _Answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    return OffsetFetchResponseTopics(topic_id=topic_id, partitions=[_partition(index, unknown) for index in indexes])
+
+
+def _name(topic_id: UUID, context: RequestContext) -> str | None:
+    topic = context.broker.metadata.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def _id(name: str, context: RequestContext) -> UUID:
+    topic = context.broker.metadata.topic(name)
+    return ZERO_UUID if topic is None else topic.topic_id

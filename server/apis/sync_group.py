@@ -1,0 +1,27 @@
+"""SyncGroup (14): the leader hands in the assignment, everyone gets theirs once it is committed to the log.
+
+- From version 5 the member says which protocol it assumes; another than the group's is INCONSISTENT_GROUP_PROTOCOL.
+"""
+
+from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+
+
+async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    try:
+        result = await context.broker.group_coordinator.sync(
+            request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        )
+    except CoordinatorError as error:
+        return SyncGroupResponse(error_code=error_code(error))
+    return SyncGroupResponse(
+        protocol_type=result.protocol_type, protocol_name=result.protocol_name, assignment=result.assignment
+    )
