@@ -81,3 +81,7 @@ class ElectionNotNeededError(MetadataError):
 
 class BrokerIdNotRegisteredError(MetadataError):
     """No broker of this id is registered."""
+
+
+class PreferredLeaderNotAvailableError(MetadataError):
+    """The replica that should lead is not alive or not in sync."""

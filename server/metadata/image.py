@@ -45,12 +45,14 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic. `configs` holds only what was set on the topic itself, as strings."""
+    """One topic. `configs` holds only what was set on the topic itself, as strings; `revision` is that of
+    the topic's own key in the store, for a compare-and-swap."""
 
     name: str
     topic_id: UUID
     partitions: tuple[PartitionState, ...]
-    configs: Mapping[str, str] = _EMPTY
+    configs: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    revision: int = 0
 
     @property
     def is_internal(self) -> bool:

@@ -1,4 +1,7 @@
-"""What a setting's value must satisfy beyond its type. A check raises ValueError with Kafka's reason."""
+"""What a setting's value must satisfy beyond its type.
+
+A check raises ValueError with Kafka's reason and, where that is not the whole value, the part which is wrong.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +41,13 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Check:
     return Check(validate, " | ".join(allowed))
 
 
-def any_of(*allowed: str, or_none: bool = False) -> Check:
-    """A list of some of the given words, each at most once."""
+def any_of(*allowed: str) -> Check:
+    """A list of some of the given words, or of none."""
 
     def validate(value: Any) -> None:
-        if not value and not or_none:
-            raise ValueError("Configuration must not be empty. Valid values include: " + _listed(allowed))
-        if len(set(value)) != len(value):
-            raise ValueError("Configuration contains duplicate values.")
         for word in value:
             if word not in allowed:
-                raise ValueError(f"String must be one of: {', '.join(allowed)}")
+                raise ValueError(f"String must be one of: {', '.join(allowed)}", word)
 
     return Check(validate, f"some of {', '.join(allowed)}")
 
@@ -61,10 +60,6 @@ def matching(test: Callable[[str], bool], reason: str, text: str) -> Check:
             raise ValueError(reason)
 
     return Check(validate, text)
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(words) + "]"
 
 
 def _is_gzip_level(value: Any) -> None:

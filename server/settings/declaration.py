@@ -117,13 +117,16 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """Read and check a value; raises InvalidSettingError with the text that Kafka gives."""
+        shown = text
         try:
             value = types.parse(self.type, text)
             if self.check is not None:
+                shown = str(types.to_text(self.type, value))
                 self.check.validate(value)
         except ValueError as error:
-            shown = "[hidden]" if self.sensitive else text
-            raise InvalidSettingError(f"Invalid value {shown} for configuration {self.name}: {error}") from None
+            reason, *part = error.args
+            shown = "[hidden]" if self.sensitive else part[0] if part else shown
+            raise InvalidSettingError(f"Invalid value {shown} for configuration {self.name}: {reason}") from None
         return value
 
     def to_text(self, value: Any) -> str | None:

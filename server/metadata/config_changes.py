@@ -1,0 +1,211 @@
+"""Which configs a resource may have, and what changing them makes. Pure functions; the messages are Kafka's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from ottla.server.config import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    InvalidSettingError,
+    setting_of_broker,
+)
+from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.settings.declaration import Setting, Update
+from ottla.server.settings.types import SettingType
+
+_SELECTORS: Final = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+class ConfigOperation(IntEnum):
+    """What to do with one config; the numbers are those of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One operation on one config; only DELETE may come without a value."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None = None
+
+
+SETTINGS: Final[Mapping[ResourceType, Mapping[str, Setting]]] = {
+    ResourceType.TOPIC: TOPIC_SETTINGS,
+    ResourceType.BROKER: BROKER_SETTINGS,
+    ResourceType.GROUP: GROUP_SETTINGS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
+}
+
+
+def change_configs(
+    resource: ConfigResource, current: Mapping[str, str], changes: Sequence[ConfigChange]
+) -> dict[str, str]:
+    """The configs of a resource after the changes, not checked yet; raises MetadataError."""
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    absent = [it.name for it in changes if it.value is None and it.operation is not ConfigOperation.DELETE]
+    if absent:
+        raise InvalidRequestError(f"Null value not supported for : {', '.join(absent)}")
+    result = dict(current)
+    for change in changes:
+        if change.operation is ConfigOperation.DELETE or change.value is None:
+            result.pop(change.name, None)
+        elif change.operation is ConfigOperation.SET:
+            result[change.name] = change.value
+        else:
+            result[change.name] = _edit_list(resource, result.get(change.name), change, change.value)
+    return result
+
+
+def check_configs(
+    resource: ConfigResource, configs: Mapping[str, str], image: MetadataImage, node_id: int, broker: BrokerConfig
+) -> None:
+    """Raise MetadataError unless the resource exists and may have exactly these configs."""
+    if resource.type is ResourceType.TOPIC:
+        if resource.name not in image.topics:
+            raise UnknownTopicError(f"The topic '{resource.name}' does not exist.")
+        check_topic_configs(configs, broker)
+    elif resource.type is ResourceType.BROKER:
+        check_broker_name(resource.name, node_id)
+        _check_broker_configs(configs, is_default=not resource.name)
+    elif resource.type is ResourceType.GROUP:
+        _check_group_configs(resource.name, configs, broker)
+    elif resource.type is ResourceType.CLIENT_METRICS:
+        _check_client_metrics_configs(resource.name, configs)
+    else:
+        raise InvalidRequestError(f"Unknown resource type {int(resource.type)}")
+
+
+def check_broker_name(name: str, node_id: int) -> None:
+    """A broker answers for itself and, under the name '', for all brokers."""
+    if not name:
+        return
+    if not re.fullmatch(r"-?[0-9]+", name):
+        raise InvalidRequestError(f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise InvalidRequestError(f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def check_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
+    """Raise InvalidConfigError unless a topic may have these configs."""
+    for name, text in configs.items():
+        _parse(TOPIC_SETTINGS.get(name), name, text, "topic")
+    topic = broker.topic_config(configs)
+    if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms:
+        raise InvalidConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({topic.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({topic.max_compaction_lag_ms})"
+        )
+    if topic.remote_storage_enable:
+        raise InvalidConfigError(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage."
+        )
+
+
+def _check_broker_configs(configs: Mapping[str, str], *, is_default: bool) -> None:
+    """Kafka refuses wrong broker configs as an invalid request (KAFKA-13609)."""
+    settings = {name: setting_of_broker(name) for name in configs}
+    fixed = [name for name, setting in settings.items() if setting is not None and not setting.dynamic]
+    if fixed:
+        raise InvalidRequestError(f"Cannot update these configs dynamically: {_java_set(fixed)}")
+    own = [name for name, setting in settings.items() if setting is not None and setting.update is Update.PER_BROKER]
+    if is_default and own:
+        raise InvalidRequestError(
+            f"Cannot update these configs at default cluster level, broker id must be specified:{_java_set(own)}"
+        )
+    for name, setting in settings.items():
+        try:
+            _parse(setting, name, configs[name], "broker")
+        except InvalidConfigError as error:
+            raise InvalidRequestError(str(error)) from None
+
+
+def _check_group_configs(group: str, configs: Mapping[str, str], broker: BrokerConfig) -> None:
+    if not group:
+        raise InvalidRequestError("Default group resources are not allowed.")
+    for name, text in configs.items():
+        setting = GROUP_SETTINGS.get(name)
+        value = _parse(setting, name, text, "group")
+        least, most = (BROKER_SETTINGS.get(_bound(name, bound)) for bound in ("min", "max"))
+        if least is not None and value < getattr(broker, least.attribute):
+            raise InvalidConfigError(f"{name} must be greater than or equal to {least.name}")
+        if most is not None and value > getattr(broker, most.attribute):
+            raise InvalidConfigError(f"{name} must be less than or equal to {most.name}")
+    view = broker.group_config(configs)
+    for kind in ("consumer", "share", "streams"):
+        heartbeat = getattr(view, f"{kind}_heartbeat_interval_ms")
+        if getattr(view, f"{kind}_session_timeout_ms") <= heartbeat:
+            raise InvalidConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")
+
+
+def _bound(name: str, bound: str) -> str:
+    kind, _, rest = name.partition(".")
+    return f"group.{kind}.{bound}.{rest.removeprefix('num.')}"
+
+
+def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None:
+    if not name:
+        raise InvalidRequestError("Subscription name can't be empty")
+    for key, text in configs.items():
+        value = _parse(CLIENT_METRICS_SETTINGS.get(key), key, text, "client metrics")
+        for pair in value if key == "match" else ():
+            selector, equals, pattern = pair.partition("=")
+            if not equals or selector.strip() not in _SELECTORS:
+                raise InvalidConfigError(f"Illegal client matching pattern: {pair}")
+            try:
+                re.compile(pattern.strip())
+            except re.error:
+                raise InvalidConfigError(f"Illegal client matching pattern: {pair}") from None
+
+
+def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:
+    if setting is None or setting.internal:
+        raise InvalidConfigError(f"Unknown {kind} config name: {name}")
+    try:
+        return setting.parse(text)
+    except InvalidSettingError as error:
+        raise InvalidConfigError(str(error)) from None
+
+
+def _edit_list(resource: ConfigResource, current: str | None, change: ConfigChange, value: str) -> str:
+    setting = SETTINGS.get(resource.type, {}).get(change.name)
+    if setting is None or setting.type is not SettingType.LIST:
+        raise InvalidConfigError(f"Can't {change.operation.name} to key {change.name} because its type is not LIST.")
+    if current is None:
+        current = setting.to_text(setting.default) or ""
+    parts = [part for part in current.split(",") if part]
+    for part in value.split(","):
+        if change.operation is ConfigOperation.SUBTRACT:
+            parts = [kept for kept in parts if kept != part]
+        elif part not in parts:
+            parts.append(part)
+    return ",".join(parts)
+
+
+def _java_set(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"

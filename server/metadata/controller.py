@@ -1,0 +1,368 @@
+"""The controller: every change of the cluster's metadata goes through here."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+from uuid import UUID, uuid4
+
+import trio
+
+from ottla.server.config import BrokerConfig
+from ottla.server.metadata import keys
+from ottla.server.metadata.config_changes import ConfigChange, change_configs, check_configs
+from ottla.server.metadata.errors import (
+    ConflictError,
+    MetadataError,
+    PolicyViolationError,
+    TopicDeletionDisabledError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
+from ottla.server.metadata.feature_changes import FeatureUpdate, change_feature
+from ottla.server.metadata.features import DEFAULT_FEATURES
+from ottla.server.metadata.image import (
+    INTERNAL_TOPICS,
+    BrokerImage,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionState,
+    QuotaEntity,
+    ResourceType,
+    TopicImage,
+)
+from ottla.server.metadata.internal_topics import internal_topic
+from ottla.server.metadata.loader import MetadataLoader, Subscriber
+from ottla.server.metadata.partition_changes import PartitionUpdate
+from ottla.server.metadata.quota_changes import change_quota
+from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
+from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic, plan_partitions, plan_topic
+from ottla.server.metadata.topic_names import CollisionIndex
+
+R = TypeVar("R")
+
+#: Partitions that one request may make (org.apache.kafka.controller.ReplicationControlManager).
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+
+_MAX_ATTEMPTS: Final = 20
+_PRODUCER_ID_BLOCK: Final = 1000
+
+
+class Controller:
+    """Changes topics, configs, features and quotas, and shows them in `image`.
+
+    Every change is planned on the present image, committed with a compare-and-swap on the keys that the plan
+    depends on, and planned anew if somebody else was faster. A method returns only when this node's
+    subscribers (replica manager, coordinators, …) have applied the change: a topic that was created takes
+    records at once. Methods that take several things answer for each of them, with the result or with the
+    MetadataError why not; what is wrong with one does not touch the others.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        *,
+        node_id: int,
+        new_uuid: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.node_id = node_id
+        self._store = store
+        self._config = config
+        self._new_uuid = new_uuid
+        self._collisions = CollisionIndex()
+        self._loader = MetadataLoader(store)
+        self._loader.subscribe(self._observe)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as this node's parts have applied it."""
+        return self._loader.image
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber` for every change, first for everything there is; subscribe before `run`."""
+        self._loader.subscribe(subscriber)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Found the cluster if it is new, then follow the store until cancelled. Started once all is loaded."""
+        await self._found_cluster()
+        await self._loader.run(task_status=task_status)
+
+    async def register_broker(self, broker: BrokerImage) -> None:
+        """Make a broker's addresses known to the cluster."""
+        key, value = keys.broker(broker.node_id), keys.encode_broker(broker)
+        current = await self._store.get(key)
+        if current is not None and current.value == value:
+            return
+        await self._transact(lambda _: ([], [Put(key, value)], None))
+
+    # Topics ---------------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicImage | MetadataError]:
+        """Create topics, or only say what would be created. Names are distinct."""
+        chosen = {topic.name: self._topic_id() for topic in topics}
+
+        def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
+            results: dict[str, TopicImage | MetadataError] = {}
+            operations: list[Operation] = []
+            here = CollisionIndex()
+            for topic in topics:
+                try:
+                    replicas, configs = plan_topic(topic, image, (self._collisions, here), self._config)
+                except MetadataError as error:
+                    results[topic.name] = error
+                    continue
+                here.add(topic.name)
+                topic_id = chosen[topic.name]
+                states = tuple(map(PartitionState.initial, replicas))
+                results[topic.name] = TopicImage(topic.name, topic_id, states, configs)
+                operations.append(Put(keys.topic(topic.name), keys.encode_topic(topic_id, replicas, configs)))
+            _check_total(len(it.partitions) for it in results.values() if isinstance(it, TopicImage))
+            compares = [Compare(put.key, 0) for put in operations if isinstance(put, Put)]
+            return compares, [] if validate_only else operations, results
+
+        return await self._transact(plan)
+
+    async def create_topic(self, topic: NewTopic) -> TopicImage:
+        """Create one topic; raises MetadataError."""
+        result = (await self.create_topics([topic]))[topic.name]
+        if isinstance(result, MetadataError):
+            raise result
+        return result
+
+    async def ensure_topic(self, name: str) -> TopicImage:
+        """The topic of this name, created with the broker's defaults (or an internal topic's own) if absent."""
+        existing = self.image.topic(name)
+        if existing is not None:
+            return existing
+        asked = NewTopic(name, USE_DEFAULT, USE_DEFAULT)
+        if name in INTERNAL_TOPICS:
+            asked = internal_topic(name, self._config, len(tuple(self.image.live_brokers())))
+        try:
+            return await self.create_topic(asked)
+        except MetadataError:
+            # Somebody else may have created it in between.
+            existing = self.image.topic(name)
+            if existing is None:
+                raise
+            return existing
+
+    async def delete_topics(self, topic_ids: Sequence[UUID]) -> dict[UUID, MetadataError | None]:
+        """Delete topics with everything that belongs to them."""
+        if not self._config.delete_topic_enable:
+            raise TopicDeletionDisabledError("Topic deletion is disabled.")
+
+        def plan(image: MetadataImage) -> _Plan[dict[UUID, MetadataError | None]]:
+            results: dict[UUID, MetadataError | None] = {}
+            compares: list[Compare] = []
+            operations: list[Operation] = []
+            for topic_id in topic_ids:
+                topic = image.topic_by_id(topic_id)
+                results[topic_id] = None
+                if topic is None:
+                    results[topic_id] = UnknownTopicIdError("This server does not host this topic ID.")
+                    continue
+                compares.append(Compare(keys.topic(topic.name), topic.revision))
+                operations.append(Delete(keys.topic(topic.name)))
+                operations.append(DeletePrefix(keys.partitions_of(topic_id)))
+            return compares, operations, results
+
+        return await self._transact(plan)
+
+    async def create_partitions(
+        self, asked: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, MetadataError | None]:
+        """Add partitions to topics. Names are distinct."""
+
+        def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
+            results: dict[str, MetadataError | None] = {}
+            compares: list[Compare] = []
+            operations: list[Operation] = []
+            total = 0
+            for one in asked:
+                try:
+                    topic = image.topic(one.name)
+                    if topic is None:
+                        raise UnknownTopicError("This server does not host this topic-partition.")
+                    added = plan_partitions(one, topic, image)
+                except MetadataError as error:
+                    results[one.name] = error
+                    continue
+                results[one.name] = None
+                total += len(added)
+                replicas = [*(state.replicas for state in topic.partitions), *added]
+                value = keys.encode_topic(topic.topic_id, replicas, topic.configs)
+                compares.append(Compare(keys.topic(one.name), topic.revision))
+                operations.append(Put(keys.topic(one.name), value))
+            _check_total([total])
+            return compares, [] if validate_only else operations, results
+
+        return await self._transact(plan)
+
+    async def change_partition(self, topic: str, partition: int, update: PartitionUpdate) -> PartitionState:
+        """Replace a partition's state by `update(state)`, which may raise a MetadataError to refuse."""
+
+        def plan(image: MetadataImage) -> _Plan[PartitionState]:
+            current = image.topic(topic)
+            if current is None or not 0 <= partition < len(current.partitions):
+                raise UnknownTopicError("This server does not host this topic-partition.")
+            before = current.partitions[partition]
+            after = update(before)
+            key = keys.partition(current.topic_id, partition)
+            compares = [
+                Compare(key, self._loader.revision_of(key)),
+                Compare(keys.topic(topic), current.revision),
+            ]
+            return compares, [] if after == before else [Put(key, keys.encode_partition(after))], after
+
+        return await self._transact(plan)
+
+    # Configs, quotas, features --------------------------------------------------------------------------------------
+
+    async def alter_configs(
+        self,
+        asked: Mapping[ConfigResource, Sequence[ConfigChange]],
+        *,
+        replace: bool = False,
+        validate_only: bool = False,
+    ) -> dict[ConfigResource, MetadataError | None]:
+        """Change the configs of resources; with `replace`, what is not named goes."""
+
+        def plan(image: MetadataImage) -> _Plan[dict[ConfigResource, MetadataError | None]]:
+            results: dict[ConfigResource, MetadataError | None] = {}
+            compares: list[Compare] = []
+            operations: list[Operation] = []
+            for resource, changes in asked.items():
+                try:
+                    configs = change_configs(resource, {} if replace else image.resource_configs(resource), changes)
+                    check_configs(resource, configs, image, self.node_id, self._config)
+                except MetadataError as error:
+                    results[resource] = error
+                    continue
+                results[resource] = None
+                if configs == image.resource_configs(resource):
+                    continue
+                operation = _put_configs(resource, configs, image)
+                compares.append(Compare(operation.key, self._loader.revision_of(operation.key)))
+                operations.append(operation)
+            return compares, [] if validate_only else operations, results
+
+        return await self._transact(plan)
+
+    async def alter_client_quotas(
+        self, asked: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
+    ) -> dict[QuotaEntity, MetadataError | None]:
+        """Set and remove (None) quotas of entities."""
+
+        def plan(image: MetadataImage) -> _Plan[dict[QuotaEntity, MetadataError | None]]:
+            results: dict[QuotaEntity, MetadataError | None] = {}
+            compares: list[Compare] = []
+            operations: list[Operation] = []
+            for entity, changes in asked.items():
+                current = image.quotas.get(entity, {})
+                try:
+                    after = change_quota(entity, current, changes)
+                except MetadataError as error:
+                    results[entity] = error
+                    continue
+                results[entity] = None
+                if after != current:
+                    key = keys.quota(entity)
+                    compares.append(Compare(key, self._loader.revision_of(key)))
+                    operations.append(Put(key, keys.encode(after)) if after else Delete(key))
+            return compares, [] if validate_only else operations, results
+
+        return await self._transact(plan)
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Set the finalized levels of features, all or none; raises FeatureUpdateFailedError or
+        InvalidRequestError."""
+
+        def plan(image: MetadataImage) -> _Plan[None]:
+            levels = dict(image.features)
+            operations: list[Operation] = []
+            for update in updates:
+                level = change_feature(levels, update)
+                levels[update.name] = level
+                operations.append(Put(keys.feature(update.name), keys.encode(level)))
+            compares = [
+                Compare(put.key, self._loader.revision_of(put.key)) for put in operations if isinstance(put, Put)
+            ]
+            return compares, [] if validate_only else operations, None
+
+        await self._transact(plan)
+
+    async def allocate_producer_ids(self, count: int = _PRODUCER_ID_BLOCK) -> range:
+        """Producer ids that are given to nobody else, ever."""
+
+        for _ in range(_MAX_ATTEMPTS):
+            entry = await self._store.get(keys.PRODUCER_IDS)
+            first = 0 if entry is None else int(keys.decode(entry.value))
+            compare = Compare(keys.PRODUCER_IDS, 0 if entry is None else entry.mod_revision)
+            put = Put(keys.PRODUCER_IDS, keys.encode(first + count))
+            if await self._store.commit([compare], [put]) is not None:
+                return range(first, first + count)
+        raise ConflictError("Producer ids are being allocated elsewhere all the time.")
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    async def _transact(self, plan: Callable[[MetadataImage], _Plan[R]]) -> R:
+        """Commit what `plan` makes of the present image, and return when it is applied here."""
+        for _ in range(_MAX_ATTEMPTS):
+            compares, operations, result = plan(self.image)
+            if not operations:
+                return result
+            revision = await self._store.commit(compares, operations)
+            if revision is not None:
+                await self._loader.wait_for(revision)
+                return result
+            await self._loader.wait_for((await self._store.list(keys.CLUSTER)).revision)
+        raise ConflictError("The metadata is being changed elsewhere all the time.")
+
+    async def _found_cluster(self) -> None:
+        puts = [Put(keys.CLUSTER_ID, keys.encode(_base64(self._topic_id())))]
+        puts += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
+        await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts)
+
+    async def _observe(self, delta: MetadataDelta) -> None:
+        """Keep up what the controller itself derives from the metadata; the first of all subscribers."""
+        for topic in delta.deleted_topics:
+            self._collisions.remove(topic.name)
+        for topic in delta.created_topics:
+            self._collisions.add(topic.name)
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            own = ConfigResource(ResourceType.BROKER, str(self.node_id))
+            default = ConfigResource(ResourceType.BROKER, "")
+            self._config.set_dynamic(delta.after.resource_configs(own), delta.after.resource_configs(default))
+
+    def _topic_id(self) -> UUID:
+        """A random id whose text does not begin with '-', which tools would take for an option."""
+        while True:
+            topic_id = self._new_uuid()
+            if not _base64(topic_id).startswith("-") and topic_id.int > 1:
+                return topic_id
+
+
+_Plan = tuple[Sequence[Compare], Sequence[Operation], R]
+
+
+def _put_configs(resource: ConfigResource, configs: Mapping[str, str], image: MetadataImage) -> Put | Delete:
+    if resource.type is ResourceType.TOPIC:
+        topic = image.topics[resource.name]
+        replicas = [state.replicas for state in topic.partitions]
+        return Put(keys.topic(topic.name), keys.encode_topic(topic.topic_id, replicas, configs))
+    key = keys.configs(resource)
+    return Put(key, keys.encode(dict(configs))) if configs else Delete(key)
+
+
+def _check_total(new_partitions: Iterable[int]) -> None:
+    if sum(new_partitions) > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolationError("Excessively large number of partitions per request.")
+
+
+def _base64(value: UUID) -> str:
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,0 +1,185 @@
+"""From one image to the next: what a transaction of the store means for topics, brokers, configs and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.server.metadata import keys
+from ottla.server.metadata.image import (
+    NO_LEADER,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionChange,
+    PartitionState,
+    TopicImage,
+)
+from ottla.server.metadata.persistent_map import PersistentMap
+from ottla.server.metadata.store import KeyValue
+
+
+def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:
+    """Apply one transaction; equal to building the image anew from all keys, and proportional to the change."""
+    change = _Evolution(before)
+    # The topics come first: a partition's state may be set in the transaction that makes its topic.
+    for key in deletes:
+        if key.startswith(keys.TOPICS):
+            change.delete_topic(key.removeprefix(keys.TOPICS))
+    for entry in puts:
+        if entry.key.startswith(keys.TOPICS):
+            change.put_topic(entry)
+    for entry in puts:
+        if entry.key.startswith(keys.PARTITIONS):
+            change.put_partition(entry)
+    topics, topics_by_id = change.finish()
+    after = replace(_evolve_rest(before, puts, deletes), topics=topics, topics_by_id=topics_by_id, revision=revision)
+    return describe(before, after, change.touched, _touched_configs(puts, deletes))
+
+
+def describe(
+    before: MetadataImage, after: MetadataImage, topics: Iterable[str], configs: Sequence[ConfigResource]
+) -> MetadataDelta:
+    """Name what differs between two images, looking only at the given topics and configs."""
+    deleted: list[TopicImage] = []
+    created: list[TopicImage] = []
+    reconfigured: list[TopicImage] = []
+    partitions: list[PartitionChange] = []
+    for name in topics:
+        old, new = before.topics.get(name), after.topics.get(name)
+        if old is not None and (new is None or new.topic_id != old.topic_id):
+            deleted.append(old)
+            old = None
+        if new is None or new is old:
+            continue
+        if old is None:
+            created.append(new)
+        elif new.configs != old.configs:
+            reconfigured.append(new)
+        partitions += _changed_partitions(old, new)
+    return MetadataDelta(
+        before=before,
+        after=after,
+        deleted_topics=deleted,
+        created_topics=created,
+        changed_partitions=partitions,
+        reconfigured_topics=reconfigured,
+        changed_configs=[it for it in configs if before.resource_configs(it) != after.resource_configs(it)],
+        changed_brokers=[
+            node
+            for node in sorted(before.brokers.keys() | after.brokers.keys())
+            if before.brokers.get(node) != after.brokers.get(node)
+        ],
+        features_changed=before.features != after.features,
+        quotas_changed=before.quotas != after.quotas,
+    )
+
+
+def _changed_partitions(old: TopicImage | None, new: TopicImage) -> Iterable[PartitionChange]:
+    known = () if old is None else old.partitions
+    for number, state in enumerate(new.partitions):
+        earlier = known[number] if number < len(known) else None
+        if earlier is not state and earlier != state:
+            yield PartitionChange(new, number, earlier, state)
+
+
+class _Evolution:
+    """The topics of the next image, while it is made."""
+
+    def __init__(self, before: MetadataImage) -> None:
+        self._before = before
+        self._changed: dict[str, TopicImage | None] = {}
+        self._names: dict[UUID, str] = {}
+
+    @property
+    def touched(self) -> Sequence[str]:
+        return tuple(self._changed)
+
+    def delete_topic(self, name: str) -> None:
+        if name in self._before.topics:
+            self._changed[name] = None
+
+    def put_topic(self, entry: KeyValue) -> None:
+        name = entry.key.removeprefix(keys.TOPICS)
+        topic_id, replicas, configs = keys.decode_topic(entry.value)
+        old = self._before.topics.get(name)
+        states = old.partitions if old is not None and old.topic_id == topic_id else ()
+        initial: dict[tuple[int, ...], PartitionState] = {}
+        added = []
+        for assigned in replicas[len(states) :]:
+            state = initial.get(assigned)
+            if state is None:
+                state = initial[assigned] = PartitionState.initial(assigned)
+            added.append(state)
+        self._changed[name] = TopicImage(name, topic_id, (*states, *added), configs, entry.mod_revision)
+        self._names[topic_id] = name
+
+    def put_partition(self, entry: KeyValue) -> None:
+        topic_id, number = keys.parse_partition(entry.key)
+        name = self._names.get(topic_id)
+        if name is None:
+            known = self._before.topics_by_id.get(topic_id)
+            if known is None:
+                return
+            name = self._names[topic_id] = known.name
+        topic = self._changed.get(name, self._before.topics.get(name))
+        if topic is None or topic.topic_id != topic_id or number >= len(topic.partitions):
+            return
+        partitions = list(topic.partitions)
+        partitions[number] = keys.decode_partition(entry.value)
+        self._changed[name] = replace(topic, partitions=tuple(partitions))
+
+    def finish(self) -> tuple[PersistentMap[str, TopicImage], PersistentMap[UUID, TopicImage]]:
+        """The topics of the next image by name and by id."""
+        before = self._before
+        present = {name: topic for name, topic in self._changed.items() if topic is not None}
+        absent = tuple(name for name, topic in self._changed.items() if topic is None)
+        old = (before.topics.get(name) for name in self._changed)
+        return before.topics.update(present, absent), before.topics_by_id.update(
+            {topic.topic_id: topic for topic in present.values()},
+            tuple(topic.topic_id for topic in old if topic is not None),
+        )
+
+
+def _evolve_rest(image: MetadataImage, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataImage:
+    brokers, configs = dict(image.brokers), dict(image.configs)
+    features, quotas = dict(image.features), dict(image.quotas)
+    cluster_id = image.cluster_id
+    for key in deletes:
+        if key.startswith(keys.BROKERS):
+            brokers.pop(int(key.removeprefix(keys.BROKERS)), None)
+        elif key.startswith(keys.CONFIGS):
+            configs.pop(keys.parse_configs(key), None)
+        elif key.startswith(keys.FEATURES):
+            features.pop(key.removeprefix(keys.FEATURES), None)
+        elif key.startswith(keys.QUOTAS):
+            quotas.pop(keys.parse_quota(key), None)
+    for entry in puts:
+        key = entry.key
+        if key.startswith(keys.BROKERS):
+            broker = keys.decode_broker(key, entry.value, entry.create_revision)
+            brokers[broker.node_id] = broker
+        elif key.startswith(keys.CONFIGS):
+            configs[keys.parse_configs(key)] = keys.decode(entry.value)
+        elif key.startswith(keys.FEATURES):
+            features[key.removeprefix(keys.FEATURES)] = keys.decode(entry.value)
+        elif key.startswith(keys.QUOTAS):
+            quotas[keys.parse_quota(key)] = keys.decode(entry.value)
+        elif key == keys.CLUSTER_ID:
+            cluster_id = keys.decode(entry.value)
+    live = sorted(broker.node_id for broker in brokers.values() if not broker.fenced)
+    return replace(
+        image,
+        cluster_id=cluster_id,
+        controller_id=live[0] if live else NO_LEADER,
+        brokers=brokers,
+        configs=configs,
+        features=features,
+        quotas=quotas,
+    )
+
+
+def _touched_configs(puts: Sequence[KeyValue], deletes: Sequence[str]) -> list[ConfigResource]:
+    touched = (*(entry.key for entry in puts), *deletes)
+    return [keys.parse_configs(key) for key in touched if key.startswith(keys.CONFIGS)]

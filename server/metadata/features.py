@@ -1,0 +1,27 @@
+"""The features that a cluster of this version can agree on (KIP-584), with Kafka 4.3's names and levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+METADATA_VERSION: Final = "metadata.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
+
+#: Feature → (least, greatest) level. Levels of metadata.version are those of Kafka 3.3 (7) to 4.3 (30).
+SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        GROUP_VERSION: (0, 1),
+        METADATA_VERSION: (7, 30),
+        SHARE_VERSION: (0, 1),
+        TRANSACTION_VERSION: (0, 2),
+    }
+)
+
+#: What a new cluster begins with.
+DEFAULT_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
+    {name: greatest for name, (_, greatest) in SUPPORTED_FEATURES.items()}
+)

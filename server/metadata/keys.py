@@ -1,0 +1,123 @@
+"""How metadata is written in the store: the keys, and their values in JSON.
+
+    /cluster/id                        the cluster id
+    /features/<name>                   a finalized level
+    /topics/<name>                     id, replicas of each partition, configs
+    /partitions/<topic id>/<number>    a partition's state, once it is no longer the initial one
+    /configs/<type>/<name>             configs of a broker, a group or a client metrics subscription
+    /quotas/<entity>                   a client quota
+    /brokers/<id>                      a registered broker, on its lease where several nodes make a cluster
+    /producer-ids                      the first producer id that was given to nobody
+
+A topic of 10,000 partitions is one key, and only partitions whose leadership ever changed have one of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.server.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    Endpoint,
+    PartitionState,
+    QuotaEntity,
+    ResourceType,
+)
+
+CLUSTER: Final = "/cluster/"
+CLUSTER_ID: Final = "/cluster/id"
+FEATURES: Final = "/features/"
+TOPICS: Final = "/topics/"
+PARTITIONS: Final = "/partitions/"
+CONFIGS: Final = "/configs/"
+QUOTAS: Final = "/quotas/"
+BROKERS: Final = "/brokers/"
+PRODUCER_IDS: Final = "/producer-ids"
+
+
+def topic(name: str) -> str:
+    return TOPICS + name
+
+
+def partitions_of(topic_id: UUID) -> str:
+    return f"{PARTITIONS}{topic_id.hex}/"
+
+
+def partition(topic_id: UUID, number: int) -> str:
+    return partitions_of(topic_id) + str(number)
+
+
+def parse_partition(key: str) -> tuple[UUID, int]:
+    topic_id, _, number = key.removeprefix(PARTITIONS).partition("/")
+    return UUID(topic_id), int(number)
+
+
+def configs(resource: ConfigResource) -> str:
+    return f"{CONFIGS}{resource.type.name.lower()}/{resource.name}"
+
+
+def parse_configs(key: str) -> ConfigResource:
+    type_name, _, name = key.removeprefix(CONFIGS).partition("/")
+    return ConfigResource(ResourceType[type_name.upper()], name)
+
+
+def feature(name: str) -> str:
+    return FEATURES + name
+
+
+def broker(node_id: int) -> str:
+    return f"{BROKERS}{node_id}"
+
+
+def quota(entity: QuotaEntity) -> str:
+    return QUOTAS + json.dumps(entity, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_quota(key: str) -> QuotaEntity:
+    return tuple((type_, name) for type_, name in json.loads(key.removeprefix(QUOTAS)))
+
+
+def encode(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def decode(value: bytes) -> Any:
+    return json.loads(value.decode("utf-8", "surrogatepass"))
+
+
+def encode_topic(topic_id: UUID, replicas: Sequence[Sequence[int]], own_configs: Mapping[str, str]) -> bytes:
+    return encode({"id": topic_id.hex, "replicas": replicas, "configs": dict(own_configs)})
+
+
+def decode_topic(value: bytes) -> tuple[UUID, list[tuple[int, ...]], dict[str, str]]:
+    document = decode(value)
+    return UUID(document["id"]), [tuple(replicas) for replicas in document["replicas"]], document["configs"]
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    return encode({name: getattr(state, name) for name in PartitionState.__dataclass_fields__})
+
+
+def decode_partition(value: bytes) -> PartitionState:
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in decode(value).items()}
+    return PartitionState(**fields)
+
+
+def encode_broker(image: BrokerImage) -> bytes:
+    endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in image.endpoints]
+    return encode({"endpoints": endpoints, "rack": image.rack, "fenced": image.fenced})
+
+
+def decode_broker(key: str, value: bytes, epoch: int) -> BrokerImage:
+    document = decode(value)
+    return BrokerImage(
+        node_id=int(key.removeprefix(BROKERS)),
+        endpoints=tuple(Endpoint(*endpoint) for endpoint in document["endpoints"]),
+        rack=document["rack"],
+        epoch=epoch,
+        fenced=document["fenced"],
+    )

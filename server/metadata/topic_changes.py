@@ -1,0 +1,130 @@
+"""What may be asked of topics, and what it makes of the metadata. Pure functions on an image; Kafka's
+counterpart is org.apache.kafka.controller.ReplicationControlManager, whose messages clients see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
+
+from ottla.server.config import BrokerConfig
+from ottla.server.metadata.config_changes import check_topic_configs
+from ottla.server.metadata.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicAlreadyExistsError,
+)
+from ottla.server.metadata.image import MetadataImage, TopicImage
+from ottla.server.metadata.placement import check_assignment, place_replicas
+from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name
+
+#: Stands for the broker's default in a count of partitions or replicas.
+USE_DEFAULT: Final = -1
+
+#: Kafka keeps its own log under this name; nobody may have a topic of it.
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts."""
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """A topic that is to have `count` partitions; `assignments` lists the replicas of those to be added."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def plan_topic(
+    topic: NewTopic, image: MetadataImage, collisions: Sequence[CollisionIndex], config: BrokerConfig
+) -> tuple[list[tuple[int, ...]], dict[str, str]]:
+    """The replicas of each partition and the configs of a topic to be created; raises MetadataError."""
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
+    check_topic_name(topic.name)
+    if topic.name in image.topics:
+        raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
+    other = next(filter(None, (index.find(topic.name) for index in collisions)), None)
+    if other is not None:
+        raise InvalidTopicError(f"Topic '{topic.name}' collides with existing topic: {other}")
+    configs = _new_configs(topic.configs, config)
+    if topic.assignments:
+        return _manual_placement(topic, image), configs
+    return _automatic_placement(topic, image, config), configs
+
+
+def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImage) -> list[tuple[int, ...]]:
+    """The replicas of the partitions to be added to a topic; raises MetadataError."""
+    existing = len(topic.partitions)
+    if asked.count == existing:
+        raise InvalidPartitionsError(f"Topic already has {existing} partition(s).")
+    if asked.count < existing:
+        raise InvalidPartitionsError(
+            f"The topic {topic.name} currently has {existing} partition(s); {asked.count} would not be an increase."
+        )
+    added = asked.count - existing
+    replication_factor = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        brokers = tuple(image.live_brokers())
+        start = crc32(topic.name.encode()) + existing
+        return place_replicas(brokers, added, replication_factor, start=start)
+    if len(asked.assignments) != added:
+        raise InvalidReplicaAssignmentError(
+            f"Attempted to add {added} additional partition(s), but only {len(asked.assignments)} assignment(s) "
+            "were specified."
+        )
+    known = tuple(image.brokers)
+    return [check_assignment(replicas, known, replication_factor) for replicas in asked.assignments]
+
+
+def _new_configs(asked: Mapping[str, str | None], config: BrokerConfig) -> dict[str, str]:
+    absent = [name for name, value in asked.items() if value is None]
+    if absent:
+        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(absent)}")
+    configs = {name: value for name, value in asked.items() if value is not None}
+    check_topic_configs(configs, config)
+    return configs
+
+
+def _manual_placement(topic: NewTopic, image: MetadataImage) -> list[tuple[int, ...]]:
+    if topic.replication_factor != USE_DEFAULT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if topic.num_partitions != USE_DEFAULT:
+        raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+    known = tuple(image.brokers)
+    placed: list[tuple[int, ...]] = []
+    for number in range(len(topic.assignments)):
+        expected = len(placed[0]) if placed else None
+        placed.append(check_assignment(topic.assignments[number], known, expected))
+    return placed
+
+
+def _automatic_placement(topic: NewTopic, image: MetadataImage, config: BrokerConfig) -> list[tuple[int, ...]]:
+    if topic.replication_factor != USE_DEFAULT and topic.replication_factor <= 0:
+        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+    if topic.num_partitions != USE_DEFAULT and topic.num_partitions <= 0:
+        raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+    partitions = config.num_partitions if topic.num_partitions == USE_DEFAULT else topic.num_partitions
+    replicas = topic.replication_factor
+    if replicas == USE_DEFAULT:
+        replicas = config.default_replication_factor
+    return place_replicas(tuple(image.live_brokers()), partitions, replicas, start=crc32(topic.name.encode()))
