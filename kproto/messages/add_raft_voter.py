@@ -1,4 +1,9 @@
-"""AddRaftVoter (API key 80)."""
+"""AddRaftVoter (API key 80): add a controller to the voters of the metadata quorum (KIP-853).
+
+Promises: one change of the voters at a time; the new voter must have caught up.
+
+Versions: 1 says whether to wait until the change is committed.
+"""
 
 from uuid import UUID
 
@@ -13,8 +18,6 @@ class Listener(Struct):
 
 
 class AddRaftVoterRequest(Request, api_key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
-    """The request of AddRaftVoter."""
-
     cluster_id: str | None = string("0+", nullable="0+")
     timeout_ms: int = int32("0+")
     voter_id: int = int32("0+")
@@ -24,8 +27,6 @@ class AddRaftVoterRequest(Request, api_key=ApiKey.ADD_RAFT_VOTER, versions="0-1"
 
 
 class AddRaftVoterResponse(Response, api_key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
-    """The answer to AddRaftVoter."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", ignorable=True)

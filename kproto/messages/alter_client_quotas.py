@@ -1,4 +1,11 @@
-"""AlterClientQuotas (API key 49)."""
+"""AlterClientQuotas (API key 49): set or remove quotas of users, client ids and addresses (KIP-546).
+
+Promises: each entity on its own; a null name is the default entity, `remove` deletes the quota. Keys are
+producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate and
+connection_creation_rate.
+
+Versions: 1 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, float64, int16, int32, string
@@ -21,8 +28,6 @@ class EntryData(Struct):
 
 
 class AlterClientQuotasRequest(Request, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
-    """The request of AlterClientQuotas."""
-
     entries: list[EntryData] = array(EntryData, "0+")
     validate_only: bool = boolean("0+")
 
@@ -34,7 +39,5 @@ class EntryDataResponse(Struct, official_name="EntryData"):
 
 
 class AlterClientQuotasResponse(Response, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
-    """The answer to AlterClientQuotas."""
-
     throttle_time_ms: int = int32("0+")
     entries: list[EntryDataResponse] = array(EntryDataResponse, "0+")

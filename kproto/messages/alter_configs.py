@@ -1,4 +1,11 @@
-"""AlterConfigs (API key 33)."""
+"""AlterConfigs (API key 33): replace all dynamic settings of resources.
+
+Promises: what is not in the request goes back to its default; this makes it dangerous, and
+IncrementalAlterConfigs (KIP-339) has replaced it. Each resource on its own; `validate_only` changes
+nothing.
+
+Versions: 1 adds early throttling; 2 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
@@ -16,8 +23,6 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Request, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """The request of AlterConfigs."""
-
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
 
@@ -30,7 +35,5 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Response, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """The answer to AlterConfigs."""
-
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

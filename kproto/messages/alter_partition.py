@@ -1,4 +1,11 @@
-"""AlterPartition (API key 56)."""
+"""AlterPartition (API key 56): a leader has the in-sync replicas of its partitions changed. From brokers to
+the controller.
+
+Promises: the change is made under the partition epoch given, or refused; the new state comes back.
+
+Versions: 2 names topics by id (KIP-841); 3 gives the broker epoch of each replica, so that one that
+restarted cannot slip in (KIP-903).
+"""
 
 from uuid import UUID
 
@@ -26,8 +33,6 @@ class TopicData(Struct):
 
 
 class AlterPartitionRequest(Request, api_key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
-    """The request of AlterPartition."""
-
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
     topics: list[TopicData] = array(TopicData, "0+")
@@ -49,8 +54,6 @@ class TopicDataResponse(Struct, official_name="TopicData"):
 
 
 class AlterPartitionResponse(Response, api_key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
-    """The answer to AlterPartition."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")

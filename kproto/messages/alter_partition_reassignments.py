@@ -1,4 +1,11 @@
-"""AlterPartitionReassignments (API key 45)."""
+"""AlterPartitionReassignments (API key 45): move replicas of partitions to other brokers, or cancel that
+(KIP-455).
+
+Promises: each partition on its own; null replicas cancels and is NO_REASSIGNMENT_IN_PROGRESS when there is
+nothing to cancel. The move itself goes on behind the scenes.
+
+Versions: 1 adds `allow_replication_factor_change`.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int16, int32, string
@@ -17,8 +24,6 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(
     Request, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
 ):
-    """The request of AlterPartitionReassignments."""
-
     timeout_ms: int = int32("0+", default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic, "0+")
@@ -38,8 +43,6 @@ class ReassignableTopicResponse(Struct):
 class AlterPartitionReassignmentsResponse(
     Response, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
 ):
-    """The answer to AlterPartitionReassignments."""
-
     throttle_time_ms: int = int32("0+")
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16("0+")

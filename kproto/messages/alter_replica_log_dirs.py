@@ -1,4 +1,11 @@
-"""AlterReplicaLogDirs (API key 34)."""
+"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of one broker (KIP-113).
+
+Promises: the move is accepted or refused for each partition; it then goes on behind the scenes and is
+watched by DescribeLogDirs. A partition that is not on this broker yet remembers the directory, and answers
+REPLICA_NOT_AVAILABLE.
+
+Versions: 2 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string
@@ -15,8 +22,6 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Request, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+"):
-    """The request of AlterReplicaLogDirs."""
-
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir, "0+")
 
 
@@ -31,7 +36,5 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 class AlterReplicaLogDirsResponse(Response, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+"):
-    """The answer to AlterReplicaLogDirs."""
-
     throttle_time_ms: int = int32("0+")
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")

@@ -1,4 +1,7 @@
-"""AlterShareGroupOffsets (API key 91)."""
+"""AlterShareGroupOffsets (API key 91): set the start offsets of share partitions (KIP-932).
+
+Promises: only while the group has no members: NON_EMPTY_GROUP. What was in flight is forgotten.
+"""
 
 from uuid import UUID
 
@@ -17,8 +20,6 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 
 class AlterShareGroupOffsetsRequest(Request, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
-    """The request of AlterShareGroupOffsets."""
-
     group_id: str = string("0+")
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic, "0+")
 
@@ -36,8 +37,6 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 
 
 class AlterShareGroupOffsetsResponse(Response, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
-    """The answer to AlterShareGroupOffsets."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

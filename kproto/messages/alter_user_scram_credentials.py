@@ -1,4 +1,9 @@
-"""AlterUserScramCredentials (API key 51)."""
+"""AlterUserScramCredentials (API key 51): set or delete SCRAM credentials (KIP-554).
+
+Promises: each user in full or not at all. The client sends salt and salted password, never the password.
+Iterations outside 4096 to 16384 are UNACCEPTABLE_CREDENTIAL, the same user and mechanism twice
+DUPLICATE_RESOURCE, a deletion of nothing RESOURCE_NOT_FOUND.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, bytes_, int8, int16, int32, string
@@ -20,8 +25,6 @@ class ScramCredentialUpsertion(Struct):
 class AlterUserScramCredentialsRequest(
     Request, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
 ):
-    """The request of AlterUserScramCredentials."""
-
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, "0+")
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")
 
@@ -35,7 +38,5 @@ class AlterUserScramCredentialsResult(Struct):
 class AlterUserScramCredentialsResponse(
     Response, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
 ):
-    """The answer to AlterUserScramCredentials."""
-
     throttle_time_ms: int = int32("0+")
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, "0+")

@@ -1,12 +1,23 @@
-"""ApiVersions (API key 18)."""
+"""ApiVersions (API key 18): which APIs in which versions the broker serves, and which features are
+finalized.
+
+Promises: exactly the APIs that are dispatched, with their ranges. The client sends it first on a
+connection, before it knows anything of the broker.
+
+Versions: 1 adds throttling; 3 is flexible, has the client's software name and version, which must match
+`[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?` or the answer is INVALID_REQUEST (KIP-511), and answers
+features as tagged fields (KIP-584); 4 permits a feature range that starts at 0.
+
+What brokers get wrong: the response header is version 0 for every version, since the client cannot know how
+to read another. A version that is not served is answered with a version 0 body, error 35 and at least the
+range of key 18 itself. Do not list an API without serving it.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
 class ApiVersionsRequest(Request, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """The request of ApiVersions."""
-
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
 
@@ -30,8 +41,6 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """The answer to ApiVersions."""
-
     error_code: int = int16("0+")
     api_keys: list[ApiVersion] = array(ApiVersion, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)

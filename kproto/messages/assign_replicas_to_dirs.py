@@ -1,4 +1,6 @@
-"""AssignReplicasToDirs (API key 73)."""
+"""AssignReplicasToDirs (API key 73): a broker tells the controller in which log directories its replicas
+are (KIP-858).
+"""
 
 from uuid import UUID
 
@@ -21,8 +23,6 @@ class DirectoryData(Struct):
 
 
 class AssignReplicasToDirsRequest(Request, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
-    """The request of AssignReplicasToDirs."""
-
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
     directories: list[DirectoryData] = array(DirectoryData, "0+")
@@ -44,8 +44,6 @@ class DirectoryDataResponse(Struct, official_name="DirectoryData"):
 
 
 class AssignReplicasToDirsResponse(Response, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
-    """The answer to AssignReplicasToDirs."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     directories: list[DirectoryDataResponse] = array(DirectoryDataResponse, "0+")

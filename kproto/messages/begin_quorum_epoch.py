@@ -1,4 +1,7 @@
-"""BeginQuorumEpoch (API key 53)."""
+"""BeginQuorumEpoch (API key 53): a new leader of the KRaft quorum tells the voters. Between controllers.
+
+Versions: 1 is flexible, and adds the voter key and the leader's endpoints (KIP-853).
+"""
 
 from uuid import UUID
 
@@ -25,8 +28,6 @@ class LeaderEndpoint(Struct):
 
 
 class BeginQuorumEpochRequest(Request, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
-    """The request of BeginQuorumEpoch."""
-
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
     topics: list[TopicData] = array(TopicData, "0+")
@@ -52,8 +53,6 @@ class NodeEndpoint(Struct):
 
 
 class BeginQuorumEpochResponse(Response, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
-    """The answer to BeginQuorumEpoch."""
-
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, tagged="1+")

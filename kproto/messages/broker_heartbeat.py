@@ -1,4 +1,8 @@
-"""BrokerHeartbeat (API key 63)."""
+"""BrokerHeartbeat (API key 63): a broker keeps its lease with the controller and learns whether it is
+fenced (KIP-631).
+
+Versions: 1 reports log directories that went offline (KIP-858); 2 those that are cordoned.
+"""
 
 from uuid import UUID
 
@@ -7,8 +11,6 @@ from ottla.kproto.schema import Request, Response, array, boolean, int16, int32,
 
 
 class BrokerHeartbeatRequest(Request, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
-    """The request of BrokerHeartbeat."""
-
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
     current_metadata_offset: int = int64("0+")
@@ -19,8 +21,6 @@ class BrokerHeartbeatRequest(Request, api_key=ApiKey.BROKER_HEARTBEAT, versions=
 
 
 class BrokerHeartbeatResponse(Response, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
-    """The answer to BrokerHeartbeat."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     is_caught_up: bool = boolean("0+")

@@ -1,4 +1,9 @@
-"""BrokerRegistration (API key 62)."""
+"""BrokerRegistration (API key 62): a broker announces itself to the controller and gets a broker epoch
+(KIP-631).
+
+Versions: 1 served the migration from ZooKeeper; 2 adds log directories (KIP-858); 3 the previous broker
+epoch (KIP-966); 4 permits feature ranges that start at 0.
+"""
 
 from uuid import UUID
 
@@ -32,8 +37,6 @@ class Feature(Struct):
 
 
 class BrokerRegistrationRequest(Request, api_key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
-    """The request of BrokerRegistration."""
-
     broker_id: int = int32("0+")
     cluster_id: str = string("0+")
     incarnation_id: UUID = uuid("0+")
@@ -46,8 +49,6 @@ class BrokerRegistrationRequest(Request, api_key=ApiKey.BROKER_REGISTRATION, ver
 
 
 class BrokerRegistrationResponse(Response, api_key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
-    """The answer to BrokerRegistration."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     broker_epoch: int = int64("0+", default=-1)

@@ -1,4 +1,10 @@
-"""ConsumerGroupDescribe (API key 69)."""
+"""ConsumerGroupDescribe (API key 69): state and members of groups of the consumer protocol (KIP-848).
+
+Promises: per group its epochs, assignor and members, each with its current and its target assignment;
+GROUP_ID_NOT_FOUND for an unknown group or one of another type.
+
+Versions: 1 tells whether a member speaks the classic or the consumer protocol (KIP-1099).
+"""
 
 from uuid import UUID
 
@@ -19,8 +25,6 @@ from ottla.kproto.schema import (
 
 
 class ConsumerGroupDescribeRequest(Request, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
-    """The request of ConsumerGroupDescribe."""
-
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
 
@@ -62,7 +66,5 @@ class DescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Response, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
-    """The answer to ConsumerGroupDescribe."""
-
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

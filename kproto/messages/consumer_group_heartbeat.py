@@ -1,4 +1,13 @@
-"""ConsumerGroupHeartbeat (API key 68)."""
+"""ConsumerGroupHeartbeat (API key 68): join, stay in, change or leave a group of the consumer protocol
+(KIP-848).
+
+Promises: the coordinator computes the assignment; the member learns its part by the answer and reports by
+`topic_partitions` what it holds. Member epoch 0 joins, -1 leaves, -2 leaves for a while as a static member.
+Fields that did not change since the last heartbeat are null (or -1), and the assignment is null unless it
+changed. FENCED_MEMBER_EPOCH means: give up everything and join again.
+
+Versions: 1 adds subscriptions by regular expression, and the member chooses its own id (KIP-1082).
+"""
 
 from uuid import UUID
 
@@ -12,8 +21,6 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatRequest(Request, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
-    """The request of ConsumerGroupHeartbeat."""
-
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")
@@ -31,8 +38,6 @@ class Assignment(Struct):
 
 
 class ConsumerGroupHeartbeatResponse(Response, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
-    """The answer to ConsumerGroupHeartbeat."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

@@ -1,4 +1,6 @@
-"""ControllerRegistration (API key 70)."""
+"""ControllerRegistration (API key 70): a controller announces its endpoints and features to the active one
+(KIP-919).
+"""
 
 from uuid import UUID
 
@@ -20,8 +22,6 @@ class Feature(Struct):
 
 
 class ControllerRegistrationRequest(Request, api_key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
-    """The request of ControllerRegistration."""
-
     controller_id: int = int32("0+")
     incarnation_id: UUID = uuid("0+")
     zk_migration_ready: bool = boolean("0+")
@@ -30,8 +30,6 @@ class ControllerRegistrationRequest(Request, api_key=ApiKey.CONTROLLER_REGISTRAT
 
 
 class ControllerRegistrationResponse(Response, api_key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
-    """The answer to ControllerRegistration."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -1,4 +1,10 @@
-"""CreateAcls (API key 30)."""
+"""CreateAcls (API key 30): add access control entries.
+
+Promises: each entry is added or refused on its own, answers in the order of the request; an entry that
+exists already is a success. Without an authorizer SECURITY_DISABLED.
+
+Versions: 1 adds pattern types (KIP-290); 2 is flexible; 3 the resource type user (KIP-373).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
@@ -15,8 +21,6 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Request, api_key=ApiKey.CREATE_ACLS, versions="1-3", flexible="2+"):
-    """The request of CreateAcls."""
-
     creations: list[AclCreation] = array(AclCreation, "0+")
 
 
@@ -26,7 +30,5 @@ class AclCreationResult(Struct):
 
 
 class CreateAclsResponse(Response, api_key=ApiKey.CREATE_ACLS, versions="1-3", flexible="2+"):
-    """The answer to CreateAcls."""
-
     throttle_time_ms: int = int32("0+")
     results: list[AclCreationResult] = array(AclCreationResult, "0+")

@@ -1,4 +1,16 @@
-"""CreateTopics (API key 19)."""
+"""CreateTopics (API key 19): create topics.
+
+Promises: each topic is created or refused on its own. -1 for partitions or replication factor takes the
+broker's default (from version 4, KIP-464); with a manual assignment both must be -1. `validate_only` checks
+everything and creates nothing. The answer comes when the topic can be used, or after `timeout_ms` with
+REQUEST_TIMED_OUT while creation goes on.
+
+Versions: 5 is flexible and answers the topic's configuration (KIP-525); 6 permits THROTTLING_QUOTA_EXCEEDED
+(KIP-599); 7 answers the topic id.
+
+What brokers get wrong: `configs` must be a list, with every setting in it, and not null: the Java admin
+client fails on null. Two entries of one name are both INVALID_REQUEST.
+"""
 
 from uuid import UUID
 
@@ -25,8 +37,6 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Request, api_key=ApiKey.CREATE_TOPICS, versions="2-7", flexible="5+"):
-    """The request of CreateTopics."""
-
     topics: list[CreatableTopic] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60000)
     validate_only: bool = boolean("1+")
@@ -52,7 +62,5 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response, api_key=ApiKey.CREATE_TOPICS, versions="2-7", flexible="5+"):
-    """The answer to CreateTopics."""
-
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult, "0+")

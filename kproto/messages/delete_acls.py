@@ -1,4 +1,10 @@
-"""DeleteAcls (API key 31)."""
+"""DeleteAcls (API key 31): remove the access control entries that match filters.
+
+Promises: answers in the order of the filters, each with the entries that it removed. Without an authorizer
+SECURITY_DISABLED.
+
+Versions: 1 adds pattern types (KIP-290); 2 is flexible; 3 the resource type user (KIP-373).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
@@ -15,8 +21,6 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Request, api_key=ApiKey.DELETE_ACLS, versions="1-3", flexible="2+"):
-    """The request of DeleteAcls."""
-
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
 
 
@@ -39,7 +43,5 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Response, api_key=ApiKey.DELETE_ACLS, versions="1-3", flexible="2+"):
-    """The answer to DeleteAcls."""
-
     throttle_time_ms: int = int32("0+")
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")

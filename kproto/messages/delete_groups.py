@@ -1,12 +1,15 @@
-"""DeleteGroups (API key 42)."""
+"""DeleteGroups (API key 42): delete groups with their offsets.
+
+Promises: each group on its own; one with members is NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND.
+
+Versions: 1 adds early throttling; 2 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string
 
 
 class DeleteGroupsRequest(Request, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """The request of DeleteGroups."""
-
     groups_names: list[str] = array(string, "0+")
 
 
@@ -16,7 +19,5 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Response, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """The answer to DeleteGroups."""
-
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")

@@ -1,4 +1,11 @@
-"""DeleteRecords (API key 21)."""
+"""DeleteRecords (API key 21): move the log start offset of partitions forward.
+
+Promises: records before the offset are not readable any more; -1 means the high watermark, beyond which
+OFFSET_OUT_OF_RANGE is answered. `low_watermark` is the smallest log start offset among the live replicas,
+and the answer waits up to `timeout_ms` until it has reached the offset.
+
+Versions: 1 adds early throttling; 2 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
@@ -15,8 +22,6 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Request, api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """The request of DeleteRecords."""
-
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic, "0+")
     timeout_ms: int = int32("0+")
 
@@ -33,7 +38,5 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Response, api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """The answer to DeleteRecords."""
-
     throttle_time_ms: int = int32("0+")
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")

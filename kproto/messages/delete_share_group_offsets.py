@@ -1,4 +1,7 @@
-"""DeleteShareGroupOffsets (API key 92)."""
+"""DeleteShareGroupOffsets (API key 92): forget the start offsets of a share group for topics (KIP-932).
+
+Promises: only while the group has no members: NON_EMPTY_GROUP.
+"""
 
 from uuid import UUID
 
@@ -11,8 +14,6 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 
 class DeleteShareGroupOffsetsRequest(Request, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
-    """The request of DeleteShareGroupOffsets."""
-
     group_id: str = string("0+")
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic, "0+")
 
@@ -25,8 +26,6 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
 
 
 class DeleteShareGroupOffsetsResponse(Response, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+"):
-    """The answer to DeleteShareGroupOffsets."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

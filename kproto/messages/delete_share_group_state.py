@@ -1,4 +1,6 @@
-"""DeleteShareGroupState (API key 86)."""
+"""DeleteShareGroupState (API key 86): remove the delivery state of share partitions (KIP-932). Between
+brokers.
+"""
 
 from uuid import UUID
 
@@ -16,8 +18,6 @@ class DeleteStateData(Struct):
 
 
 class DeleteShareGroupStateRequest(Request, api_key=ApiKey.DELETE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
-    """The request of DeleteShareGroupState."""
-
     group_id: str = string("0+")
     topics: list[DeleteStateData] = array(DeleteStateData, "0+")
 
@@ -34,6 +34,4 @@ class DeleteStateResult(Struct):
 
 
 class DeleteShareGroupStateResponse(Response, api_key=ApiKey.DELETE_SHARE_GROUP_STATE, versions="0", flexible="0+"):
-    """The answer to DeleteShareGroupState."""
-
     results: list[DeleteStateResult] = array(DeleteStateResult, "0+")

@@ -1,4 +1,11 @@
-"""DeleteTopics (API key 20)."""
+"""DeleteTopics (API key 20): delete topics.
+
+Promises: each topic is deleted or refused on its own; what was read as success is gone from Metadata, and
+its committed offsets with it. A topic created anew under the name gets another id.
+
+Versions: 4 is flexible; 5 adds an error message and permits THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 replaces
+the names by structs of name or id (KIP-516): exactly one of them, and an unknown id is UNKNOWN_TOPIC_ID.
+"""
 
 from uuid import UUID
 
@@ -12,8 +19,6 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Request, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
-    """The request of DeleteTopics."""
-
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array(string, "0-5", ignorable=True)
     timeout_ms: int = int32("0+")
@@ -27,7 +32,5 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
-    """The answer to DeleteTopics."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")

@@ -1,12 +1,17 @@
-"""DescribeAcls (API key 29)."""
+"""DescribeAcls (API key 29): list access control entries that match a filter.
+
+Promises: every matching entry, grouped by resource. Null in the filter matches all; pattern type MATCH
+finds the literal, wildcard and prefixed entries that concern a name. Without an authorizer
+SECURITY_DISABLED.
+
+Versions: 1 adds pattern types (KIP-290); 2 is flexible; 3 the resource type user (KIP-373).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
 class DescribeAclsRequest(Request, api_key=ApiKey.DESCRIBE_ACLS, versions="1-3", flexible="2+"):
-    """The request of DescribeAcls."""
-
     resource_type_filter: int = int8("0+")
     resource_name_filter: str | None = string("0+", nullable="0+")
     pattern_type_filter: int = int8("1+", default=3)
@@ -31,8 +36,6 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Response, api_key=ApiKey.DESCRIBE_ACLS, versions="1-3", flexible="2+"):
-    """The answer to DescribeAcls."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -1,4 +1,12 @@
-"""DescribeClientQuotas (API key 48)."""
+"""DescribeClientQuotas (API key 48): the quotas set for users, client ids and addresses (KIP-546).
+
+Promises: every entity that matches all components (`strict`: and has no other), each with its quotas. Match
+type 0 is exactly, 1 the default entity, 2 any.
+
+Versions: 1 is flexible.
+
+What brokers get wrong: an empty result is an empty list; null is for errors only.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, float64, int8, int16, int32, string
@@ -11,8 +19,6 @@ class ComponentData(Struct):
 
 
 class DescribeClientQuotasRequest(Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
-    """The request of DescribeClientQuotas."""
-
     components: list[ComponentData] = array(ComponentData, "0+")
     strict: bool = boolean("0+")
 
@@ -33,8 +39,6 @@ class EntryData(Struct):
 
 
 class DescribeClientQuotasResponse(Response, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
-    """The answer to DescribeClientQuotas."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -1,4 +1,14 @@
-"""DescribeConfigs (API key 32)."""
+"""DescribeConfigs (API key 32): the configuration of topics, brokers, groups and client metrics.
+
+Promises: **every** key of the resource (null keys) or those asked for, with its value, its source and
+whether it is read-only or sensitive; the value of a sensitive key is null. With synonyms, the chain of
+settings which the value was taken from, most specific first.
+
+Versions: 1 adds sources and synonyms (KIP-226); 3 type and documentation (KIP-569); 4 is flexible.
+
+What brokers get wrong: tools such as kafka-ui, AKHQ and Redpanda Console expect every key with its default
+and source. A dynamic broker default shows through to topics.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
@@ -11,8 +21,6 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Request, api_key=ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+"):
-    """The request of DescribeConfigs."""
-
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")
     include_documentation: bool = boolean("3+")
@@ -44,7 +52,5 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Response, api_key=ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+"):
-    """The answer to DescribeConfigs."""
-
     throttle_time_ms: int = int32("0+")
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")

@@ -1,4 +1,9 @@
-"""DescribeDelegationToken (API key 41)."""
+"""DescribeDelegationToken (API key 41): the delegation tokens of owners (KIP-48).
+
+Promises: the tokens which the principal owns, may renew or may describe; null owners means all of these.
+
+Versions: 2 is flexible; 3 adds who asked for the token (KIP-373).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, bytes_, int16, int32, int64, string
@@ -10,8 +15,6 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenRequest(Request, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="1-3", flexible="2+"):
-    """The request of DescribeDelegationToken."""
-
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")
 
 
@@ -36,8 +39,6 @@ class DescribedDelegationToken(Struct):
 class DescribeDelegationTokenResponse(
     Response, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="1-3", flexible="2+"
 ):
-    """The answer to DescribeDelegationToken."""
-
     error_code: int = int16("0+")
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken, "0+")
     throttle_time_ms: int = int32("0+")

@@ -1,12 +1,19 @@
-"""DescribeGroups (API key 15)."""
+"""DescribeGroups (API key 15): state and members of classic groups.
+
+Promises: per group its state, protocol and members; metadata and assignments are filled only while the
+group is Stable. Up to version 5 an unknown group is answered as Dead without error, from 6 on as
+GROUP_ID_NOT_FOUND with a message (KIP-1043). A group that only stores offsets is Empty with an empty
+protocol.
+
+Versions: 1 adds throttling; 3 authorized operations; 4 static members' ids; 5 is flexible; 6 the error
+message.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, bytes_, int16, int32, string
 
 
 class DescribeGroupsRequest(Request, api_key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
-    """The request of DescribeGroups."""
-
     groups: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("3+")
 
@@ -32,7 +39,5 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Response, api_key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
-    """The answer to DescribeGroups."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

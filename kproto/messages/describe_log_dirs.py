@@ -1,4 +1,13 @@
-"""DescribeLogDirs (API key 35)."""
+"""DescribeLogDirs (API key 35): how much each log directory and partition of this broker holds (KIP-113).
+
+Promises: for each directory its partitions with their size in bytes and, for a replica that is being moved,
+its lag. Null topics means all.
+
+Versions: 2 is flexible; 3 has an error for the whole answer; 4 adds the size and free space of the volume
+(KIP-827); 5 tells whether the directory is cordoned.
+
+What brokers get wrong: without it kafka-ui shows the cluster as offline.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
@@ -10,8 +19,6 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Request, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+"):
-    """The request of DescribeLogDirs."""
-
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")
 
 
@@ -37,8 +44,6 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Response, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+"):
-    """The answer to DescribeLogDirs."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult, "0+")

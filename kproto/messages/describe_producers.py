@@ -1,4 +1,8 @@
-"""DescribeProducers (API key 61)."""
+"""DescribeProducers (API key 61): the producers that a partition knows (KIP-664).
+
+Promises: by the partition's leader: each producer's id, epoch, last sequence and timestamp, the coordinator
+epoch, and where its open transaction starts, or -1. Hanging transactions are found by it.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
@@ -10,8 +14,6 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Request, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """The request of DescribeProducers."""
-
     topics: list[TopicRequest] = array(TopicRequest, "0+")
 
 
@@ -37,7 +39,5 @@ class TopicResponse(Struct):
 
 
 class DescribeProducersResponse(Response, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """The answer to DescribeProducers."""
-
     throttle_time_ms: int = int32("0+")
     topics: list[TopicResponse] = array(TopicResponse, "0+")

@@ -1,4 +1,11 @@
-"""DescribeQuorum (API key 55)."""
+"""DescribeQuorum (API key 55): leader, voters and observers of the metadata quorum (KIP-642).
+
+Promises: for the metadata partition the leader, its epoch, the high watermark, and how far each replica has
+got.
+
+Versions: 1 adds when a replica fetched last and when it was last caught up (KIP-836); 2 error messages,
+directory ids and the nodes' endpoints (KIP-853).
+"""
 
 from uuid import UUID
 
@@ -16,8 +23,6 @@ class TopicData(Struct):
 
 
 class DescribeQuorumRequest(Request, api_key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
-    """The request of DescribeQuorum."""
-
     topics: list[TopicData] = array(TopicData, "0+")
 
 
@@ -57,8 +62,6 @@ class Node(Struct):
 
 
 class DescribeQuorumResponse(Response, api_key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
-    """The answer to DescribeQuorum."""
-
     error_code: int = int16("0+")
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")

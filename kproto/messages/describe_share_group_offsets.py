@@ -1,4 +1,9 @@
-"""DescribeShareGroupOffsets (API key 90)."""
+"""DescribeShareGroupOffsets (API key 90): the start offsets of share partitions (KIP-932).
+
+Promises: null topics means all that the group has; -1 where there is none.
+
+Versions: 1 adds the lag (KIP-1226).
+"""
 
 from uuid import UUID
 
@@ -21,8 +26,6 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 class DescribeShareGroupOffsetsRequest(
     Request, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+"
 ):
-    """The request of DescribeShareGroupOffsets."""
-
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup, "0+")
 
 
@@ -53,7 +56,5 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 class DescribeShareGroupOffsetsResponse(
     Response, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+"
 ):
-    """The answer to DescribeShareGroupOffsets."""
-
     throttle_time_ms: int = int32("0+")
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(DescribeShareGroupOffsetsResponseGroup, "0+")

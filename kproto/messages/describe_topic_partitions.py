@@ -1,4 +1,11 @@
-"""DescribeTopicPartitions (API key 75)."""
+"""DescribeTopicPartitions (API key 75): the partitions of many topics, page by page (KIP-966).
+
+Promises: topics in the order of their names, at most `response_partition_limit` partitions, and a cursor to
+go on from when there are more, else null. An unknown topic is answered as such within the list.
+
+What brokers get wrong: `eligible_leader_replicas` and `last_known_elr` must be lists; null ends the Java
+admin client.
+"""
 
 from uuid import UUID
 
@@ -16,8 +23,6 @@ class Cursor(Struct):
 
 
 class DescribeTopicPartitionsRequest(Request, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
-    """The request of DescribeTopicPartitions."""
-
     topics: list[TopicRequest] = array(TopicRequest, "0+")
     response_partition_limit: int = int32("0+", default=2000)
     cursor: Cursor | None = struct(Cursor, "0+", nullable="0+", default=None)
@@ -45,8 +50,6 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
-    """The answer to DescribeTopicPartitions."""
-
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic, "0+")
     next_cursor: Cursor | None = struct(Cursor, "0+", nullable="0+", default=None)

@@ -1,12 +1,14 @@
-"""DescribeTransactions (API key 65)."""
+"""DescribeTransactions (API key 65): the state of transactional ids (KIP-664).
+
+Promises: by their coordinator: state, producer id and epoch, timeout, start time and partitions;
+TRANSACTIONAL_ID_NOT_FOUND for an unknown one.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
 class DescribeTransactionsRequest(Request, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
-    """The request of DescribeTransactions."""
-
     transactional_ids: list[str] = array(string, "0+")
 
 
@@ -27,7 +29,5 @@ class TransactionState(Struct):
 
 
 class DescribeTransactionsResponse(Response, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
-    """The answer to DescribeTransactions."""
-
     throttle_time_ms: int = int32("0+")
     transaction_states: list[TransactionState] = array(TransactionState, "0+")

@@ -1,4 +1,9 @@
-"""DescribeUserScramCredentials (API key 50)."""
+"""DescribeUserScramCredentials (API key 50): which SCRAM mechanisms users have, and their iterations
+(KIP-554).
+
+Promises: no secrets. Null users means all; a user without credentials is RESOURCE_NOT_FOUND, the same one
+twice DUPLICATE_RESOURCE.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
@@ -11,8 +16,6 @@ class UserName(Struct):
 class DescribeUserScramCredentialsRequest(
     Request, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
 ):
-    """The request of DescribeUserScramCredentials."""
-
     users: list[UserName] | None = array(UserName, "0+", nullable="0+")
 
 
@@ -31,8 +34,6 @@ class DescribeUserScramCredentialsResult(Struct):
 class DescribeUserScramCredentialsResponse(
     Response, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
 ):
-    """The answer to DescribeUserScramCredentials."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -1,4 +1,12 @@
-"""ElectLeaders (API key 43)."""
+"""ElectLeaders (API key 43): elect the preferred replica of partitions as leader, or any at the price of
+data.
+
+Promises: each partition on its own; null topics means all. ELECTION_NOT_NEEDED when the wanted replica
+leads already, PREFERRED_LEADER_NOT_AVAILABLE when it cannot.
+
+Versions: 0 is the preferred election (KIP-183); 1 adds the type, 1 for an unclean election, and an error
+for the whole answer (KIP-460); 2 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
@@ -10,8 +18,6 @@ class TopicPartitions(Struct):
 
 
 class ElectLeadersRequest(Request, api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
-    """The request of ElectLeaders."""
-
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", nullable="0+")
     timeout_ms: int = int32("0+", default=60000)
@@ -29,8 +35,6 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Response, api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
-    """The answer to ElectLeaders."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult, "0+")

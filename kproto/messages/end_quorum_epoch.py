@@ -1,4 +1,8 @@
-"""EndQuorumEpoch (API key 54)."""
+"""EndQuorumEpoch (API key 54): the leader of the KRaft quorum resigns and names its preferred successors.
+Between controllers.
+
+Versions: 1 is flexible, names candidates with their directory ids and the leader's endpoints (KIP-853).
+"""
 
 from uuid import UUID
 
@@ -31,8 +35,6 @@ class LeaderEndpoint(Struct):
 
 
 class EndQuorumEpochRequest(Request, api_key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
-    """The request of EndQuorumEpoch."""
-
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     topics: list[TopicData] = array(TopicData, "0+")
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", ignorable=True)
@@ -57,8 +59,6 @@ class NodeEndpoint(Struct):
 
 
 class EndQuorumEpochResponse(Response, api_key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
-    """The answer to EndQuorumEpoch."""
-
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, tagged="1+")

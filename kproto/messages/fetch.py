@@ -1,4 +1,23 @@
-"""Fetch (API key 1)."""
+"""Fetch (API key 1): read record batches from partitions, for consumers and followers.
+
+Promises: whole batches in offset order, starting with the one that holds the fetch offset, even when that
+lies in its middle. The answer waits up to `max_wait_ms` for `min_bytes`; it stays within `max_bytes` and
+each partition's limit, except that the first batch is always returned. Consumers see up to the high
+watermark, or to the last stable offset when they read committed; followers up to the log end. An offset
+equal to the log end is in range.
+
+Versions: 4 brings record batches v2 and isolation levels; 5 the log start offset; 7 fetch sessions
+(KIP-227): only what changed is asked for and answered; 9 the current leader epoch, which fences (KIP-320);
+10 permits zstd (KIP-110); 11 rack-aware reads from followers (KIP-392); 12 is flexible and finds divergence
+by `last_fetched_epoch` (KIP-595); 13 names topics by id (KIP-516); 14 permits
+OFFSET_MOVED_TO_TIERED_STORAGE; 15 moves the replica id into a tagged struct with its epoch (KIP-903); 16
+adds leader endpoints (KIP-951); 17 a replica's directory id (KIP-853); 18 the follower's high watermark
+(KIP-1166).
+
+What brokers get wrong: empty records are empty, never null. `aborted_transactions` is for read_committed
+only, ordered by first offset, and null or empty otherwise. A session is kept completely, or session id 0 is
+answered always. Ignoring `min_bytes` makes clients spin.
+"""
 
 from uuid import UUID
 
@@ -48,8 +67,6 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Request, api_key=ApiKey.FETCH, versions="4-18", flexible="12+"):
-    """The request of Fetch."""
-
     cluster_id: str | None = string("12+", nullable="12+", tag=0, tagged="12+", default=None, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1, tagged="15+")
@@ -114,8 +131,6 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Response, api_key=ApiKey.FETCH, versions="4-18", flexible="12+"):
-    """The answer to Fetch."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
     session_id: int = int32("7+")

@@ -1,4 +1,8 @@
-"""FetchSnapshot (API key 59)."""
+"""FetchSnapshot (API key 59): a part of a snapshot of the metadata log (KIP-630). Between controllers and
+to brokers.
+
+Versions: 1 adds directory ids and the leader's endpoint (KIP-853).
+"""
 
 from uuid import UUID
 
@@ -38,8 +42,6 @@ class TopicSnapshot(Struct):
 
 
 class FetchSnapshotRequest(Request, api_key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
-    """The request of FetchSnapshot."""
-
     cluster_id: str | None = string("0+", nullable="0+", tag=0, tagged="0+", default=None)
     replica_id: int = int32("0+", default=-1)
     max_bytes: int = int32("0+", default=0x7FFFFFFF)
@@ -73,8 +75,6 @@ class NodeEndpoint(Struct):
 
 
 class FetchSnapshotResponse(Response, api_key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
-    """The answer to FetchSnapshot."""
-
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")
     topics: list[TopicSnapshotResponse] = array(TopicSnapshotResponse, "0+")

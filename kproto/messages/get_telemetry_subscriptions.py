@@ -1,4 +1,8 @@
-"""GetTelemetrySubscriptions (API key 71)."""
+"""GetTelemetrySubscriptions (API key 71): which metrics a client should push (KIP-714).
+
+Promises: a client instance id, which metrics, how often and in which compression. Advertise it only
+together with a receiver for PushTelemetry.
+"""
 
 from uuid import UUID
 
@@ -9,16 +13,12 @@ from ottla.kproto.schema import Request, Response, array, boolean, int8, int16, 
 class GetTelemetrySubscriptionsRequest(
     Request, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions="0", flexible="0+"
 ):
-    """The request of GetTelemetrySubscriptions."""
-
     client_instance_id: UUID = uuid("0+")
 
 
 class GetTelemetrySubscriptionsResponse(
     Response, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions="0", flexible="0+"
 ):
-    """The answer to GetTelemetrySubscriptions."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     client_instance_id: UUID = uuid("0+")

@@ -1,4 +1,11 @@
-"""IncrementalAlterConfigs (API key 44)."""
+"""IncrementalAlterConfigs (API key 44): change single settings of resources (KIP-339).
+
+Promises: each resource is changed in full or not at all; what is not named stays. Operations: 0 SET, 1
+DELETE (back to the default), 2 APPEND and 3 SUBTRACT, which are for lists only. `validate_only` changes
+nothing.
+
+Versions: 1 is flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
@@ -17,8 +24,6 @@ class AlterConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Request, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"):
-    """The request of IncrementalAlterConfigs."""
-
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
 
@@ -33,7 +38,5 @@ class AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(
     Response, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """The answer to IncrementalAlterConfigs."""
-
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

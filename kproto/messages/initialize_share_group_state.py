@@ -1,4 +1,8 @@
-"""InitializeShareGroupState (API key 83)."""
+"""InitializeShareGroupState (API key 83): start the delivery state of share partitions at an offset
+(KIP-932). Between brokers.
+
+Promises: a state epoch at or below that on record is FENCED_STATE_EPOCH.
+"""
 
 from uuid import UUID
 
@@ -20,8 +24,6 @@ class InitializeStateData(Struct):
 class InitializeShareGroupStateRequest(
     Request, api_key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions="0", flexible="0+"
 ):
-    """The request of InitializeShareGroupState."""
-
     group_id: str = string("0+")
     topics: list[InitializeStateData] = array(InitializeStateData, "0+")
 
@@ -40,6 +42,4 @@ class InitializeStateResult(Struct):
 class InitializeShareGroupStateResponse(
     Response, api_key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions="0", flexible="0+"
 ):
-    """The answer to InitializeShareGroupState."""
-
     results: list[InitializeStateResult] = array(InitializeStateResult, "0+")

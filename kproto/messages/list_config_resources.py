@@ -1,12 +1,14 @@
-"""ListConfigResources (API key 74)."""
+"""ListConfigResources (API key 74): the names of resources that have a configuration (KIP-1142).
+
+Promises: in version 0 the client metrics subscriptions only (KIP-1000); from 1 on the types asked for, or
+all of them when none is.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
 class ListConfigResourcesRequest(Request, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
-    """The request of ListConfigResources."""
-
     resource_types: list[int] = array(int8, "1+")
 
 
@@ -16,8 +18,6 @@ class ConfigResource(Struct):
 
 
 class ListConfigResourcesResponse(Response, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
-    """The answer to ListConfigResources."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     config_resources: list[ConfigResource] = array(ConfigResource, "0+")

@@ -1,4 +1,7 @@
-"""ListPartitionReassignments (API key 46)."""
+"""ListPartitionReassignments (API key 46): the partitions being moved (KIP-455).
+
+Promises: for each, all replicas, and those being added and removed; null topics means all partitions.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string
@@ -12,8 +15,6 @@ class ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(
     Request, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """The request of ListPartitionReassignments."""
-
     timeout_ms: int = int32("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, "0+", nullable="0+", default=None
@@ -35,8 +36,6 @@ class OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(
     Response, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """The answer to ListPartitionReassignments."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

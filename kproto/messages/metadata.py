@@ -1,4 +1,19 @@
-"""Metadata (API key 3)."""
+"""Metadata (API key 3): which brokers there are, and who leads which partition.
+
+Promises: a consistent view of the topics asked for; null topics means all of them, an empty list none
+(version 0 has no null: empty means all). A topic that does not exist is created when both the broker and
+`allow_auto_topic_creation` (version 4) permit it, and is answered with LEADER_NOT_AVAILABLE or
+UNKNOWN_TOPIC_OR_PARTITION until it is there. A name that is not allowed is INVALID_TOPIC_EXCEPTION.
+
+Versions: 1 adds racks, the controller and internal topics; 2 the cluster id; 5 offline replicas; 7 leader
+epochs; 8-10 authorized operations of the cluster, 8+ those of topics; 9 is flexible; 10 has topic ids
+(KIP-516), by which topics may be asked for from 12 on; 11 leaves the cluster's operations to
+DescribeCluster (KIP-700); 13 has an error code for the whole answer, REBOOTSTRAP_REQUIRED above all
+(KIP-1102).
+
+What brokers get wrong: from version 9 on clients trust leader epochs, so these must never go back. A topic
+created anew has another id. Ids of zero while Fetch 13 or Produce 13 is advertised break clients.
+"""
 
 from uuid import UUID
 
@@ -12,8 +27,6 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
-    """The request of Metadata."""
-
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
     include_cluster_authorized_operations: bool = boolean("8-10")
@@ -47,8 +60,6 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Response, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
-    """The answer to Metadata."""
-
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", nullable="2+", default=None, ignorable=True)

@@ -1,4 +1,10 @@
-"""OffsetDelete (API key 47)."""
+"""OffsetDelete (API key 47): forget a group's offsets for some partitions (KIP-496).
+
+Promises: each partition on its own; GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to the topic, which
+the coordinator knows from the consumers' metadata.
+
+Never flexible.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, string
@@ -14,8 +20,6 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Request, api_key=ApiKey.OFFSET_DELETE, versions="0"):
-    """The request of OffsetDelete."""
-
     group_id: str = string("0+")
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
 
@@ -31,8 +35,6 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 class OffsetDeleteResponse(Response, api_key=ApiKey.OFFSET_DELETE, versions="0"):
-    """The answer to OffsetDelete."""
-
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")

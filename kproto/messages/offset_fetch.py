@@ -1,4 +1,16 @@
-"""OffsetFetch (API key 9)."""
+"""OffsetFetch (API key 9): how far groups have read.
+
+Promises: per partition the committed offset, its leader epoch and metadata, or -1 with no error where
+nothing was committed. A null list of topics (version 2) asks for all that is committed.
+
+Versions: 2 has an error for the whole answer; 3 throttling; 5 the leader epoch (KIP-320); 6 is flexible; 7
+adds `require_stable`; 8 asks for several groups at once (KIP-709) and then uses `groups` only; 9 carries
+member id and epoch of the consumer protocol (KIP-848); 10 names topics by id.
+
+What brokers get wrong: with `require_stable` a partition with an offset in an open transaction answers
+UNSTABLE_OFFSET_COMMIT instead of the older offset. A topic that was deleted has no committed offsets any
+more.
+"""
 
 from uuid import UUID
 
@@ -25,8 +37,6 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Request, api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+"):
-    """The request of OffsetFetch."""
-
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
@@ -67,8 +77,6 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Response, api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+"):
-    """The answer to OffsetFetch."""
-
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
     error_code: int = int16("2-7", ignorable=True)

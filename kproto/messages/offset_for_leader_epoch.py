@@ -1,4 +1,13 @@
-"""OffsetForLeaderEpoch (API key 23)."""
+"""OffsetForLeaderEpoch (API key 23): where a leader epoch ended in the log.
+
+Promises: for an epoch the largest one not above it that has records, and the offset behind its last record;
+for the current epoch the log end. -1 and -1 when the epoch is unknown. Followers and consumers find by it
+where their log diverges.
+
+Versions: 2 adds the current leader epoch, for fencing, and throttling; 3 the replica id; 4 is flexible.
+
+What brokers get wrong: a wrong end offset makes consumers report lost data, or start over.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
@@ -16,8 +25,6 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Request, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+"):
-    """The request of OffsetForLeaderEpoch."""
-
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
 
@@ -35,7 +42,5 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 class OffsetForLeaderEpochResponse(Response, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+"):
-    """The answer to OffsetForLeaderEpoch."""
-
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")

@@ -1,4 +1,20 @@
-"""Produce (API key 0)."""
+"""Produce (API key 0): append record batches to partitions.
+
+Promises: each partition's batch is appended whole or not at all, and answered on its own. acks=1 is
+answered when the leader has the records, acks=-1 when every in-sync replica has them, acks=0 never: there
+is no response, and an error can only be shown by closing the connection. `base_offset` is the offset of the
+first record; `log_append_time_ms` is -1 unless the topic stamps records with LogAppendTime.
+
+Versions: 3 is the first with record batches v2 and carries the transactional id; 5 adds the log start
+offset, by which a producer tells lost state from a gap; 7 permits zstd (KIP-110); 8 reports single bad
+records (KIP-467); 9 is flexible; 10 adds the current leader and its endpoint as tagged fields (KIP-951); 11
+permits TRANSACTION_ABORTABLE; 12 lets a produce add its partitions to the transaction by itself (KIP-890);
+13 names topics by id, never by name (KIP-516).
+
+What brokers get wrong: the range must be advertised from 0 although 0-2 are refused, or older librdkafka
+turns compression off. A repeated idempotent batch is acknowledged with its first offset and not stored
+again. INVALID_PRODUCER_EPOCH is the answer to a fenced producer here; the coordinator's is PRODUCER_FENCED.
+"""
 
 from uuid import UUID
 
@@ -30,8 +46,6 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+"):
-    """The request of Produce."""
-
     transactional_id: str | None = string("3+", nullable="3+", default=None)
     acks: int = int16("0+")
     timeout_ms: int = int32("0+")
@@ -73,8 +87,6 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Response, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+"):
-    """The answer to Produce."""
-
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, tagged="10+")

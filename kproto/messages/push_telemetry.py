@@ -1,4 +1,8 @@
-"""PushTelemetry (API key 72)."""
+"""PushTelemetry (API key 72): a client's metrics, in OTLP and perhaps compressed (KIP-714).
+
+Promises: taken or refused: UNKNOWN_SUBSCRIPTION_ID when the subscription has changed, TELEMETRY_TOO_LARGE,
+THROTTLING_QUOTA_EXCEEDED when it comes too soon.
+"""
 
 from uuid import UUID
 
@@ -7,8 +11,6 @@ from ottla.kproto.schema import Request, Response, boolean, bytes_, int8, int16,
 
 
 class PushTelemetryRequest(Request, api_key=ApiKey.PUSH_TELEMETRY, versions="0", flexible="0+"):
-    """The request of PushTelemetry."""
-
     client_instance_id: UUID = uuid("0+")
     subscription_id: int = int32("0+")
     terminating: bool = boolean("0+")
@@ -17,7 +19,5 @@ class PushTelemetryRequest(Request, api_key=ApiKey.PUSH_TELEMETRY, versions="0",
 
 
 class PushTelemetryResponse(Response, api_key=ApiKey.PUSH_TELEMETRY, versions="0", flexible="0+"):
-    """The answer to PushTelemetry."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

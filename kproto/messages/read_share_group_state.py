@@ -1,4 +1,8 @@
-"""ReadShareGroupState (API key 84)."""
+"""ReadShareGroupState (API key 84): the delivery state of share partitions, for the leader that takes them
+over (KIP-932). Between brokers.
+
+Promises: the leader epoch given fences earlier leaders.
+"""
 
 from uuid import UUID
 
@@ -17,8 +21,6 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Request, api_key=ApiKey.READ_SHARE_GROUP_STATE, versions="0", flexible="0+"):
-    """The request of ReadShareGroupState."""
-
     group_id: str = string("0+")
     topics: list[ReadStateData] = array(ReadStateData, "0+")
 
@@ -45,6 +47,4 @@ class ReadStateResult(Struct):
 
 
 class ReadShareGroupStateResponse(Response, api_key=ApiKey.READ_SHARE_GROUP_STATE, versions="0", flexible="0+"):
-    """The answer to ReadShareGroupState."""
-
     results: list[ReadStateResult] = array(ReadStateResult, "0+")

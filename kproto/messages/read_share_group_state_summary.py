@@ -1,4 +1,9 @@
-"""ReadShareGroupStateSummary (API key 87)."""
+"""ReadShareGroupStateSummary (API key 87): only the epochs and the start offset of share partitions
+(KIP-932). Between brokers.
+
+Versions: 1 adds how many deliveries are complete beyond the start offset, from which the lag follows
+(KIP-1226).
+"""
 
 from uuid import UUID
 
@@ -19,8 +24,6 @@ class ReadStateSummaryData(Struct):
 class ReadShareGroupStateSummaryRequest(
     Request, api_key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
 ):
-    """The request of ReadShareGroupStateSummary."""
-
     group_id: str = string("0+")
     topics: list[ReadStateSummaryData] = array(ReadStateSummaryData, "0+")
 
@@ -43,6 +46,4 @@ class ReadStateSummaryResult(Struct):
 class ReadShareGroupStateSummaryResponse(
     Response, api_key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions="0-1", flexible="0+"
 ):
-    """The answer to ReadShareGroupStateSummary."""
-
     results: list[ReadStateSummaryResult] = array(ReadStateSummaryResult, "0+")

@@ -1,4 +1,10 @@
-"""ShareAcknowledge (API key 79)."""
+"""ShareAcknowledge (API key 79): acknowledge acquired records without fetching (KIP-932).
+
+Promises: each partition on its own; INVALID_RECORD_STATE when a record is not this member's any more. Share
+session epoch -1 closes the session.
+
+Version 1 is the first stable one; 2 adds the renewal of locks (KIP-1222).
+"""
 
 from uuid import UUID
 
@@ -36,8 +42,6 @@ class AcknowledgeTopic(Struct):
 
 
 class ShareAcknowledgeRequest(Request, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
-    """The request of ShareAcknowledge."""
-
     group_id: str | None = string("0+", nullable="0+", default=None)
     member_id: str | None = string("0+", nullable="0+")
     share_session_epoch: int = int32("0+")
@@ -70,8 +74,6 @@ class NodeEndpoint(Struct):
 
 
 class ShareAcknowledgeResponse(Response, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
-    """The answer to ShareAcknowledge."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

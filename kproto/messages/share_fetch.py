@@ -1,4 +1,12 @@
-"""ShareFetch (API key 78)."""
+"""ShareFetch (API key 78): acquire records for a share consumer, and acknowledge earlier ones (KIP-932).
+
+Promises: `acquired_records` says which offsets of the returned batches are this member's until its lock
+ends, and how often they were delivered. Acknowledgement types: 0 gap, 1 accept, 2 release, 3 reject, 4
+renew. Share sessions work like fetch sessions: epoch 0 opens one, -1 closes it, and the acquired records
+are released.
+
+Version 1 is the first stable one; 2 adds the acquire mode (KIP-1206) and the renewal of locks (KIP-1222).
+"""
 
 from uuid import UUID
 
@@ -43,8 +51,6 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Request, api_key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
-    """The request of ShareFetch."""
-
     group_id: str | None = string("0+", nullable="0+", default=None)
     member_id: str | None = string("0+", nullable="0+")
     share_session_epoch: int = int32("0+")
@@ -94,8 +100,6 @@ class NodeEndpoint(Struct):
 
 
 class ShareFetchResponse(Response, api_key=ApiKey.SHARE_FETCH, versions="1-2", flexible="0+"):
-    """The answer to ShareFetch."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

@@ -1,4 +1,7 @@
-"""ShareGroupDescribe (API key 77)."""
+"""ShareGroupDescribe (API key 77): state and members of share groups (KIP-932).
+
+Version 1 is the first stable one; 0 was an early access.
+"""
 
 from uuid import UUID
 
@@ -7,8 +10,6 @@ from ottla.kproto.schema import Request, Response, Struct, array, boolean, int16
 
 
 class ShareGroupDescribeRequest(Request, api_key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
-    """The request of ShareGroupDescribe."""
-
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
 
@@ -46,7 +47,5 @@ class DescribedGroup(Struct):
 
 
 class ShareGroupDescribeResponse(Response, api_key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
-    """The answer to ShareGroupDescribe."""
-
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

@@ -1,4 +1,10 @@
-"""ShareGroupHeartbeat (API key 76)."""
+"""ShareGroupHeartbeat (API key 76): join, stay in or leave a share group (KIP-932).
+
+Promises: as ConsumerGroupHeartbeat, but partitions are shared by members and nothing has to be given up
+before another gets it. Member epoch 0 joins, -1 leaves; the member chooses its own id.
+
+Version 1 is the first stable one; 0 was an early access.
+"""
 
 from uuid import UUID
 
@@ -7,8 +13,6 @@ from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, 
 
 
 class ShareGroupHeartbeatRequest(Request, api_key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
-    """The request of ShareGroupHeartbeat."""
-
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")
@@ -26,8 +30,6 @@ class Assignment(Struct):
 
 
 class ShareGroupHeartbeatResponse(Response, api_key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
-    """The answer to ShareGroupHeartbeat."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

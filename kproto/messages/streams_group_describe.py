@@ -1,4 +1,6 @@
-"""StreamsGroupDescribe (API key 89)."""
+"""StreamsGroupDescribe (API key 89): state, topology and members of groups of the streams protocol
+(KIP-1071).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import (
@@ -17,8 +19,6 @@ from ottla.kproto.schema import (
 
 
 class StreamsGroupDescribeRequest(Request, api_key=ApiKey.STREAMS_GROUP_DESCRIBE, versions="0", flexible="0+"):
-    """The request of StreamsGroupDescribe."""
-
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
 
@@ -101,7 +101,5 @@ class DescribedGroup(Struct):
 
 
 class StreamsGroupDescribeResponse(Response, api_key=ApiKey.STREAMS_GROUP_DESCRIBE, versions="0", flexible="0+"):
-    """The answer to StreamsGroupDescribe."""
-
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

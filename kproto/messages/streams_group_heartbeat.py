@@ -1,4 +1,10 @@
-"""StreamsGroupHeartbeat (API key 88)."""
+"""StreamsGroupHeartbeat (API key 88): join, stay in, change or leave a group of the streams protocol
+(KIP-1071).
+
+Promises: as ConsumerGroupHeartbeat, with tasks in place of partitions: active, standby and warm-up. The
+member sends its topology when it joins; the coordinator checks it, and reports by `status` what is missing,
+internal topics above all.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import (
@@ -67,8 +73,6 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Request, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
-    """The request of StreamsGroupHeartbeat."""
-
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")
@@ -105,8 +109,6 @@ class EndpointToPartitions(Struct):
 
 
 class StreamsGroupHeartbeatResponse(Response, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
-    """The answer to StreamsGroupHeartbeat."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

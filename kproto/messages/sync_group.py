@@ -1,4 +1,11 @@
-"""SyncGroup (API key 14)."""
+"""SyncGroup (API key 14): the leader hands in the assignment, every member gets its part.
+
+Promises: followers wait for the leader; when the rebalance begins anew meanwhile they get
+REBALANCE_IN_PROGRESS. An answer is given only for the current generation.
+
+Versions: 1 adds throttling; 3 static members (KIP-345); 4 is flexible; 5 states protocol type and name,
+checked against the group: INCONSISTENT_GROUP_PROTOCOL (KIP-559).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, bytes_, int16, int32, string
@@ -10,8 +17,6 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request, api_key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
-    """The request of SyncGroup."""
-
     group_id: str = string("0+")
     generation_id: int = int32("0+")
     member_id: str = string("0+")
@@ -22,8 +27,6 @@ class SyncGroupRequest(Request, api_key=ApiKey.SYNC_GROUP, versions="0-5", flexi
 
 
 class SyncGroupResponse(Response, api_key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
-    """The answer to SyncGroup."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
     protocol_type: str | None = string("5+", nullable="5+", default=None, ignorable=True)

@@ -1,4 +1,12 @@
-"""TxnOffsetCommit (API key 28)."""
+"""TxnOffsetCommit (API key 28): commit a group's offsets as part of a transaction.
+
+Promises: the offsets become visible when the transaction commits and vanish when it aborts; until then
+OffsetFetch with `require_stable` answers UNSTABLE_OFFSET_COMMIT.
+
+Versions: 2 adds the leader epoch (KIP-320); 3 is flexible and checks member id, generation and instance
+(KIP-447); 4 permits TRANSACTION_ABORTABLE; 5 adds the offsets partition to the transaction by itself, with
+transactions v2 (KIP-890).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
@@ -17,8 +25,6 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Request, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
-    """The request of TxnOffsetCommit."""
-
     transactional_id: str = string("0+")
     group_id: str = string("0+")
     producer_id: int = int64("0+")
@@ -40,7 +46,5 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 
 class TxnOffsetCommitResponse(Response, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
-    """The answer to TxnOffsetCommit."""
-
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")

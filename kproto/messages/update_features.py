@@ -1,4 +1,11 @@
-"""UpdateFeatures (API key 57)."""
+"""UpdateFeatures (API key 57): change the finalized level of cluster features (KIP-584).
+
+Promises: from version 2 on all or nothing, so that there is no answer for each feature any more. A level is
+raised, or lowered with `upgrade_type` 2 (safe) or 3 (may lose metadata).
+
+Versions: 0 has `allow_downgrade`; 1 replaces it by the upgrade type and adds `validate_only` (KIP-778); 2
+drops the single results.
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
@@ -12,8 +19,6 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Request, api_key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
-    """The request of UpdateFeatures."""
-
     timeout_ms: int = int32("0+", default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
     validate_only: bool = boolean("1+")
@@ -26,8 +31,6 @@ class UpdatableFeatureResult(Struct):
 
 
 class UpdateFeaturesResponse(Response, api_key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
-    """The answer to UpdateFeatures."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

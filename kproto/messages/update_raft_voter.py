@@ -1,4 +1,6 @@
-"""UpdateRaftVoter (API key 82)."""
+"""UpdateRaftVoter (API key 82): a voter of the metadata quorum announces new endpoints or features
+(KIP-853).
+"""
 
 from uuid import UUID
 
@@ -18,8 +20,6 @@ class KRaftVersionFeature(Struct):
 
 
 class UpdateRaftVoterRequest(Request, api_key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
-    """The request of UpdateRaftVoter."""
-
     cluster_id: str | None = string("0+", nullable="0+")
     current_leader_epoch: int = int32("0+")
     voter_id: int = int32("0+")
@@ -36,8 +36,6 @@ class CurrentLeader(Struct):
 
 
 class UpdateRaftVoterResponse(Response, api_key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
-    """The answer to UpdateRaftVoter."""
-
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     current_leader: CurrentLeader = struct(CurrentLeader, "0+", tag=0, tagged="0+")

@@ -1,4 +1,7 @@
-"""Vote (API key 52)."""
+"""Vote (API key 52): a candidate asks for a vote in the KRaft quorum. Between controllers.
+
+Versions: 1 adds the voter's directory id (KIP-853); 2 the pre-vote (KIP-996).
+"""
 
 from uuid import UUID
 
@@ -35,8 +38,6 @@ class TopicData(Struct):
 
 
 class VoteRequest(Request, api_key=ApiKey.VOTE, versions="0-2", flexible="0+"):
-    """The request of Vote."""
-
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
     topics: list[TopicData] = array(TopicData, "0+")
@@ -62,8 +63,6 @@ class NodeEndpoint(Struct):
 
 
 class VoteResponse(Response, api_key=ApiKey.VOTE, versions="0-2", flexible="0+"):
-    """The answer to Vote."""
-
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, tagged="1+")

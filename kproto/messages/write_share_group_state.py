@@ -1,4 +1,11 @@
-"""WriteShareGroupState (API key 85)."""
+"""WriteShareGroupState (API key 85): store changes of the delivery state of share partitions (KIP-932).
+Between brokers.
+
+Promises: written and replicated before the answer; FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH for an
+outdated writer.
+
+Versions: 1 adds how many deliveries are complete beyond the start offset (KIP-1226).
+"""
 
 from uuid import UUID
 
@@ -28,8 +35,6 @@ class WriteStateData(Struct):
 
 
 class WriteShareGroupStateRequest(Request, api_key=ApiKey.WRITE_SHARE_GROUP_STATE, versions="0-1", flexible="0+"):
-    """The request of WriteShareGroupState."""
-
     group_id: str = string("0+")
     topics: list[WriteStateData] = array(WriteStateData, "0+")
 
@@ -46,6 +51,4 @@ class WriteStateResult(Struct):
 
 
 class WriteShareGroupStateResponse(Response, api_key=ApiKey.WRITE_SHARE_GROUP_STATE, versions="0-1", flexible="0+"):
-    """The answer to WriteShareGroupState."""
-
     results: list[WriteStateResult] = array(WriteStateResult, "0+")

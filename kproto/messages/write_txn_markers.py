@@ -1,4 +1,13 @@
-"""WriteTxnMarkers (API key 27)."""
+"""WriteTxnMarkers (API key 27): the transaction coordinator has markers appended to the partitions of a
+transaction.
+
+Promises: a control batch with a commit or abort marker is appended to each partition, and its last stable
+offset moves. A coordinator epoch below one that the partition has seen is TRANSACTION_COORDINATOR_FENCED.
+Between brokers only.
+
+Versions: 1 is flexible; 2 carries the transaction version, so that markers of transactions v2 can be
+checked more strictly (KIP-1228).
+"""
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response, Struct, array, boolean, int8, int16, int32, int64, string
@@ -19,8 +28,6 @@ class WritableTxnMarker(Struct):
 
 
 class WriteTxnMarkersRequest(Request, api_key=ApiKey.WRITE_TXN_MARKERS, versions="1-2", flexible="1+"):
-    """The request of WriteTxnMarkers."""
-
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
 
 
@@ -40,6 +47,4 @@ class WritableTxnMarkerResult(Struct):
 
 
 class WriteTxnMarkersResponse(Response, api_key=ApiKey.WRITE_TXN_MARKERS, versions="1-2", flexible="1+"):
-    """The answer to WriteTxnMarkers."""
-
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")
