@@ -73,9 +73,10 @@ class StorageConfig:
     # A run is capped here, so that finding a batch inside it is a short walk.
     run_bytes: int = 262_144
 
-    # A data segment is rolled at the first of size, index entries and age (`segment_ms` of its topics).
+    # A data segment is rolled at the first of size, index entries and age (the smaller of node and topic).
     segment_bytes: int = 1_073_741_824
     segment_index_entries: int = 700_000
+    segment_ms: int = 604_800_000
 
     # The recovery point moves after this much data, so that no restart scans more.
     checkpoint_bytes: int = 67_108_864

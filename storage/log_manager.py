@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from ottla.storage.config import LogConfig, StorageConfig
+import trio
+
+from ottla.storage.block import RunKind, log_key
+from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
+from ottla.storage.context import StorageContext
+from ottla.storage.log_truncation import rebuild_producers, recover_end
+from ottla.storage.maintenance import maintain
+from ottla.storage.message_store import MessageStore
+from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.recovery import Recovery, restore_state
 
 if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
-    from ottla.storage.partition_log import PartitionLog
 
 __all__ = ["LogManager", "StorageListener"]
+
+_SHARED_STORE = "shared"
+# A topic's name may have 249 characters and a file's 255: the folder's name keeps what leaves room for the id.
+_TOPIC_NAME_CHARACTERS = 200
 
 
 class StorageListener(Protocol):
@@ -31,7 +46,7 @@ class StorageListener(Protocol):
 class LogManager:
     """Opens `<data_dir>/node-<id>/`, locks it, and owns every log in it.
 
-    Usage: `manager = LogManager(...); async with manager.run(): log = manager.open_log(...)`. Entering `run`
+    Usage: `manager = LogManager(...); async with manager.run(): log = await manager.open_log(...)`. Entering `run`
     raises DataDirLockedError or UnsupportedFormatError; leaving it writes, syncs and checkpoints everything.
     """
 
@@ -44,27 +59,148 @@ class LogManager:
         *,
         node_id: int = 0,
         listener: StorageListener | None = None,
-    ) -> None: ...
+    ) -> None:
+        self.context = StorageContext(disk, config, clock)
+        self.context.listener = listener
+        self.node_dir = NodeDir(disk, str(data_dir), node_id)
+        self._stores: dict[str, MessageStore] = {}
+        self._logs: dict[bytes, PartitionLog] = {}
+        self._opening = trio.Lock()
 
     def set_listener(self, listener: StorageListener) -> None:
         """Register the one listener (before the first append)."""
+        self.context.listener = listener
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Lock the folder, recover, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""
-        yield
+        """Lock the folder, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""
+        context = self.context
+        self.node_dir.open()
+        context.boot_id = context.disk.boot_id()
+        clean = False
+        try:
+            async with trio.open_nursery() as nursery:
+                context.nursery = nursery
+                try:
+                    yield
+                finally:
+                    with trio.CancelScope(shield=True):
+                        clean = await self._close_stores()
+                    nursery.cancel_scope.cancel()
+        finally:
+            context.nursery = None
+            context.tail.clear()
+            context.fd_cache.close()
+            self.node_dir.close(clean=clean)
+
+    async def _close_stores(self) -> bool:
+        """Bring everything to the disk; False if some store could not."""
+        for store in self._stores.values():
+            if store.error is None and (store.files.unsynced_bytes or store.dirty or store.active.has_work):
+                await maintain(store)
+                if store.error is None:
+                    await store.flush(sync=True)
+        await self.context.maintenance.wait_idle()
+        for store in self._stores.values():
+            self.context.forget_writer(store)
+        return all(store.error is None for store in self._stores.values())
 
     async def open_log(self, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> PartitionLog:
-        """Create the log or open what is there; the same object for the same partition each time."""
+        """Create the log or open what is there; the same object for the same partition each time.
+
+        The first log of a store opens it, which recovers it where it was not closed properly.
+        """
+        key = log_key(topic_id.bytes, partition)
+        log = self._logs.get(key)
+        if log is None:
+            store = await self._open_store(self._store_directory(topic_id, topic, partition))
+            log = store.logs.get(key)
+            if log is None:
+                log = store.logs[key] = PartitionLog(store, topic_id, topic, partition, config)
+                restore_state(log)
+            log.topic = topic
+            self._logs[key] = log
+        log.set_config(config)
+        return log
 
     def get_log(self, topic_id: UUID, partition: int) -> PartitionLog | None:
         """The log if it is open."""
+        return self._logs.get(log_key(topic_id.bytes, partition))
 
     def logs(self) -> Iterable[PartitionLog]:
         """All open logs."""
+        return self._logs.values()
 
     async def delete_log(self, topic_id: UUID, partition: int) -> None:
-        """Delete a partition's log; the space comes back at once for a whole store, else by rewriting."""
+        """Delete an open partition's log; the last one of a store takes the files with it."""
+        log = self._logs.pop(log_key(topic_id.bytes, partition), None)
+        if log is None:
+            return
+        store = log.store
+        log.is_closed = True
+        async with store.lock:
+            if store.error is None and store.active.has_work:
+                await store.flush(sync=False)
+            store.logs.pop(log.key, None)
+            store.dirty.discard(log)
+            store.snapshots.pop(log.key, None)
+            log.start_at(0)
+            if not store.logs and not store.snapshots:
+                await self._remove_store(store)
+            elif store.error is None:
+                store.files.truncate_tables(log.key, 0)
+                store.add_note(log, RunKind.DELETE, -1, 0)
+                await store.flush(sync=False)
+                store.dirty.discard(log)
 
     async def flush_all(self) -> None:
         """Write and sync all that was appended up to now."""
+        for store in list(self._stores.values()):
+            if store.error is None and (store.files.unsynced_bytes or store.active.has_work or store.is_writing):
+                await store.flush(sync=True)
+
+    def _store_directory(self, topic_id: UUID, topic: str, partition: int) -> str:
+        config = self.context.config
+        if config.store_layout is StoreLayout.SHARED:
+            return os.path.join(self.node_dir.path, _SHARED_STORE, "0")
+        name = urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+        folder = f"{topic[:_TOPIC_NAME_CHARACTERS]}.{name}"
+        return os.path.join(self.node_dir.path, folder, str(partition // config.partitions_per_store))
+
+    async def _open_store(self, directory: str) -> MessageStore:
+        async with self._opening:
+            store = self._stores.get(directory)
+            if store is None:
+                store = MessageStore(self.context, directory)
+                recovery = Recovery(store)
+                await self.context.offload(recovery.run)
+                for log in recovery.lost:
+                    await recover_end(log)
+                for log in recovery.stale:
+                    await rebuild_producers(log)
+                self._stores[directory] = store
+                if recovery.replayed_bytes or recovery.stale:
+                    self.context.maintenance.request(store)
+            return store
+
+    async def _remove_store(self, store: MessageStore) -> None:
+        """Remove a store without partitions: first its name, then its files."""
+        disk = self.context.disk
+        directory = store.files.directory
+        self._stores.pop(directory, None)
+        self.context.forget_writer(store)
+        for segment in store.files.segments:
+            self.context.fd_cache.drop(segment.data_path)
+            self.context.fd_cache.drop(segment.index_path)
+        parent, name = os.path.split(directory)
+        doomed = f"{parent}.{name}{DELETED_SUFFIX}"
+
+        def remove() -> None:
+            if disk.exists(directory):
+                disk.rename(directory, doomed)
+                disk.fsync_directory(parent)
+                if not disk.listdir(parent):
+                    disk.rmtree(parent)
+                disk.rmtree(doomed)
+
+        await self.context.offload(remove)

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.storage.config import LogConfig
+from ottla.kproto.records import (
+    BatchHeader,
+    EndTxnMarker,
+    parse_batch_header,
+    parse_end_txn_marker,
+    patch_base_offset_and_epoch,
+    patch_log_append_time,
+)
+from ottla.storage import log_search, log_truncation
+from ottla.storage.aborted_transactions import AbortedTransaction, AbortedTransactions
+from ottla.storage.append_checks import check_follower_batch, check_leader_batch, recompress
+from ottla.storage.block import RunKind, log_key
+from ottla.storage.config import LogConfig, TimestampType
+from ottla.storage.errors import (
+    CorruptBatchError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    UnexpectedAppendOffsetError,
+)
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.producer_state import (
+    AppendPlan,
+    CompletedTransaction,
+    DuplicateBatch,
+    ProducerEntry,
+    ProducerStateManager,
+    VerificationGuard,
+)
+from ottla.storage.reader import ReadPlan
 
 if TYPE_CHECKING:
+    from ottla.storage.extents import ReadHint
     from ottla.storage.iobuf import Fragment
-    from ottla.storage.reader import ReadPlan
+    from ottla.storage.memstore import RunGroup
+    from ottla.storage.message_store import MessageStore
+    from ottla.storage.spans import Spans
 
 __all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset"]
+
+_last_offset_of = attrgetter("last_offset")
 
 
 class AppendOrigin(Enum):
@@ -49,27 +84,74 @@ class TimestampOffset:
 
 
 class PartitionLog:
-    """The log of one partition."""
+    """The log of one partition. Made by `LogManager.open_log`.
 
-    topic_id: UUID
-    topic: str
-    partition: int
-    config: LogConfig
-    log_start_offset: int
-    log_end_offset: int
-    flushed_end_offset: int
-    high_watermark: int
+    [`log_start_offset`, `log_end_offset`) is what is there; below `flushed_end_offset` it is written (and synced where
+    the flush settings ask) and may be acknowledged and read. `high_watermark` is the server's: it begins at the
+    recovered end, and the server sets it with `set_high_watermark` and moves it with `advance_high_watermark`.
+    Methods that are not `async` never wait, and a caller sees no half-done change.
+    """
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of what a read_committed consumer may see: never beyond the high watermark."""
+    __slots__ = (
+        "_unsynced_bytes",
+        "_unsynced_epoch",
+        "_unsynced_records",
+        "aborted",
+        "config",
+        "epochs",
+        "flushed_end_offset",
+        "high_watermark",
+        "is_closed",
+        "key",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "read_hint",
+        "size_bytes",
+        "spans",
+        "store",
+        "tail",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, store: MessageStore, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> None:
+        self.store = store
+        self.topic_id = topic_id
+        self.topic = topic
+        self.partition = partition
+        self.key = log_key(topic_id.bytes, partition)
+        self.config = config
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.flushed_end_offset = 0
+        self.high_watermark = 0
+        self.size_bytes = 0
+        self.epochs = LeaderEpochs()
+        self.producers: ProducerStateManager | None = None
+        self.aborted: AbortedTransactions | None = None
+        self.tail: list[RunGroup] = []
+        self.spans: Spans | None = None
+        self.read_hint: ReadHint | None = None
+        self.is_closed = False
+        self._unsynced_records = 0
+        self._unsynced_bytes = 0
+        self._unsynced_epoch = -1
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.topic}-{self.partition} [{self.log_start_offset}, {self.log_end_offset})>"
+
+    # Appending.
 
     @property
     def has_room(self) -> bool:
         """False while both memstores of the store are full."""
+        return self.store.has_room
 
     async def wait_for_room(self) -> None:
         """Wait until the store takes appends; raises StoreOfflineError if it never will."""
+        await self.store.wait_for_room()
 
     def append_as_leader(
         self,
@@ -79,52 +161,292 @@ class PartitionLog:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         now_ms: int,
+        transaction_version: int = 0,
+        require_verification: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Validate, assign offsets, patch them in place and hand the views to the active memstore."""
+        """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
+
+        `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
+        an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
+        `flushed_end_offset` > `last_offset`. The last three arguments are those of `ProducerStateManager.check`.
+        """
+        self.check_open()
+        from_client = origin is AppendOrigin.CLIENT
+        header = check_leader_batch(records, self.config, now_ms, from_client=from_client)
+        plan: AppendPlan | None = None
+        if header.producer_id >= 0:
+            marker = _marker(records, header)
+            producers = self.producers
+            if producers is None:
+                producers = ProducerStateManager()
+                producers.end_offset = self.log_end_offset
+            decision = producers.check(
+                header,
+                marker,
+                from_client=from_client,
+                transaction_version=transaction_version,
+                require_verification=require_verification,
+                guard=guard,
+            )
+            if isinstance(decision, DuplicateBatch):
+                return self._duplicate(decision)
+            plan = decision
+            self.producers = producers
+        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if self.config.compression_type != "producer":
+            recompressed = recompress(records, header, self.config.compression_type)
+            if recompressed is not None:
+                records, fragment = memoryview(bytearray(recompressed)), None
+        if records.readonly:
+            records, fragment = memoryview(bytearray(records)), None
+        if stamped:
+            patch_log_append_time(records, 0, now_ms)
+        base_offset = self.log_end_offset
+        patch_base_offset_and_epoch(records, 0, base_offset, leader_epoch)
+        header = parse_batch_header(records)
+        if plan is not None:
+            self._apply_plan(plan, base_offset, now_ms if stamped else None)
+        self._take(header, records, fragment)
+        return AppendInfo(base_offset, self.log_end_offset - 1, now_ms if stamped else -1, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
-        """Append batches as the leader numbered them; they must continue at `log_end_offset`."""
+        """Append whole batches as the leader numbered them; a cut off last batch is left out.
+
+        Offsets may have gaps (compaction) but never go back: UnexpectedAppendOffsetError. CorruptBatchError if a batch
+        is unsound. In both cases nothing was appended.
+        """
+        self.check_open()
+        batches: list[tuple[int, BatchHeader]] = []
+        pos, expected = 0, self.log_end_offset
+        while _is_whole(records, pos):
+            header = check_follower_batch(records, pos)
+            if header.base_offset < expected:
+                raise UnexpectedAppendOffsetError(header.base_offset, expected)
+            expected = header.next_offset
+            batches.append((pos, header))
+            pos += header.size_bytes
+        if not batches:
+            raise CorruptBatchError("a follower's append without a whole batch")
+        for pos, header in batches:
+            view = records[pos : pos + header.size_bytes]
+            self.replay_producer(view, header)
+            self._take(header, view, fragment)
+        return AppendInfo(batches[0][1].base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+
+    def _take(self, header: BatchHeader, view: memoryview, fragment: Fragment | None) -> None:
+        if header.leader_epoch >= 0:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        self.store.add_batch(self, header, view, fragment, header.base_offset, header.leader_epoch)
+        self.log_end_offset = header.next_offset
+        self.size_bytes += view.nbytes
+
+    def _apply_plan(self, plan: AppendPlan, base_offset: int, timestamp_ms: int | None) -> None:
+        assert self.producers is not None
+        completed = self.producers.apply(plan, base_offset, timestamp_ms)
+        if completed is not None and completed.is_aborted:
+            self._add_aborted(completed)
+
+    def replay_producer(self, view: memoryview, header: BatchHeader) -> None:
+        """Take over what a batch that is already in the log says of its producer (followers, recovery)."""
+        if header.producer_id < 0:
+            return
+        if self.producers is None:
+            self.producers = ProducerStateManager()
+        completed = self.producers.replay(header, _marker(view, header))
+        if completed is not None and completed.is_aborted:
+            self._add_aborted(completed)
+
+    def _add_aborted(self, completed: CompletedTransaction) -> None:
+        if self.aborted is None:
+            self.aborted = AbortedTransactions()
+        self.aborted.append(
+            completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+        )
+
+    def _duplicate(self, duplicate: DuplicateBatch) -> AppendInfo:
+        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendInfo(
+            duplicate.base_offset,
+            duplicate.last_offset,
+            duplicate.timestamp_ms if stamped else -1,
+            self.log_start_offset,
+            duplicate=True,
+        )
+
+    def check_open(self) -> None:
+        """Raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
+        if self.is_closed:
+            raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
+        self.store.check_online()
+
+    def needs_sync(self, records: int, size_bytes: int, sync_epoch: int) -> bool:
+        """Count what is appended against the un-flushed limits; True if this must be synced before it counts."""
+        config = self.config
+        if self._unsynced_epoch != sync_epoch:
+            self._unsynced_epoch = sync_epoch
+            self._unsynced_records = self._unsynced_bytes = 0
+        self._unsynced_records += records
+        self._unsynced_bytes += size_bytes
+        return self._unsynced_records >= config.flush_messages or self._unsynced_bytes >= config.flush_bytes
+
+    # What the store calls.
+
+    def on_flushed(self, group: RunGroup) -> None:
+        """A block with this part is written: readers may have it."""
+        if group.last_offsets:
+            self.flushed_end_offset = group.last_offsets[-1] + 1
+            self.tail.append(group)
+
+    def forget_tail(self, group: RunGroup) -> None:
+        """The oldest part of the tail leaves memory."""
+        if self.tail and self.tail[0] is group:
+            del self.tail[0]
+
+    # Reading.
 
     def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> ReadPlan:
-        """Plan a read of [offset, end_offset); raises OffsetOutOfRangeError outside [log start, log end]."""
+        """Plan a read of whole batches from the one that contains `offset`, up to `end_offset`.
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[object]:
-        """The aborted transactions which overlap [offset, end_offset): (producer_id, first_offset)."""
+        Nothing that is not flushed is read. OffsetOutOfRangeError outside [log start, log end]. What is in memory is
+        there at once, the rest when `ottla.storage.reader.read` has filled the plan.
+        """
+        if self.is_closed:
+            raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
+        plan = ReadPlan(self, offset, max_bytes, min(end_offset, self.flushed_end_offset), min_one_batch=min_one_batch)
+        tail = self.tail
+        if offset >= plan.end_offset:
+            plan.complete()
+        elif tail and offset >= tail[0].base_offset:
+            for index in range(bisect_left(tail, offset, key=_last_offset_of), len(tail)):
+                if not plan.read_group(tail[index]):
+                    break
+            plan.complete()
+        return plan
 
-    def advance_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark forward (never back); True if it, or the last stable offset, moved."""
+    def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[AbortedTransaction]:
+        """The aborted transactions with records in [offset, end_offset), by first offset."""
+        return self.aborted.collect(offset, end_offset) if self.aborted is not None else ()
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The earliest record below flushed end whose timestamp is at least this; None when there is none."""
+        """The earliest flushed record whose timestamp is at least this; None when there is none."""
+        return await log_search.offset_for_timestamp(self, timestamp_ms)
 
     async def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The record with the largest timestamp (ListOffsets' MAX_TIMESTAMP); None for an empty log."""
+        """The first record with the largest timestamp (ListOffsets' MAX_TIMESTAMP); None for an empty log."""
+        return await log_search.max_timestamp_offset(self)
+
+    # Visibility and epochs.
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed consumer may see: never beyond the high watermark."""
+        if self.producers is None or self.producers.first_unstable_offset is None:
+            return self.high_watermark
+        return min(self.high_watermark, self.producers.first_unstable_offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark forward (never back, never beyond the log end); True if it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.set_high_watermark(offset)
+        return True
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, also back: for a change of role."""
+        self.high_watermark = offset
+        if self.producers is not None:
+            self.producers.advance_high_watermark(offset)
 
     @property
     def latest_epoch(self) -> int:
         """The leader epoch of the last batch, -1 for none."""
+        return self.epochs.latest_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch ≤ the given one, its end offset), (-1, -1) when unknown (KIP-101/279)."""
+        """(largest known epoch not above this one, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def active_producers(self) -> Sequence[ProducerEntry]:
+        """The producers that DescribeProducers names."""
+        return list(self.producers.active_producers()) if self.producers is not None else []
+
+    # Changing what is there.
 
     async def truncate_to(self, offset: int) -> None:
-        """Drop everything at and beyond offset; returns when that is written."""
+        """Drop everything at and beyond offset; returns when that is written. No append may run meanwhile."""
+        await log_truncation.truncate_to(self, offset)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start anew at offset (a follower below its leader's log start)."""
+        await log_truncation.truncate_fully_and_start_at(self, offset)
 
     async def advance_log_start_offset(self, offset: int) -> None:
         """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written."""
+        if not self.log_start_offset <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
+        self.check_open()
+        if offset > self.log_start_offset:
+            self.move_log_start(offset)
+            self.store.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
+            await self.store.flush(sync=False)
 
-    def active_producers(self) -> Sequence[object]:
-        """The producers that DescribeProducers names."""
+    def move_log_start(self, offset: int) -> None:
+        """Forget what lies below a new log start offset."""
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        if self.producers is not None:
+            self.producers.advance_log_start_offset(offset)
+        if self.aborted is not None:
+            self.aborted.truncate_from_start(offset)
+
+    def forget_from(self, offset: int) -> None:
+        """Forget what lies at and beyond an offset; producers excepted, which must be rebuilt."""
+        self.log_end_offset = min(self.log_end_offset, offset)
+        self.flushed_end_offset = min(self.flushed_end_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.epochs.truncate_from_end(offset)
+        if self.aborted is not None:
+            self.aborted.truncate_from_end(offset)
+        if self.spans is not None:
+            self.spans.truncate(offset)
+        self.read_hint = None
+        while self.tail and self.tail[-1].last_offset >= offset:
+            group = self.tail[-1]
+            group.truncate(offset)
+            if group.last_offsets:
+                break
+            self.tail.pop()
+
+    def start_at(self, offset: int) -> None:
+        """Forget everything; the log is empty and goes on at an offset."""
+        self.log_start_offset = self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
+        self.size_bytes = 0
+        self.epochs.clear()
+        self.producers = None
+        self.aborted = None
+        self.spans = None
+        self.read_hint = None
+        self.tail.clear()
 
     def set_config(self, config: LogConfig) -> None:
         """Take a topic's changed settings."""
+        self.config = config
 
     async def flush(self) -> None:
         """Write and sync everything appended up to now."""
+        self.check_open()
+        await self.store.flush(sync=True)
 
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of live batches (DescribeLogDirs)."""
+
+def _marker(records: memoryview, header: BatchHeader) -> EndTxnMarker | None:
+    """The marker of a control batch; None for data, and for a control batch whose marker compaction has removed."""
+    return parse_end_txn_marker(records, 0, header) if header.is_control else None
+
+
+def _is_whole(records: memoryview, pos: int) -> bool:
+    left = len(records) - pos
+    return left > 12 and left >= int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True) + 12

@@ -1,15 +1,30 @@
-"""Reading: a plan per partition, made without waiting, and one call which fills all plans of a fetch."""
+"""Reading: a plan per partition, made without waiting, and one call which fills all plans of a fetch.
+
+What is flushed and still in memory is shared at once. What the page cache holds is read on the event loop
+(`RWF_NOWAIT`), if it is little and its place is known; for all the rest of a fetch there is one worker-thread call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.storage.errors import CorruptLogError
+from ottla.storage.extents import Extent, FileRead
+from ottla.storage.iobuf import IOBuf
+from ottla.storage.spans import ensure_spans, unsealed_tables
+
 if TYPE_CHECKING:
-    from ottla.storage.iobuf import IOBuf
+    from ottla.storage.context import StorageContext
+    from ottla.storage.memstore import RunGroup
     from ottla.storage.partition_log import PartitionLog
 
-__all__ = ["ReadPlan", "read"]
+__all__ = ["ReadPlan", "read", "read_batches"]
+
+_MAX_EXTENTS = 1024
+# Memory for a large first batch, a rebuilt index: each asks for one more attempt.
+_MAX_ATTEMPTS = 4
+_SCAN_BYTES = 1_048_576
 
 
 class ReadPlan:
@@ -18,26 +33,172 @@ class ReadPlan:
     `records` holds whole batches, the first of which contains `offset`. It is never beyond `end_offset` and
     never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked.
     The owner releases `records` when its bytes have been sent. `error` is set instead when the log is damaged
-    at this place (`CorruptLogError`) or its store is offline.
-    `size_bytes` before the read is an upper estimate of what it will take.
+    at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
+    what it will take. `next_offset` is where the following read continues.
     """
 
-    __slots__ = ("end_offset", "error", "log", "max_bytes", "min_one_batch", "offset", "records", "size_bytes")
+    __slots__ = (
+        "_records",
+        "end_offset",
+        "error",
+        "log",
+        "max_bytes",
+        "min_one_batch",
+        "needed_bytes",
+        "next_offset",
+        "offset",
+        "records",
+    )
 
-    log: PartitionLog
-    offset: int
-    max_bytes: int
-    end_offset: int
-    min_one_batch: bool
-    records: IOBuf | None
-    error: Exception | None
-    size_bytes: int
+    def __init__(self, log: PartitionLog, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> None:
+        self.log = log
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.end_offset = end_offset
+        self.min_one_batch = min_one_batch
+        self.next_offset = offset
+        self.needed_bytes = 0
+        self.records: IOBuf | None = None
+        self.error: Exception | None = None
+        self._records = IOBuf()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of `records`, or an upper estimate of what they will be."""
+        return self.records.size_bytes if self.records is not None else self.max_bytes
 
     @property
     def is_complete(self) -> bool:
         """True when nothing is left to read: the plan was answered from memory, or there is no data."""
         return self.records is not None or self.error is not None
 
+    def read_group(self, group: RunGroup) -> bool:
+        """Share batches of a block in memory; False when no more fit."""
+        following = group.read(
+            self._records, self.next_offset, self.end_offset, self.max_bytes, min_one_batch=self.min_one_batch
+        )
+        if following >= 0:
+            self.next_offset = following
+        return following >= 0
+
+    def complete(self, records: IOBuf | None = None) -> None:
+        """Nothing is left to read."""
+        self.records = records if records is not None else self._records
+
 
 async def read(plans: Sequence[ReadPlan]) -> None:
     """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
+    plans = [plan for plan in plans if not plan.is_complete]
+    if not plans:
+        return
+    context = plans[0].log.store.context
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            await _locate_sealed(plans)
+            plans = await _read_files(context, plans)
+        except OSError as error:
+            for plan in plans:
+                plan.error = error
+            return
+        if not plans:
+            return
+    for plan in plans:
+        plan.error = CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}")
+
+
+async def _locate_sealed(plans: Sequence[ReadPlan]) -> None:
+    """Derive the spans of those logs whose plan begins before their runs in memory."""
+    logs = []
+    for plan in plans:
+        tables = unsealed_tables(plan.log)
+        if not tables or plan.offset < tables[0][1].base_offset:
+            logs.append(plan.log)
+    if logs:
+        await ensure_spans(logs)
+
+
+async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
+    """Read what the plans need; returns those which must be read again, with more memory for a large first batch."""
+    again: list[ReadPlan] = []
+    reads: list[FileRead] = []
+    try:
+        for plan in plans:
+            reads.append(
+                FileRead(context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch)
+            )
+            _prepare(reads[-1], plan)
+        cold = [work for work in reads if not work.try_inline(context.config.inline_read_bytes)]
+        if cold:
+            await context.offload(_run_all, cold)
+        for plan, work in zip(plans, reads, strict=True):
+            if _finish(context, plan, work):
+                again.append(plan)
+    finally:
+        for work in reads:
+            work.close()
+    return again
+
+
+def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
+    """Take over what was read; True if the plan must be read again."""
+    if work.error is not None:
+        plan.error = work.error
+    elif work.damaged_index is not None:
+        context.fd_cache.drop(work.damaged_index.index_path)
+        plan.log.spans = None
+        return True
+    elif work.needed_bytes:
+        plan.needed_bytes = work.needed_bytes
+        return True
+    else:
+        plan.next_offset = work.next_offset
+        plan.log.read_hint = work.hint
+        plan.complete(work.take_records())
+    return False
+
+
+def _run_all(reads: Sequence[FileRead]) -> None:
+    for work in reads:
+        work.run()
+
+
+def _prepare(work: FileRead, plan: ReadPlan) -> None:
+    """Say what must be read for a plan: sealed segments' spans, then runs whose place is in memory."""
+    log = plan.log
+    wanted = max(plan.max_bytes, 1)
+    offset = plan.offset
+    spans = log.spans
+    if spans is not None:
+        for span in spans.spans[spans.find_offset(offset) :]:
+            if wanted <= 0 or span.base_offset >= plan.end_offset:
+                break
+            work.add_span(span)
+            wanted -= span.size_bytes
+    for segment, table in unsealed_tables(log):
+        if wanted <= 0:
+            break
+        first = table.find_offset(offset)
+        for index in range(first, min(len(table), first + _MAX_EXTENTS)):
+            entry = table[index]
+            if wanted <= 0 or entry.base_offset >= plan.end_offset:
+                break
+            work.add_extent(Extent(segment, entry))
+            wanted -= entry.length
+    work.prepare(log.read_hint, plan.needed_bytes)
+
+
+async def read_batches(log: PartitionLog, offset: int, end_offset: int) -> tuple[IOBuf, int]:
+    """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).
+
+    For what walks through a log; the first batch is there whatever its size. CorruptLogError where the log is damaged.
+    """
+    plan = log.plan_read(offset, max_bytes=_SCAN_BYTES, end_offset=end_offset, min_one_batch=True)
+    await read([plan])
+    if plan.error is not None:
+        raise plan.error
+    assert plan.records is not None
+    if plan.records.size_bytes == 0 and plan.next_offset == offset:
+        plan.next_offset = plan.end_offset
+    if plan.next_offset <= offset:
+        raise CorruptLogError(f"{log}: no progress at offset {offset}")
+    return plan.records, plan.next_offset

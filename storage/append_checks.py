@@ -1,0 +1,103 @@
+"""What a batch must fulfil before a leader appends it (Kafka's `UnifiedLog.analyzeAndValidateRecords`, `LogValidator`).
+
+The checks cost per batch, not per record, but for compacted topics (every record needs a key), for topics with a
+lower bound on timestamps, and for topics that recompress. Nothing is changed before all checks have passed.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ProtocolError
+from ottla.kproto.records import (
+    BatchHeader,
+    Compression,
+    CorruptRecordError,
+    crc_matches,
+    iter_keys,
+    iter_positions,
+    iter_records,
+    parse_batch_header,
+    rebuild_batch,
+    validate_batch,
+    validate_produced_batch,
+)
+from ottla.kproto.records import InvalidRecordError as BadRecordError
+from ottla.storage.config import INT64_MAX, LogConfig, TimestampType
+from ottla.storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+
+__all__ = ["check_follower_batch", "check_leader_batch", "recompress"]
+
+_LOG_APPEND_TIME_FLAG = 0x08
+_COMPRESSION_MASK = 0x07
+
+
+def check_leader_batch(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:
+    """Return the header of the one batch in `records`, or raise one of the errors of an append."""
+    try:
+        header = parse_batch_header(records)
+        if header.size_bytes != len(records):
+            raise InvalidRecordError("a produce request holds exactly one batch a partition")
+        if header.base_offset != 0 and from_client:
+            raise InvalidRecordError(f"a produced batch begins at offset 0, not {header.base_offset}")
+        if len(records) > config.max_message_bytes:
+            raise RecordTooLargeError(f"a batch of {len(records)} bytes, the topic takes {config.max_message_bytes}")
+        if not crc_matches(records, 0, header):
+            raise CorruptBatchError("a produced batch fails its CRC")
+        if from_client:
+            validate_produced_batch(header)
+        else:
+            validate_batch(header)
+        _check_timestamps(records, header, config, now_ms)
+        if config.compact and from_client:
+            _check_keys(records, header)
+    except CorruptRecordError as error:
+        raise CorruptBatchError(str(error)) from error
+    except BadRecordError as error:
+        raise InvalidRecordError(str(error)) from error
+    return header
+
+
+def check_follower_batch(records: memoryview, pos: int) -> BatchHeader:
+    """Return the header of the batch at `pos` as a leader sent it; CorruptBatchError unless it is sound."""
+    try:
+        header = parse_batch_header(records, pos)
+        validate_batch(header)
+    except ProtocolError as error:
+        raise CorruptBatchError(str(error)) from error
+    if not crc_matches(records, pos, header):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} from the leader fails its CRC")
+    return header
+
+
+def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if config.message_timestamp_type is not TimestampType.CREATE_TIME or header.is_control:
+        return
+    if header.attributes & _LOG_APPEND_TIME_FLAG:
+        raise InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
+    if header.max_timestamp_ms - now_ms > config.message_timestamp_after_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {header.max_timestamp_ms} is over {config.message_timestamp_after_max_ms} ms ahead of {now_ms}"
+        )
+    if config.message_timestamp_before_max_ms == INT64_MAX:
+        return
+    for _, timestamp_ms in iter_positions(records, 0, header):
+        if timestamp_ms >= 0 and now_ms - timestamp_ms > config.message_timestamp_before_max_ms:
+            raise InvalidTimestampError(
+                f"timestamp {timestamp_ms} is over {config.message_timestamp_before_max_ms} ms behind {now_ms}"
+            )
+
+
+def _check_keys(records: memoryview, header: BatchHeader) -> None:
+    for offset, key, _ in iter_keys(records, 0, header):
+        if key is None:
+            raise InvalidRecordError(f"record {offset} has no key, which a compacted topic needs")
+
+
+def recompress(records: memoryview, header: BatchHeader, compression_type: str) -> bytes | None:
+    """Return the batch in the topic's own codec; None if it is the producer's already."""
+    if compression_type == "producer":
+        return None
+    target = Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
+    if header.attributes & _COMPRESSION_MASK == target:
+        return None
+    changed = header._replace(attributes=header.attributes & ~_COMPRESSION_MASK | target)
+    return rebuild_batch(changed, iter_records(records, 0, header))

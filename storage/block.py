@@ -1,0 +1,149 @@
+"""Blocks and runs: what one flush writes. The layout is specified in `docs/storage-format.md`.
+
+A block is a header, a directory of fixed-size run records, and then the batches, sorted by partition, so that each
+run is one contiguous read. The CRC-32C in the header covers header and directory; each batch carries its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google_crc32c import extend
+
+__all__ = [
+    "BLOCK_HEADER_BYTES",
+    "BLOCK_MAGIC",
+    "FORMAT_VERSION",
+    "KEY_BYTES",
+    "RUN_BYTES",
+    "BlockHeader",
+    "Run",
+    "RunKind",
+    "build_block_head",
+    "iter_runs",
+    "log_key",
+    "parse_block_header",
+    "split_key",
+    "verify_block_head",
+]
+
+FORMAT_VERSION = 1
+BLOCK_MAGIC = b"OtBk"
+
+# magic, format version, flags (0), sequence, block length, written at (ms), run count, CRC
+_HEADER = struct.Struct(">4sHHQQqII")
+BLOCK_HEADER_BYTES = _HEADER.size
+_CRC = struct.Struct(">I")
+_CRC_POS = BLOCK_HEADER_BYTES - _CRC.size
+
+# topic id + partition, leader epoch, base offset, last offset, max timestamp, position, length, flags
+_RUN = struct.Struct(">20siqqqQII")
+RUN_BYTES = _RUN.size
+KEY_BYTES = 20
+_PARTITION = struct.Struct(">i")
+
+
+class RunKind:
+    """What a run record says (the low four bits of its flags); all but DATA are without bytes."""
+
+    DATA = 0
+    TRUNCATE = 1
+    """Everything of the partition at and beyond `base_offset` which was written before is void."""
+    LOG_START = 2
+    """The log start offset is now `base_offset`; if `last_offset` is the same, the log was emptied and starts there."""
+    DELETE = 3
+    """The partition was deleted: everything of it which was written before is void."""
+
+    MASK = 0x0F
+
+
+class RunFlag:
+    """What a data run's batches contain (bits of its flags above the kind)."""
+
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
+    CLEANED = 0x40
+    """Compaction has been through: the offsets may have gaps."""
+
+
+class BlockHeader(NamedTuple):
+    """The 40 bytes in front of a block. `length` is the whole block: header, directory and batches."""
+
+    magic: bytes
+    format_version: int
+    flags: int
+    sequence: int
+    length: int
+    written_at_ms: int
+    run_count: int
+    crc: int
+
+    @property
+    def head_bytes(self) -> int:
+        """Header and directory: where the first batch stands in the block."""
+        return BLOCK_HEADER_BYTES + self.run_count * RUN_BYTES
+
+
+class Run(NamedTuple):
+    """One record of a directory. `position` is that of its first batch in the segment file, `length` its bytes.
+
+    `last_offset` is the last offset of the last batch. `key` is the topic id and the partition, see `log_key`.
+    """
+
+    key: bytes
+    leader_epoch: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    position: int
+    length: int
+    flags: int
+
+    @property
+    def kind(self) -> int:
+        return self.flags & RunKind.MASK
+
+    def pack(self) -> bytes:
+        """Return the 64 bytes."""
+        return _RUN.pack(*self)
+
+
+def log_key(topic_id: bytes, partition: int) -> bytes:
+    """The 20 bytes that name a partition in every run: topic id, partition; they sort as tuples do."""
+    return topic_id + _PARTITION.pack(partition)
+
+
+def split_key(key: bytes) -> tuple[bytes, int]:
+    """The topic id and the partition of a `log_key`."""
+    return key[:16], _PARTITION.unpack_from(key, 16)[0]
+
+
+def build_block_head(sequence: int, length: int, written_at_ms: int, runs: list[bytes]) -> bytes:
+    """Return header and directory of a block of `length` bytes in all, from packed runs."""
+    directory = b"".join(runs)
+    head = _HEADER.pack(BLOCK_MAGIC, FORMAT_VERSION, 0, sequence, length, written_at_ms, len(runs), 0)[:_CRC_POS]
+    return b"".join((head, _CRC.pack(extend(extend(0, head), directory)), directory))
+
+
+def parse_block_header(buf: bytes, pos: int = 0) -> BlockHeader | None:
+    """Return the header at `pos`, or None if what stands there cannot be one. The CRC is not checked here."""
+    if len(buf) - pos < BLOCK_HEADER_BYTES:
+        return None
+    header = BlockHeader._make(_HEADER.unpack_from(buf, pos))
+    if header.magic != BLOCK_MAGIC or header.format_version != FORMAT_VERSION or header.length < header.head_bytes:
+        return None
+    return header
+
+
+def verify_block_head(header: BlockHeader, head: bytes) -> bool:
+    """Say whether the CRC is that of `head`: the block's header and directory, exactly."""
+    return len(head) == header.head_bytes and header.crc == extend(
+        extend(0, head[:_CRC_POS]), head[BLOCK_HEADER_BYTES:]
+    )
+
+
+def iter_runs(buf: bytes | bytearray | memoryview) -> Iterator[Run]:
+    """Yield the run records of a directory, or of an active segment's index."""
+    return map(Run._make, _RUN.iter_unpack(buf))

@@ -1,0 +1,146 @@
+"""The checkpoint of a store: from where recovery must read, and each partition's state up to there.
+
+A partition's state is taken when a memstore is swapped out, the only moment at which all that was appended is in known
+blocks: it says "as of block S". Recovery replays blocks from the recovery point on and skips, per partition, those its
+state already knows. So no append waits for a checkpoint, and states of thousands of partitions are taken in slices.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+from google_crc32c import value as crc32c
+
+from ottla.storage.aborted_transactions import AbortedTransactions
+from ottla.storage.block import FORMAT_VERSION
+from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.producer_snapshot import read_snapshot, write_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.storage.memstore import Memstore
+    from ottla.storage.message_store import MessageStore
+    from ottla.storage.partition_log import PartitionLog
+
+__all__ = ["Checkpoint", "CheckpointBuilder", "load_state", "pack_checkpoint", "pack_state", "parse_checkpoint"]
+
+CHECKPOINT_NAME = "checkpoint"
+CHECKPOINT_MAGIC = b"OtChkpnt"
+# magic, format version, flags (0), boot id, segment position, data length, next sequence, index length, index CRC,
+# partitions
+_HEADER = struct.Struct(">8sHH36sQQQQII")
+_CRC = struct.Struct(">I")
+_ENTRY = struct.Struct(">20sI")
+# as of sequence, log start, log end, size in bytes, then the lengths of epochs, aborted transactions, producers
+_STATE = struct.Struct(">qqqqIII")
+_SLICE = 64
+
+
+class Checkpoint(NamedTuple):
+    """Where recovery begins: everything before `data_length` of the segment at `segment_position` is durable.
+
+    The first `index_length` bytes of that segment's index file are the runs before `data_length`.
+    """
+
+    boot_id: str
+    segment_position: int
+    data_length: int
+    next_sequence: int
+    index_length: int
+    index_crc: int
+
+
+def pack_checkpoint(checkpoint: Checkpoint, states: Mapping[bytes, bytes]) -> bytes:
+    """The checkpoint file's content, with the states by log key."""
+    parts = [
+        _HEADER.pack(
+            CHECKPOINT_MAGIC, FORMAT_VERSION, 0, checkpoint.boot_id.encode().ljust(36), *checkpoint[1:], len(states)
+        )
+    ]
+    for key, state in states.items():
+        parts += (_ENTRY.pack(key, len(state)), state)
+    content = b"".join(parts)
+    return content + _CRC.pack(crc32c(content))
+
+
+def parse_checkpoint(content: bytes) -> tuple[Checkpoint, dict[bytes, bytes]]:
+    """The checkpoint and the states by log key; CorruptLogError if a byte is wrong."""
+    if len(content) < _HEADER.size + _CRC.size or content[:8] != CHECKPOINT_MAGIC:
+        raise CorruptLogError("not a checkpoint")
+    if crc32c(content[: -_CRC.size]) != _CRC.unpack_from(content, len(content) - _CRC.size)[0]:
+        raise CorruptLogError("the checkpoint fails its checksum")
+    _, version, _, boot_id, *fields, count = _HEADER.unpack_from(content)
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormatError(f"checkpoint of format version {version}, this is {FORMAT_VERSION}")
+    states: dict[bytes, bytes] = {}
+    position = _HEADER.size
+    for _ in range(count):
+        key, length = _ENTRY.unpack_from(content, position)
+        position += _ENTRY.size
+        states[key] = content[position : position + length]
+        position += length
+    return Checkpoint(boot_id.decode().strip(), *fields), states
+
+
+def pack_state(log: PartitionLog, as_of_sequence: int) -> bytes:
+    """A partition's state as of a block; nothing of it may be appended to a later one yet."""
+    epochs = log.epochs.to_bytes() if len(log.epochs) else b""
+    aborted = log.aborted.to_bytes() if log.aborted is not None else b""
+    producers = write_snapshot(log.producers) if log.producers is not None else b""
+    head = _STATE.pack(
+        as_of_sequence,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.size_bytes,
+        len(epochs),
+        len(aborted),
+        len(producers),
+    )
+    return b"".join((head, epochs, aborted, producers))
+
+
+def load_state(log: PartitionLog, state: bytes) -> int:
+    """Restore what `pack_state` took; returns the sequence of the block up to which it is true."""
+    as_of, log.log_start_offset, log.log_end_offset, log.size_bytes, *lengths = _STATE.unpack_from(state)
+    epochs_end = _STATE.size + lengths[0]
+    aborted_end = epochs_end + lengths[1]
+    if lengths[0]:
+        log.epochs = LeaderEpochs.from_bytes(state[_STATE.size : epochs_end])
+    if lengths[1]:
+        log.aborted = AbortedTransactions.from_bytes(state[epochs_end:aborted_end])
+    if lengths[2]:
+        log.producers = read_snapshot(state[aborted_end : aborted_end + lengths[2]])
+    log.flushed_end_offset = log.high_watermark = log.log_end_offset
+    return int(as_of)
+
+
+class CheckpointBuilder:
+    """A checkpoint under way: its recovery point is fixed, the states of changed partitions are being taken.
+
+    `done` is set when all are taken; what they speak of is durable only after a sync that begins then.
+    """
+
+    __slots__ = ("_remaining", "_store", "done", "taken")
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._remaining = list(store.dirty)
+        store.dirty.clear()
+        self.taken: dict[bytes, bytes] = {}
+        self.done = trio.Event()
+
+    def take(self, memstore: Memstore) -> bool:
+        """Take a slice of states while `memstore` is swapped out; True when none is left."""
+        sequence = self._store.files.next_sequence
+        as_of = sequence if memstore.groups else sequence - 1
+        for log in self._remaining[-_SLICE:]:
+            if not log.is_closed:
+                self.taken[log.key] = pack_state(log, as_of)
+        del self._remaining[-_SLICE:]
+        if not self._remaining:
+            self.done.set()
+        return not self._remaining

@@ -1,0 +1,103 @@
+"""What all stores of a node share: the disk, the clock, the caches, the settings, and the tasks' owner."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import trio
+
+from ottla.storage.buffer_pool import BufferPool
+from ottla.storage.fd_cache import FdCache
+from ottla.storage.maintenance import Maintenance
+from ottla.storage.memstore import TailCache
+
+if TYPE_CHECKING:
+    from ottla.storage.clock import Clock
+    from ottla.storage.config import StorageConfig
+    from ottla.storage.disk import Disk
+    from ottla.storage.log_manager import StorageListener
+    from ottla.storage.message_store import MessageStore
+    from ottla.storage.segment import Segment
+
+__all__ = ["StorageContext"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StorageContext:
+    """The services of a node's storage; one object, made by the log manager, known to every store.
+
+    `nursery` owns the write loops and the background tasks; it is set while the log manager runs.
+    """
+
+    __slots__ = (
+        "_writers",
+        "boot_id",
+        "clock",
+        "config",
+        "disk",
+        "fd_cache",
+        "listener",
+        "maintenance",
+        "nursery",
+        "pool",
+        "tail",
+    )
+
+    def __init__(self, disk: Disk, config: StorageConfig, clock: Clock) -> None:
+        self.disk = disk
+        self.config = config
+        self.clock = clock
+        self.fd_cache = FdCache(disk, config.fd_cache_capacity)
+        self.pool = BufferPool()
+        self.tail = TailCache(config.tail_cache_bytes)
+        self.listener: StorageListener | None = None
+        self.nursery: trio.Nursery | None = None
+        self.boot_id = ""
+        self.maintenance = Maintenance(self)
+        self._writers: OrderedDict[MessageStore, None] = OrderedDict()
+
+    async def offload(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run what may block in a worker thread."""
+        return await trio.to_thread.run_sync(lambda: function(*args, **kwargs))
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a background task which the log manager owns."""
+        assert self.nursery is not None, "the log manager is not running"
+        self.nursery.start_soon(task)
+
+    def use_writer(self, store: MessageStore) -> None:
+        """A store is about to write: of those that do not, only the last few keep their descriptor."""
+        self._writers[store] = None
+        self._writers.move_to_end(store)
+        surplus = len(self._writers) - self.config.fd_cache_capacity
+        for idle in [store for store in self._writers if not store.is_writing][: max(surplus, 0)]:
+            del self._writers[idle]
+            idle.files.close()
+
+    def forget_writer(self, store: MessageStore) -> None:
+        """A store is closed."""
+        self._writers.pop(store, None)
+        store.files.close()
+
+    def unpin_segment(self, segment: Segment) -> None:
+        """End a use of a segment's files; the last user of a doomed one removes them."""
+        segment.pins -= 1
+        if segment.doomed and segment.pins == 0:
+            self.remove_segment_files(segment)
+
+    def remove_segment(self, segment: Segment) -> None:
+        """Remove a segment's files as soon as nobody reads them."""
+        segment.doomed = True
+        if segment.pins == 0:
+            self.remove_segment_files(segment)
+
+    def remove_segment_files(self, segment: Segment) -> None:
+        """Remove a segment's files now."""
+        for path in (segment.data_path, segment.index_path):
+            self.fd_cache.drop(path)
+            if self.disk.exists(path):
+                self.disk.unlink(path)

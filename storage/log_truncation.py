@@ -1,0 +1,77 @@
+"""Taking records away from the end of a log, and what follows from it.
+
+A truncation never cuts a file, which other partitions share: it is a run without bytes, from which on everything of the
+partition that was written before, at and beyond an offset, is void. What producers did must then be read anew from the
+batches that are left, because only their last five batches are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.records import iter_batches
+from ottla.storage.block import RunKind
+from ottla.storage.config import INT64_MAX
+from ottla.storage.reader import read_batches
+from ottla.storage.spans import ensure_spans, unsealed_tables
+
+if TYPE_CHECKING:
+    from ottla.storage.partition_log import PartitionLog
+
+__all__ = ["rebuild_producers", "recover_end", "truncate_fully_and_start_at", "truncate_to"]
+
+
+async def truncate_to(log: PartitionLog, offset: int) -> None:
+    """See `PartitionLog.truncate_to`."""
+    log.check_open()
+    offset = max(offset, log.log_start_offset)
+    if offset >= log.log_end_offset:
+        return
+    async with log.store.lock:
+        await log.store.flush(sync=False)
+        log.store.files.truncate_tables(log.key, offset)
+        log.forget_from(offset)
+        log.store.add_note(log, RunKind.TRUNCATE, log.latest_epoch, offset)
+        await log.store.flush(sync=False)
+    await rebuild_producers(log)
+
+
+async def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
+    """See `PartitionLog.truncate_fully_and_start_at`."""
+    log.check_open()
+    async with log.store.lock:
+        await log.store.flush(sync=False)
+        log.store.files.truncate_tables(log.key, 0)
+        log.start_at(offset)
+        log.store.add_note(log, RunKind.LOG_START, -1, offset, offset)
+        await log.store.flush(sync=False)
+
+
+async def rebuild_producers(log: PartitionLog) -> None:
+    """Read from the batches what their producers did."""
+    log.producers = None
+    log.aborted = None
+    offset, end_offset = log.log_start_offset, log.flushed_end_offset
+    while offset < end_offset:
+        records, offset = await read_batches(log, offset, end_offset)
+        with records:
+            for view in records:
+                for pos, header in iter_batches(view):
+                    log.replay_producer(view[pos : pos + header.size_bytes], header)
+    log.set_high_watermark(log.high_watermark)
+
+
+async def recover_end(log: PartitionLog) -> None:
+    """Find the end of a log in the runs that are there, after a checkpoint turned out to know more than the files."""
+    log.log_end_offset = INT64_MAX
+    log.spans = None
+    await ensure_spans([log])
+    assert log.spans is not None
+    last_offset = log.log_start_offset - 1
+    if log.spans.spans:
+        last_offset = max(last_offset, log.spans.spans[-1].last_offset)
+    for _, table in unsealed_tables(log):
+        last_offset = max(last_offset, table.last_offset)
+    log.log_end_offset = last_offset + 1
+    log.forget_from(last_offset + 1)
+    log.flushed_end_offset = log.high_watermark = log.log_end_offset

@@ -1,0 +1,230 @@
+"""The memory half of a store: what is appended gathers here, becomes a block, and stays a while for tail reads.
+
+A store has two memstores in turn (TubeMQ's pair): one takes appends while the other is being written. Batches are
+views of the memory they were received into; nothing is copied on the way to `pwritev`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.storage.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, RunKind, build_block_head
+
+if TYPE_CHECKING:
+    from ottla.kproto.records.header import BatchHeader
+    from ottla.storage.iobuf import Fragment, IOBuf
+    from ottla.storage.partition_log import PartitionLog
+
+__all__ = ["Memstore", "RunGroup", "TailCache"]
+
+BATCH_OVERHEAD_BYTES = 400
+"""What a batch costs in memory besides its bytes: its view, its place in the lists."""
+
+
+class RunGroup:
+    """One partition's part of a memstore: its batches in order, and the runs they form."""
+
+    __slots__ = (
+        "base_offset",
+        "fragments",
+        "last_offsets",
+        "log",
+        "position",
+        "record_count",
+        "run_bytes",
+        "runs",
+        "size_bytes",
+        "views",
+    )
+
+    def __init__(self, log: PartitionLog, run_bytes: int) -> None:
+        self.log = log
+        self.run_bytes = run_bytes
+        self.base_offset = -1
+        self.last_offsets: list[int] = []
+        self.views: list[memoryview] = []
+        self.fragments: list[Fragment | None] = []
+        self.record_count = 0
+        self.size_bytes = 0
+        self.position = -1
+        # [leader epoch, base offset, last offset, max timestamp, length, flags]
+        self.runs: list[list[int]] = []
+
+    @property
+    def last_offset(self) -> int:
+        """The last batch's last offset; the group must hold one."""
+        return self.last_offsets[-1]
+
+    def add(
+        self, header: BatchHeader, view: memoryview, fragment: Fragment | None, base_offset: int, epoch: int
+    ) -> None:
+        """Add a batch whose offsets were assigned."""
+        last_offset = base_offset + header.last_offset_delta
+        size_bytes = header.batch_length + 12
+        # The attribute bits for transactional and control are those of the run's flags.
+        flags = header.attributes & (RunFlag.TRANSACTIONAL | RunFlag.CONTROL)
+        runs = self.runs
+        run = runs[-1] if runs else None
+        if run is None or run[0] != epoch or run[4] + size_bytes > self.run_bytes or run[5] & RunKind.MASK:
+            runs.append([epoch, base_offset, last_offset, header.max_timestamp_ms, size_bytes, flags])
+        else:
+            run[2] = last_offset
+            if header.max_timestamp_ms > run[3]:
+                run[3] = header.max_timestamp_ms
+            run[4] += size_bytes
+            run[5] |= flags
+        if self.base_offset < 0:
+            self.base_offset = base_offset
+        self.last_offsets.append(last_offset)
+        self.record_count += header.last_offset_delta + 1
+        self.size_bytes += size_bytes
+        self.views.append(view)
+        self.fragments.append(fragment.retain() if fragment is not None else None)
+
+    def note(self, kind: int, epoch: int, base_offset: int, last_offset: int) -> None:
+        """Add a run without bytes: a truncation, a new log start, a deletion."""
+        self.runs.append([epoch, base_offset, last_offset, -1, 0, kind])
+
+    def read(self, target: IOBuf, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
+        """Share whole batches from the one with `offset` on; returns the offset that follows, -1 if cut by size.
+
+        Nothing at or beyond `end_offset` is shared, and no batch beyond `max_bytes` of the target, save the very
+        first if `min_one_batch`.
+        """
+        last_offsets = self.last_offsets
+        for index in range(bisect_left(last_offsets, offset), len(last_offsets)):
+            if last_offsets[index] >= end_offset:
+                return -1
+            view = self.views[index]
+            if target.size_bytes + view.nbytes > max_bytes and (target.size_bytes or not min_one_batch):
+                return -1
+            target.append(view, self.fragments[index])
+        return last_offsets[-1] + 1
+
+    def truncate(self, offset: int) -> None:
+        """Forget the batches at and beyond an offset."""
+        kept = bisect_left(self.last_offsets, offset)
+        dropped = self.fragments[kept:]
+        del self.last_offsets[kept:], self.views[kept:], self.fragments[kept:]
+        release_fragments(dropped)
+
+    def release(self) -> None:
+        """Forget all batches."""
+        fragments = self.fragments
+        self.last_offsets, self.views, self.fragments = [], [], []
+        release_fragments(fragments)
+
+
+def release_fragments(fragments: Iterable[Fragment | None]) -> None:
+    """Give back one reference of each."""
+    for fragment in fragments:
+        if fragment is not None:
+            fragment.release()
+
+
+class Memstore:
+    """The batches and notes of one block to be.
+
+    `seal` fixes the block: afterwards nothing is added, and `runs` are the entries for the index, in the block's order.
+    `done`, if somebody waits, is set when the block is written and published.
+    """
+
+    __slots__ = ("batch_count", "done", "groups", "record_count", "runs", "sequence", "size_bytes", "wants_sync")
+
+    def __init__(self) -> None:
+        self.groups: dict[PartitionLog, RunGroup] = {}
+        self.size_bytes = 0
+        self.batch_count = 0
+        self.record_count = 0
+        self.wants_sync = False
+        self.done: trio.Event | None = None
+        self.sequence = -1
+        self.runs: list[bytes] = []
+
+    @property
+    def has_work(self) -> bool:
+        """True if there is something to write."""
+        return bool(self.groups) or self.wants_sync or self.done is not None
+
+    def group(self, log: PartitionLog, run_bytes: int) -> RunGroup:
+        """The log's part, made on first use."""
+        group = self.groups.get(log)
+        if group is None:
+            group = self.groups[log] = RunGroup(log, run_bytes)
+        return group
+
+    def block_bytes(self) -> int:
+        """The size of the block that `seal` will make."""
+        run_count = sum(len(group.runs) for group in self.groups.values())
+        return BLOCK_HEADER_BYTES + run_count * RUN_BYTES + self.size_bytes
+
+    def seal(self, position: int, sequence: int, written_at_ms: int) -> list[memoryview | bytes]:
+        """Return the block's pieces for a `pwritev` at `position` of the segment file, sorted by partition."""
+        groups = sorted(self.groups.values(), key=lambda group: group.log.key)
+        length = self.block_bytes()
+        self.sequence = sequence
+        batch_position = position + length - self.size_bytes
+        runs: list[bytes] = []
+        pieces: list[memoryview | bytes] = [b""]
+        for group in groups:
+            key = group.log.key
+            group.position = batch_position
+            for run in group.runs:
+                epoch, base_offset, last_offset, max_timestamp_ms, run_length, flags = run
+                runs.append(
+                    Run(
+                        key, epoch, base_offset, last_offset, max_timestamp_ms, batch_position, run_length, flags
+                    ).pack()
+                )
+                batch_position += run_length
+            pieces += group.views
+        pieces[0] = build_block_head(sequence, length, written_at_ms, runs)
+        self.runs = runs
+        return pieces
+
+    def release(self) -> None:
+        """Give the memory back without keeping it for readers."""
+        for group in self.groups.values():
+            group.release()
+        self.groups.clear()
+
+
+class TailCache:
+    """The flushed blocks that still are in memory, of all stores of a node, within a bound.
+
+    Eviction takes the oldest block first: the readers of a log's tail want the newest, and so each log's part of the
+    cache is one unbroken range up to its flushed end.
+    """
+
+    __slots__ = ("_blocks", "limit_bytes", "size_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self._blocks: deque[tuple[Memstore, int]] = deque()
+
+    def add(self, memstore: Memstore) -> None:
+        """Keep a flushed memstore, whose groups are in their logs' tails; the oldest ones go."""
+        cost = memstore.size_bytes + memstore.batch_count * BATCH_OVERHEAD_BYTES
+        self._blocks.append((memstore, cost))
+        self.size_bytes += cost
+        while self.size_bytes > self.limit_bytes and self._blocks:
+            self.evict_one()
+
+    def evict_one(self) -> None:
+        """Let go of the oldest block."""
+        memstore, cost = self._blocks.popleft()
+        self.size_bytes -= cost
+        for log, group in memstore.groups.items():
+            log.forget_tail(group)
+        memstore.release()
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        while self._blocks:
+            self.evict_one()

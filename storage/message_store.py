@@ -1,0 +1,311 @@
+"""A store: one or more topics' partitions in shared files, two memstores in turn, one write loop.
+
+The contract of durability is stated here, once: `PartitionLog.flushed_end_offset` moves when a block has been written
+to the file, and synced where the topic's flush settings ask for it; nobody is acknowledged on anything else. A failed
+write or sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel
+may have dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.storage.block import RunKind
+from ottla.storage.config import StoreLayout
+from ottla.storage.errors import StoreOfflineError
+from ottla.storage.file_store import FileStore
+from ottla.storage.memstore import Memstore, RunGroup
+from ottla.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.kproto.records.header import BatchHeader
+    from ottla.storage.checkpoint import CheckpointBuilder
+    from ottla.storage.context import StorageContext
+    from ottla.storage.iobuf import Fragment
+    from ottla.storage.partition_log import PartitionLog
+
+__all__ = ["MessageStore"]
+
+logger = logging.getLogger(__name__)
+
+_PUBLISH_SLICE = 128
+"""After so many partitions of a block the event loop gets a turn."""
+
+
+class MessageStore:
+    """The memstores and files which the logs in `logs` share.
+
+    `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
+    `dirty` the logs that have changed since. `lock` is held by whoever seals, rewrites, truncates or checkpoints.
+    The write loop runs only while there is something to write: an idle store has no task.
+    """
+
+    __slots__ = (
+        "_loop_is_running",
+        "_sync_timer_is_set",
+        "active",
+        "checkpoint",
+        "checkpointed_bytes",
+        "context",
+        "dirty",
+        "error",
+        "files",
+        "lock",
+        "logs",
+        "room",
+        "snapshots",
+        "sync_epoch",
+        "written_bytes",
+    )
+
+    def __init__(self, context: StorageContext, directory: str) -> None:
+        self.context = context
+        self.files = FileStore(context, directory)
+        self.logs: dict[bytes, PartitionLog] = {}
+        self.dirty: set[PartitionLog] = set()
+        self.snapshots: dict[bytes, bytes] = {}
+        self.active = Memstore()
+        self.error: Exception | None = None
+        self.sync_epoch = 0
+        self.room = trio.lowlevel.ParkingLot()
+        self.lock = trio.Lock()
+        self.checkpoint: CheckpointBuilder | None = None
+        self.written_bytes = 0
+        self.checkpointed_bytes = 0
+        self._loop_is_running = False
+        self._sync_timer_is_set = False
+
+    # What the logs call.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the active memstore takes more."""
+        config = self.context.config
+        return self.active.size_bytes < config.memstore_bytes and self.active.batch_count < config.memstore_batches
+
+    async def wait_for_room(self) -> None:
+        """Wait until the active memstore takes more; StoreOfflineError if the store has stopped."""
+        while not self.has_room:
+            self.check_online()
+            await self.room.park()
+        self.check_online()
+
+    def check_online(self) -> None:
+        """Raise StoreOfflineError if the store has stopped."""
+        if self.error is not None:
+            raise StoreOfflineError(f"the store {self.files.directory} is offline: {self.error}") from self.error
+
+    def add_batch(
+        self,
+        log: PartitionLog,
+        header: BatchHeader,
+        view: memoryview,
+        fragment: Fragment | None,
+        base_offset: int,
+        leader_epoch: int,
+    ) -> None:
+        """Take a batch whose offsets were assigned; it will be in the next block."""
+        memstore = self.active
+        memstore.group(log, self.context.config.run_bytes).add(header, view, fragment, base_offset, leader_epoch)
+        memstore.size_bytes += view.nbytes
+        memstore.batch_count += 1
+        self.dirty.add(log)
+        if log.needs_sync(header.last_offset_delta + 1, view.nbytes, self.sync_epoch):
+            memstore.wants_sync = True
+        if not self._loop_is_running:
+            self._start_loop()
+
+    def add_note(
+        self, log: PartitionLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1
+    ) -> None:
+        """Take a run without bytes."""
+        self.active.group(log, self.context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
+        self.dirty.add(log)
+        if not self._loop_is_running:
+            self._start_loop()
+
+    async def flush(self, *, sync: bool) -> None:
+        """Wait until everything taken up to now is written, and synced if asked; StoreOfflineError if it cannot be."""
+        self.check_online()
+        memstore = self.active
+        if sync:
+            memstore.wants_sync = True
+        if memstore.done is None:
+            memstore.done = trio.Event()
+        if not self._loop_is_running:
+            self._start_loop()
+        await memstore.done.wait()
+        self.check_online()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the write loop runs."""
+        return self._loop_is_running
+
+    # The write loop.
+
+    def _start_loop(self) -> None:
+        self._loop_is_running = True
+        self.context.spawn(self._write_loop)
+
+    async def _write_loop(self) -> None:
+        """Write block after block until nothing is left; what arrives meanwhile gathers in the other memstore."""
+        with trio.CancelScope(shield=True):
+            try:
+                while self.error is None and (self.active.has_work or self.checkpoint is not None):
+                    memstore = self._swap()
+                    try:
+                        await self._write(memstore)
+                    except OSError as error:
+                        self._go_offline(error, memstore)
+                        return
+                    await self._publish(memstore)
+                    self._schedule_checkpoint()
+            finally:
+                self._loop_is_running = False
+
+    def _swap(self) -> Memstore:
+        memstore = self.active
+        self.active = Memstore()
+        if memstore.wants_sync:
+            self.sync_epoch += 1
+        if self.checkpoint is not None and self.checkpoint.take(memstore):
+            self.checkpoint = None
+        self.room.unpark_all()
+        return memstore
+
+    async def _write(self, memstore: Memstore) -> None:
+        self.context.use_writer(self)
+        if memstore.groups:
+            size_bytes = memstore.block_bytes()
+            now_ms = self.context.clock.time_ms()
+            if self._must_roll(size_bytes, now_ms):
+                await self.roll()
+            if size_bytes <= self.context.config.inline_write_bytes:
+                self._write_block(memstore, now_ms)
+            else:
+                await self.context.offload(self._write_block, memstore, now_ms)
+            self.files.advance(size_bytes, len(memstore.runs))
+            self.files.segments[-1].pending_index += b"".join(memstore.runs)
+            memstore.runs = []
+            self.written_bytes += size_bytes
+        if memstore.wants_sync:
+            await self.context.offload(self.files.sync)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _write_block(self, memstore: Memstore, now_ms: int) -> None:
+        """Build the block and write it. May run in a worker thread."""
+        files = self.files
+        self.files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms))
+
+    async def _publish(self, memstore: Memstore) -> None:
+        """Let readers see the block, tell the listener, and keep the block for the readers of the tail."""
+        segment = self.files.active
+        groups = list(memstore.groups.values())
+        listener = self.context.listener
+        for first in range(0, len(groups), _PUBLISH_SLICE):
+            if first:
+                await trio.lowlevel.checkpoint()
+            part = groups[first : first + _PUBLISH_SLICE]
+            for group in part:
+                assert segment is not None
+                enter_group(segment, group)
+                group.log.on_flushed(group)
+            if listener is not None:
+                listener.on_flushed([group.log for group in part])
+        if memstore.batch_count:
+            self.context.tail.add(memstore)
+            self._set_sync_timer(groups, synced=memstore.wants_sync)
+        if memstore.done is not None:
+            memstore.done.set()
+
+    def _go_offline(self, error: OSError, memstore: Memstore) -> None:
+        """Stop for good: keep what was not written, acknowledge nothing, say so."""
+        self.error = error
+        logger.error("store %s is offline, its last write failed: %s", self.files.directory, error)
+        self.room.unpark_all()
+        for waiting in (memstore, self.active):
+            if waiting.done is not None:
+                waiting.done.set()
+        if self.context.listener is not None:
+            self.context.listener.on_offline(list(self.logs.values()), error)
+
+    def fail(self, error: OSError) -> None:
+        """Stop because background work on the files failed."""
+        if self.error is None:
+            self._go_offline(error, self.active)
+
+    # Rolling, syncing by time, checkpoints.
+
+    def _must_roll(self, size_bytes: int, now_ms: int) -> bool:
+        """The three triggers: bytes, index entries, age. The settings are those of the logs in the block's store."""
+        segment = self.files.active
+        if segment is None:
+            return True
+        if segment.run_count == 0:
+            return False
+        segment_bytes, segment_ms = self.roll_limits()
+        return (
+            segment.size_bytes + size_bytes > segment_bytes
+            or segment.run_count >= self.context.config.segment_index_entries
+            or now_ms - segment.created_at_ms >= segment_ms
+        )
+
+    def roll_limits(self) -> tuple[int, int]:
+        """The largest size and age of a segment: a topic's own settings count where the topic has its own store."""
+        config = self.context.config
+        log = next(iter(self.logs.values()), None)
+        if log is None or config.store_layout is StoreLayout.SHARED:
+            return config.segment_bytes, config.segment_ms
+        return min(config.segment_bytes, log.config.segment_bytes), log.config.segment_ms
+
+    async def roll(self) -> None:
+        """Begin a new segment; the one before is sealed in the background."""
+        sealing = self.files.active
+        await self.context.offload(self.files.create_segment, self.context.clock.time_ms())
+        if sealing is not None:
+            self.context.maintenance.request(self)
+
+    def _set_sync_timer(self, groups: Sequence[RunGroup], *, synced: bool) -> None:
+        """The un-flushed limit in time: sync once this long after the first unsynced write."""
+        if synced or self._sync_timer_is_set:
+            return
+        flush_ms = min(group.log.config.flush_ms for group in groups)
+        if flush_ms < 1 << 53:
+            self._sync_timer_is_set = True
+
+            async def sync_later() -> None:
+                await trio.sleep(flush_ms / 1000)
+                self._sync_timer_is_set = False
+                if self.error is None:
+                    self.active.wants_sync = True
+                    if not self._loop_is_running:
+                        self._start_loop()
+
+            self.context.spawn(sync_later)
+
+    def _schedule_checkpoint(self) -> None:
+        if self.written_bytes - self.checkpointed_bytes >= self.context.config.checkpoint_bytes:
+            self.checkpointed_bytes = self.written_bytes
+            self.context.maintenance.request(self)
+
+    def begin_checkpoint(self, builder: CheckpointBuilder) -> None:
+        """Let the write loop take the partitions' states from now on, a slice at each swap."""
+        self.checkpoint = builder
+        if not self._loop_is_running:
+            self._start_loop()
+
+
+def enter_group(segment: Segment, group: RunGroup) -> None:
+    """Enter a written group's runs in the segment's tables."""
+    table = segment.table(group.log.key)
+    position = group.position
+    for epoch, base_offset, last_offset, max_timestamp_ms, length, flags in group.runs:
+        if flags & RunKind.MASK == RunKind.DATA:
+            table.append(epoch, base_offset, last_offset, max_timestamp_ms, position, length, flags)
+            position += length

@@ -1,0 +1,86 @@
+"""A node's folder: locked against a second process, with its identity in `node.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from ottla.storage.block import FORMAT_VERSION
+from ottla.storage.errors import UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk, Handle
+
+__all__ = ["DELETED_SUFFIX", "NodeDir"]
+
+DELETED_SUFFIX = ".deleted"
+_NODE_FILE = "node.json"
+_LOCK_FILE = "lock"
+
+
+class NodeDir:
+    """`<data_dir>/node-<id>/`. `was_clean` tells how the last owner left it; None for a new folder."""
+
+    def __init__(self, disk: Disk, data_dir: str, node_id: int) -> None:
+        self._disk = disk
+        self._node_id = node_id
+        self._lock: Handle | None = None
+        self.path = os.path.join(data_dir, f"node-{node_id}")
+        self.was_clean: bool | None = None
+
+    def open(self) -> None:
+        """Make or lock the folder, and note that it is in use.
+
+        DataDirLockedError if another process has it, UnsupportedFormatError if its files are of another version.
+        """
+        self._disk.mkdir(self.path)
+        self._lock = self._disk.lock(os.path.join(self.path, _LOCK_FILE))
+        try:
+            node = self._read()
+            self.was_clean = node.get("clean_shutdown")
+            self._write(clean=False)
+            for name in self._disk.listdir(self.path):
+                if name.endswith(DELETED_SUFFIX):
+                    self._disk.rmtree(os.path.join(self.path, name))
+        except BaseException:
+            self._unlock()
+            raise
+
+    def close(self, *, clean: bool) -> None:
+        """Leave the folder; `clean` says that everything in it is checkpointed."""
+        if clean:
+            self._write(clean=True)
+        self._unlock()
+
+    def _read(self) -> dict[str, Any]:
+        path = os.path.join(self.path, _NODE_FILE)
+        if not self._disk.exists(path):
+            return {}
+        try:
+            node = json.loads(self._disk.read_file(path))
+            version, node_id = node["format_version"], node["node_id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnsupportedFormatError(f"{path} is not a node's identity: {error}") from error
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormatError(
+                f"{self.path} is of format version {version}, this release reads {FORMAT_VERSION}"
+            )
+        if node_id != self._node_id:
+            raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
+        return dict(node)
+
+    def _write(self, *, clean: bool) -> None:
+        node = {
+            "format_version": FORMAT_VERSION,
+            "node_id": self._node_id,
+            "boot_id": self._disk.boot_id(),
+            "clean_shutdown": clean,
+        }
+        content = json.dumps(node, indent=2).encode() + b"\n"
+        self._disk.write_file_atomic(os.path.join(self.path, _NODE_FILE), content)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._disk.close(self._lock)
+            self._lock = None

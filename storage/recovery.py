@@ -1,0 +1,294 @@
+"""Opening a store: a fresh one and one that was killed take the same path.
+
+Read the checkpoint; take the runs before the recovery point from the index; read the blocks after it, checking each
+block's CRC and each batch's, up to the first bad byte; cut the file there; let every partition take over what the
+blocks say. The cost is bounded by what follows the recovery point. If the kernel's boot id is that of the checkpoint,
+the page cache has survived and nothing but the last block can be torn: batches before it are not summed again.
+Everything here blocks: it runs in a worker thread, before anybody knows the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from google_crc32c import value as crc32c
+
+from ottla.kproto.errors import ProtocolError
+from ottla.kproto.records import iter_batches, verify_crc
+from ottla.storage.block import Run, RunKind, iter_runs, split_key
+from ottla.storage.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, load_state, parse_checkpoint
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptLogError
+from ottla.storage.index_files import write_sealed_index
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.run_table import enter_run
+from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Handle
+    from ottla.storage.message_store import MessageStore
+
+__all__ = ["Recovery"]
+
+logger = logging.getLogger(__name__)
+
+_NEVER = -1
+
+
+class Recovery:
+    """One store's recovery. Afterwards `stale` holds the logs whose producers must be read from their
+    batches, and `lost` those of them whose end must be found first."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self.disk = store.context.disk
+        self.stale: set[PartitionLog] = set()
+        self.lost: set[PartitionLog] = set()
+        self.replayed_bytes = 0
+        self._as_of: dict[bytes, int] = {}
+        self._point: Checkpoint | None = None
+        self._verify_all = True
+
+    def run(self) -> None:
+        """Recover; the store is then ready to be used. OSError if the disk fails."""
+        files = self.store.files
+        if not self.disk.exists(files.directory):
+            return
+        names = self.disk.listdir(files.directory)
+        self._finish_rewrites(names)
+        self._read_checkpoint()
+        segments = [
+            Segment(files.directory, int(name.removesuffix(".data"))) for name in names if name.endswith(".data")
+        ]
+        for place, segment in enumerate(segments):
+            if not self._recover_segment(segment, is_last=place == len(segments) - 1):
+                self._set_aside(segments[place + 1 :])
+                break
+        for segment in files.segments[:-1]:
+            if segment.tables is not None:
+                write_sealed_index(self.disk, segment, segment.tables)
+                segment.tables = None
+        self._check_states()
+
+    def _read_checkpoint(self) -> None:
+        path = os.path.join(self.store.files.directory, CHECKPOINT_NAME)
+        if not self.disk.exists(path):
+            return
+        try:
+            self._point, self.store.snapshots = parse_checkpoint(self.disk.read_file(path))
+        except CorruptLogError as error:
+            logger.warning("%s: %s; reading all blocks instead", path, error)
+            return
+        self._verify_all = self._point.boot_id != self.store.context.boot_id
+
+    # Segments.
+
+    def _recover_segment(self, segment: Segment, *, is_last: bool) -> bool:
+        """Take a segment in; False if its end was cut, so that nothing after it counts."""
+        files = self.store.files
+        handle = self.disk.open_write(segment.data_path)
+        try:
+            segment.size_bytes = self.disk.size(handle)
+            header = parse_segment_header(read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES))
+            if header is None and is_last:
+                logger.warning("%s: removed, its header is torn", segment.data_path)
+                self.disk.unlink(segment.data_path)
+                return False
+            if header is None:
+                logger.error("%s: the segment's header is damaged", segment.data_path)
+            else:
+                segment.adopt_header(header)
+            files.segments.append(segment)
+            point = self._point
+            if point is not None and segment.position < point.segment_position:
+                return True
+            start = SEGMENT_HEADER_BYTES
+            files.next_sequence = segment.first_sequence
+            segment.tables = {}
+            if point is not None and segment.position == point.segment_position:
+                start = point.data_length
+                files.next_sequence = point.next_sequence
+                self._load_index(segment, handle, point)
+            return self._replay(segment, handle, start)
+        finally:
+            self.disk.close(handle)
+
+    def _load_index(self, segment: Segment, handle: Handle, point: Checkpoint) -> None:
+        """The runs before the recovery point: from the index file if it is sound, else from the blocks."""
+        tables = segment.tables
+        assert tables is not None
+        content = self.disk.read_file(segment.index_path) if self.disk.exists(segment.index_path) else b""
+        content = content[: point.index_length]
+        if len(content) == point.index_length and crc32c(content) == point.index_crc:
+            runs = list(iter_runs(content))
+            segment.index_length, segment.index_crc = point.index_length, point.index_crc
+        else:
+            logger.warning("%s: missing, damaged or sealed; reading the blocks instead", segment.index_path)
+            heads = scan_heads(self.disk, handle, point.data_length, skip_damage=True)
+            runs = [run for head in heads for run in head.runs]
+            segment.pending_index += b"".join(run.pack() for run in runs)
+        segment.run_count = len(runs)
+        for run in runs:
+            self._enter(segment, run)
+
+    def _enter(self, segment: Segment, run: Run) -> None:
+        """Enter a run in the tables: what it voids is voided in the unsealed segments before, too."""
+        assert segment.tables is not None
+        enter_run(segment.tables, run)
+        table = segment.tables.get(run.key)
+        if run.kind != RunKind.DATA and table is not None:
+            for earlier in self.store.files.segments[:-1]:
+                if earlier.tables is not None and run.key in earlier.tables:
+                    earlier.tables[run.key].truncate(table.truncated_to)
+
+    def _replay(self, segment: Segment, handle: Handle, start: int) -> bool:
+        """Read the blocks from `start` on; cut what follows the last sound one. False if something was cut."""
+        end = segment.size_bytes
+        position = start
+        for head in scan_heads(self.disk, handle, end, start):
+            if head.header.sequence != self.store.files.next_sequence:
+                break
+            body = read_exactly(self.disk, handle, head.position, head.header.length)
+            if not self._is_sound(head, body, verify=self._verify_all or head.end == end):
+                break
+            for run in head.runs:
+                self._enter(segment, run)
+                self._apply(head, run, body)
+            segment.pending_index += b"".join(run.pack() for run in head.runs)
+            segment.run_count += len(head.runs)
+            self.store.files.next_sequence += 1
+            self.replayed_bytes += head.header.length
+            position = head.end
+        if position == end:
+            return True
+        self._cut(segment, handle, position)
+        return False
+
+    def _cut(self, segment: Segment, handle: Handle, position: int) -> None:
+        """Cut the tail after the last sound block. A sound block beyond says that this is damage: it is kept aside."""
+        end = segment.size_bytes
+        beyond = find_block(self.disk, handle, position + 1, end)
+        if beyond is not None:
+            aside = f"{segment.data_path}.cut-{position}"
+            logger.error(
+                "%s: damaged at byte %d with blocks beyond: %d bytes are set aside in %s",
+                segment.data_path,
+                position,
+                end - position,
+                aside,
+            )
+            _copy_tail(self.store, handle, position, end, aside)
+        else:
+            logger.warning("%s: cut a torn tail of %d bytes at %d", segment.data_path, end - position, position)
+        self.disk.truncate(handle, position)
+        self.disk.fdatasync(handle)
+        segment.size_bytes = position
+
+    def _set_aside(self, segments: list[Segment]) -> None:
+        """What follows a cut segment cannot count: a log keeps a prefix."""
+        for segment in segments:
+            logger.error("%s: set aside, the segment before it ends early", segment.data_path)
+            self.disk.rename(segment.data_path, segment.data_path + ".cut")
+
+    def _finish_rewrites(self, names: list[str]) -> None:
+        """A rewrite that was interrupted is undone, or done if the data file has its place already."""
+        for name in names:
+            if name.endswith((".new", ".tmp")):
+                self.disk.unlink(os.path.join(self.store.files.directory, name))
+
+    # Partitions.
+
+    def _is_sound(self, head: BlockHead, body: bytes, *, verify: bool) -> bool:
+        """Whether the batches are where the directory says, and unharmed."""
+        view = memoryview(body)
+        for run in head.runs:
+            if run.kind != RunKind.DATA:
+                continue
+            start = run.position - head.position
+            piece = view[start : start + run.length]
+            try:
+                expected = run.base_offset
+                for pos, batch in iter_batches(piece):
+                    if batch.base_offset < expected or batch.last_offset > run.last_offset:
+                        return False
+                    if verify:
+                        verify_crc(piece, pos, batch)
+                    expected = batch.next_offset
+            except ProtocolError:
+                return False
+            if expected != run.last_offset + 1:
+                return False
+        return True
+
+    def _apply(self, head: BlockHead, run: Run, body: bytes) -> None:
+        log = self._log(run.key)
+        if head.header.sequence <= self._as_of[run.key]:
+            return
+        self.store.dirty.add(log)
+        kind = run.kind
+        if kind == RunKind.DATA:
+            self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
+        elif kind == RunKind.TRUNCATE:
+            log.forget_from(run.base_offset)
+            self.stale.add(log)
+        elif kind == RunKind.LOG_START:
+            if run.base_offset == run.last_offset:
+                log.start_at(run.base_offset)
+            else:
+                log.log_end_offset = max(log.log_end_offset, run.base_offset)
+                log.move_log_start(run.base_offset)
+        elif kind == RunKind.DELETE:
+            del self.store.logs[run.key]
+            self.store.dirty.discard(log)
+            self.stale.discard(log)
+            self.store.snapshots.pop(run.key, None)
+
+    def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:
+        for pos, header in iter_batches(piece):
+            if header.leader_epoch >= 0:
+                log.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0 and log not in self.stale:
+                log.replay_producer(piece[pos : pos + header.size_bytes], header)
+            log.log_end_offset = header.next_offset
+        log.size_bytes += len(piece)
+        log.flushed_end_offset = log.high_watermark = log.log_end_offset
+
+    def _log(self, key: bytes) -> PartitionLog:
+        log = self.store.logs.get(key)
+        if log is None:
+            topic_id, partition = split_key(key)
+            log = self.store.logs[key] = PartitionLog(self.store, UUID(bytes=topic_id), "", partition, LogConfig())
+            self._as_of[key] = restore_state(log)
+        return log
+
+    def _check_states(self) -> None:
+        """A state that knows more than the blocks which were found cannot be believed."""
+        last = self.store.files.next_sequence - 1
+        for key, state in self.store.snapshots.items():
+            if int.from_bytes(state[:8], "big", signed=True) > last:
+                log = self._log(key)
+                logger.error("%s: blocks are missing that its checkpoint knows of", log)
+                self.lost.add(log)
+                self.stale.add(log)
+
+
+def restore_state(log: PartitionLog) -> int:
+    """Load a log's checkpointed state, if there is one; returns the block up to which it is true."""
+    state = log.store.snapshots.get(log.key)
+    return load_state(log, state) if state is not None else _NEVER
+
+
+def _copy_tail(store: MessageStore, handle: Handle, position: int, end: int, path: str) -> None:
+    disk = store.context.disk
+    if disk.exists(path):
+        disk.unlink(path)
+    copy = disk.create(path)
+    try:
+        for at in range(position, end, 1_048_576):
+            disk.pwritev(copy, [read_exactly(disk, handle, at, min(1_048_576, end - at))], at - position)
+    finally:
+        disk.close(copy)
