@@ -113,7 +113,7 @@ class _Partition(Generic[S]):
         self.is_writing = False
         self.queue: deque[_Write] = deque()
         self.queued_bytes = 0
-        self.scope = trio.CancelScope()
+        self.scope = trio.CancelScope()  # of its one task at a time: the loading, later a writer
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -231,6 +231,7 @@ class CoordinatorRuntime(Generic[S]):
         state.queued_bytes += write.size_bytes
         if not state.is_writing:
             state.is_writing = True
+            state.scope = trio.CancelScope()
             self._nursery.start_soon(self._drain, partition, state)
         await write.done.wait()
         if write.error is not None:

@@ -63,7 +63,7 @@ def fetch(
     shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
 ) -> dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None]:
     """Committed offsets of the partitions asked for (all of the group's for None); None where there is none."""
-    wanted = list(shard.offsets.group(group_id)) if partitions is None else partitions
+    wanted = sorted(shard.offsets.group(group_id)) if partitions is None else partitions
     found: dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None] = {}
     for partition in wanted:
         if require_stable and shard.offsets.has_pending(group_id, partition):

@@ -6,7 +6,7 @@ the partition of `__consumer_offsets` that its id hashes to, and here as long as
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -26,10 +26,13 @@ from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartiti
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
+from ottla.server.metadata.image import MetadataDelta
 from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class GroupConfig(NamedTuple):
@@ -58,10 +61,19 @@ class GroupCoordinator:
     """All groups that this broker coordinates. `run` owns its background work; enter it before anything else."""
 
     def __init__(
-        self, *, config: GroupConfig, clock: Clock, log: CoordinatorLog, purgatory: Purgatory, nursery: trio.Nursery
+        self,
+        *,
+        node_id: int,
+        config: GroupConfig,
+        clock: Clock,
+        log: CoordinatorLog,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
     ) -> None:
         self.config = config
+        self._node_id = node_id
         self._clock = clock
+        self._nursery = nursery
         self._classic = ClassicProtocol(
             config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
             clock=clock,
@@ -70,7 +82,7 @@ class GroupCoordinator:
             store=self._store_group,
         )
         self._runtime = CoordinatorRuntime(
-            "__consumer_offsets",
+            OFFSETS_TOPIC,
             log=log,
             clock=clock,
             nursery=nursery,
@@ -88,13 +100,24 @@ class GroupCoordinator:
             hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
         return (hashed & 0x7FFFFFFF) % self.config.offsets_topic_partitions
 
-    def elect(self, partition: int) -> None:
-        """This broker leads the partition of `__consumer_offsets` now."""
-        self._runtime.elect(partition)
+    def apply(self, delta: MetadataDelta) -> None:
+        """Follow the cluster: coordinate what this broker leads, and forget the offsets of deleted topics.
 
-    def resign(self, partition: int) -> None:
-        """This broker leads it no longer."""
-        self._runtime.resign(partition)
+        Called after the replica manager has applied the same delta.
+        """
+        for change in delta.changed_partitions:
+            if change.topic.name != OFFSETS_TOPIC:
+                continue
+            if change.after.leader == self._node_id:
+                self._runtime.elect(change.partition)
+            else:
+                self._runtime.resign(change.partition)
+        for topic in delta.deleted_topics:
+            if topic.name == OFFSETS_TOPIC:
+                for partition in range(len(topic.partitions)):
+                    self._runtime.resign(partition)
+            else:
+                self._nursery.start_soon(self._forget_topic, topic.name)
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))
@@ -231,14 +254,17 @@ class GroupCoordinator:
         await self._runtime.write(shard.partition, written)
         return refused
 
-    async def forget_topic(self, topic: str) -> None:
+    async def _forget_topic(self, topic: str) -> None:
         """A topic was deleted: so are the offsets committed for it."""
-        for shard in self._runtime.shards():
-            written = [
-                records.offset_tombstone(group_id, partition)
-                for group_id, partition in shard.offsets.partitions_of_topic(topic)
-            ]
-            await self._runtime.write(shard.partition, written)
+        try:
+            for shard in self._runtime.shards():
+                written = [
+                    records.offset_tombstone(group_id, partition)
+                    for group_id, partition in shard.offsets.partitions_of_topic(topic)
+                ]
+                await self._runtime.write(shard.partition, written)
+        except CoordinatorError as error:
+            logger.warning("offsets of the deleted topic %s stay until they expire: %s", topic, error)
 
     # Administration
 

@@ -144,7 +144,9 @@ async def test_one_member_joins_syncs_and_heartbeats(world: World, autojump_cloc
     world.heartbeat(joined)
 
 
-async def test_an_assignment_is_handed_out_only_when_it_is_stored(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_assignment_is_handed_out_only_when_it_is_stored(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     joined = await world.join()
     world.store_gate = trio.Event()
     answers: list[SyncResult] = []
@@ -160,7 +162,9 @@ async def test_an_assignment_is_handed_out_only_when_it_is_stored(world: World, 
     assert [answer.assignment for answer in answers] == [b"all"]
 
 
-async def test_an_assignment_that_cannot_be_stored_rebalances_the_group(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_assignment_that_cannot_be_stored_rebalances_the_group(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     joined = await world.join()
     world.store_error = CoordinatorNotAvailableError("the disk is full")
     with pytest.raises(CoordinatorNotAvailableError):
@@ -198,12 +202,12 @@ async def test_the_initial_delay_is_not_prolonged_beyond_the_rebalance_timeout(
             await trio.sleep(after_s)
             await world.join(rebalance_timeout_ms=7_000, session_timeout_ms=30_000)
 
-        for after_s in range(0, 20):
+        for after_s in range(20):
             nursery.start_soon(member, after_s)
-        with trio.fail_after(100):
-            while world.group.generation_id == 0:
-                await trio.sleep(0.1)
-        assert trio.current_time() == pytest.approx(7, abs=0.2)
+        await trio.sleep(6.9)
+        assert world.group.generation_id == 0
+        await trio.sleep(0.2)
+        assert world.group.generation_id == 1
         nursery.cancel_scope.cancel()
 
 
@@ -243,7 +247,9 @@ async def test_a_second_member_makes_the_first_rejoin(world: World, autojump_clo
     assert results[0].members == ()
 
 
-async def test_a_member_that_does_not_rejoin_is_removed_after_the_rebalance_timeout(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_does_not_rejoin_is_removed_after_the_rebalance_timeout(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     first, second = await world.stable(2)
     start = trio.current_time()
     results: list[JoinResult] = []
@@ -253,7 +259,7 @@ async def test_a_member_that_does_not_rejoin_is_removed_after_the_rebalance_time
 
     world.nursery.start_soon(rejoin)
     for _ in range(100):
-        await trio.sleep(5)
+        await trio.sleep(7)
         if results:
             break
         with pytest.raises(RebalanceInProgressError):
@@ -264,7 +270,9 @@ async def test_a_member_that_does_not_rejoin_is_removed_after_the_rebalance_time
         world.heartbeat(second)
 
 
-async def test_a_member_that_vanishes_is_removed_after_its_session(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_vanishes_is_removed_after_its_session(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     first, _second = await world.stable(2)
     for _ in range(3):
         await trio.sleep(4)
@@ -274,7 +282,9 @@ async def test_a_member_that_vanishes_is_removed_after_its_session(world: World,
     assert list(world.group.members) == [first.member_id]
 
 
-async def test_a_member_that_joins_and_never_syncs_is_removed(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_joins_and_never_syncs_is_removed(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     joined = await world.join()
     for _ in range(14):
         await trio.sleep(5)
@@ -293,7 +303,9 @@ async def test_leaving_rebalances_those_who_stay(world: World, autojump_clock: t
     assert [member.member_id for member in again.members] == [first.member_id]
 
 
-async def test_when_everyone_leaves_the_group_is_empty_and_that_is_stored(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_when_everyone_leaves_the_group_is_empty_and_that_is_stored(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     (first,) = await world.stable(1)
     world.protocol.leave(world.group, first.member_id, None)
     await trio.sleep(1)
@@ -324,7 +336,9 @@ async def test_protocols_must_have_something_in_common(world: World, autojump_cl
         await world.join(protocols=[])
 
 
-async def test_the_protocol_that_all_have_and_most_prefer_is_chosen(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_protocol_that_all_have_and_most_prefer_is_chosen(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     results: list[JoinResult] = []
 
     async def member(*names: str) -> None:
@@ -337,7 +351,9 @@ async def test_the_protocol_that_all_have_and_most_prefer_is_chosen(world: World
         await trio.sleep(0.1)
         for each in list(world.group.members.values()):
             if each.awaiting_join is None:
-                nursery.start_soon(world.protocol.join, world.group, world.request(each.member_id, protocols=each.protocols))
+                nursery.start_soon(
+                    world.protocol.join, world.group, world.request(each.member_id, protocols=each.protocols)
+                )
     assert world.group.protocol_name == "b"
 
 
@@ -350,7 +366,9 @@ async def test_a_full_group_takes_no_more(autojump_clock: trio.testing.MockClock
         nursery.cancel_scope.cancel()
 
 
-async def test_a_member_that_asks_again_unchanged_gets_the_current_generation(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_asks_again_unchanged_gets_the_current_generation(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     leader, follower = await world.stable(2)
     again = await world.join(follower.member_id)
     assert again.generation_id == leader.generation_id
@@ -372,7 +390,9 @@ async def test_the_leader_that_rejoins_starts_a_rebalance(world: World, autojump
     assert {result.generation_id for result in results} == {leader.generation_id + 1}
 
 
-async def test_a_request_that_is_cancelled_leaves_its_member_waiting(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_is_cancelled_leaves_its_member_waiting(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     (first,) = await world.stable(1)
     with trio.move_on_after(1):
         await world.join()
@@ -385,7 +405,9 @@ async def test_a_request_that_is_cancelled_leaves_its_member_waiting(world: Worl
 class TestStaticMembers:
     """KIP-345 and KIP-814."""
 
-    async def test_a_restart_keeps_the_assignment_without_a_rebalance(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_a_restart_keeps_the_assignment_without_a_rebalance(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join(group_instance_id="i")
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         again = await world.join(group_instance_id="i")
@@ -397,7 +419,9 @@ class TestStaticMembers:
         assert world.stored[-1] == (1, {again.member_id: b"mine"})
         assert (await world.sync(again, instance="i")).assignment == b"mine"
 
-    async def test_before_v9_the_restarted_leader_is_told_of_another_leader(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_before_v9_the_restarted_leader_is_told_of_another_leader(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join(group_instance_id="i")
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         again = await world.join(group_instance_id="i", supports_skipping_assignment=False)
@@ -414,13 +438,17 @@ class TestStaticMembers:
         with pytest.raises(FencedInstanceIdError):
             await world.join(joined.member_id, group_instance_id="i")
 
-    async def test_a_restart_with_another_protocol_rebalances(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_a_restart_with_another_protocol_rebalances(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join(group_instance_id="i")
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         again = await world.join(group_instance_id="i", protocols=[Protocol("roundrobin", b"")])
         assert again.generation_id == joined.generation_id + 1
 
-    async def test_a_restart_that_cannot_be_stored_changes_nothing(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_a_restart_that_cannot_be_stored_changes_nothing(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join(group_instance_id="i")
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         world.store_error = CoordinatorNotAvailableError("the disk is full")
@@ -428,7 +456,9 @@ class TestStaticMembers:
             await world.join(group_instance_id="i")
         world.heartbeat(joined, instance="i")
 
-    async def test_an_absent_static_member_is_not_removed_by_a_rebalance(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_an_absent_static_member_is_not_removed_by_a_rebalance(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join(group_instance_id="i", session_timeout_ms=300_000)
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         second = await world.join()
@@ -453,7 +483,9 @@ class TestCommits:
         }
         world.protocol.validate_commit(world.group, **(arguments | changes))
 
-    async def test_nobody_commits_into_an_empty_group_only(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_nobody_commits_into_an_empty_group_only(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         self.commit(world, None)
         (joined,) = await world.stable(1)
         with pytest.raises(UnknownMemberIdError):
@@ -468,7 +500,9 @@ class TestCommits:
         with pytest.raises(UnknownMemberIdError):
             self.commit(world, joined, member_id="gone")
 
-    async def test_while_an_assignment_is_computed_commits_wait(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
+    async def test_while_an_assignment_is_computed_commits_wait(
+        self, world: World, autojump_clock: trio.testing.MockClock
+    ) -> None:
         joined = await world.join()
         with pytest.raises(RebalanceInProgressError):
             self.commit(world, joined)
@@ -481,7 +515,9 @@ async def test_a_thousand_members_join_at_once(world: World, autojump_clock: tri
     assert len({member.generation_id for member in members}) == 1
 
 
-async def test_burying_a_group_answers_everyone_and_ends_all_waits(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_burying_a_group_answers_everyone_and_ends_all_waits(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     await world.stable(1)
     answers: list[Exception] = []
 

@@ -1,0 +1,144 @@
+"""Groups and offsets as records of `__consumer_offsets`, in Kafka's own formats and in the versions that 4.3 writes."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.internal_records import record_types
+from ottla.kproto.internal_records.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.kproto.internal_records.coordinator import (
+    CoordinatorKey,
+    CoordinatorValue,
+    UnknownRecordTypeError,
+    build_key,
+    build_value,
+)
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.coordinator.group.classic_group import ClassicGroup
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.runtime import CoordinatorRecord
+
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
+OFFSET_VALUE_VERSION_WITH_TOPIC_ID: Final = 4
+GROUP_VALUE_VERSION: Final = 3
+
+
+class OffsetRecord(NamedTuple):
+    """A committed offset, or its removal."""
+
+    group_id: str
+    partition: TopicPartition
+    committed: CommittedOffset | None
+
+
+class GroupRecord(NamedTuple):
+    """A classic group's durable part, or its removal."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+class OtherRecord(NamedTuple):
+    """A record of another kind of group."""
+
+    key: CoordinatorKey
+    value: CoordinatorValue | None
+
+
+Decoded = OffsetRecord | GroupRecord | OtherRecord
+
+
+def decode(record: CoordinatorRecord) -> Decoded | None:
+    """What a record says; None for types of a newer broker, which must be skipped. Raises DecodeError for damage."""
+    try:
+        key, value = record_types("__consumer_offsets").parse(record.key, record.value)
+    except UnknownRecordTypeError:
+        return None
+    match key, value:
+        case OffsetCommitKey() | LegacyOffsetCommitKey(), None:
+            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), None)
+        case OffsetCommitKey(), OffsetCommitValue():
+            committed = CommittedOffset(
+                record_offset=-1,
+                offset=value.offset,
+                leader_epoch=value.leader_epoch,
+                metadata=value.metadata,
+                commit_timestamp_ms=value.commit_timestamp,
+                expire_timestamp_ms=value.expire_timestamp,
+                topic_id=value.topic_id,
+            )
+            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), committed)
+        case LegacyOffsetCommitKey(), LegacyOffsetCommitValue():
+            committed = CommittedOffset(-1, value.offset, -1, value.metadata, value.commit_timestamp)
+            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), committed)
+        case GroupMetadataKey(), GroupMetadataValue() | None:
+            return GroupRecord(key.group, value)
+        case CoordinatorKey(), _:
+            return OtherRecord(key, value)
+    raise DecodeError(f"{type(value).__name__} under a {type(key).__name__}")
+
+
+def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
+    """The record that commits an offset."""
+    version = OFFSET_VALUE_VERSION
+    if committed.expire_timestamp_ms >= 0:
+        version = OFFSET_VALUE_VERSION_WITH_EXPIRY
+    elif committed.topic_id != ZERO_UUID:
+        version = OFFSET_VALUE_VERSION_WITH_TOPIC_ID
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
+    )
+    return CoordinatorRecord(_offset_key(group_id, partition), build_value(value, version))
+
+
+def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
+    """The record that removes a committed offset."""
+    return CoordinatorRecord(_offset_key(group_id, partition), None)
+
+
+def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    return build_key(OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition))
+
+
+def group_metadata(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """The record of a classic group's current generation with the assignments given."""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=group.current_state_since_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name or ""),
+                assignment=assignments.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+    return CoordinatorRecord(build_key(GroupMetadataKey(group=group.group_id)), build_value(value, GROUP_VALUE_VERSION))
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """The record that removes a classic group."""
+    return CoordinatorRecord(build_key(GroupMetadataKey(group=group_id)), None)

@@ -1,0 +1,10 @@
+"""Which partition of an internal topic keeps the state of a key."""
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """Java's `String.hashCode`, made positive, modulo the partitions: where Kafka's coordinators look, too."""
+    hashed = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
+    return (hashed & 0x7FFFFFFF) % partition_count

@@ -1,0 +1,81 @@
+"""Coordinators' logs on the replica manager: the seed's offset manager that talks to the replica manager alone."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from ottla.kproto.records import RecordError, iter_batches
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
+from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
+from ottla.server.replica.manager import ReplicaManager
+from ottla.storage.errors import StorageError
+from ottla.storage.partition_log import AppendOrigin
+from ottla.storage.reader import read
+
+READ_BYTES: Final = 1024 * 1024
+ACKS_ALL: Final = -1
+
+# An append is waited for until the log decides. A deadline would leave open whether its records count.
+NO_TIMEOUT_MS: Final = 2**31 - 1
+
+
+class ReplicaLog:
+    """Implements CoordinatorLog for one internal topic. `topic_id` is asked each time: the topic may not exist yet."""
+
+    def __init__(self, replica_manager: ReplicaManager, topic_id: Callable[[], UUID | None]) -> None:
+        self._replica_manager = replica_manager
+        self._topic_id = topic_id
+
+    def _key(self, partition: int) -> TopicIdPartition:
+        topic_id = self._topic_id()
+        if topic_id is None:
+            raise CoordinatorNotAvailableError("the coordinators' topic does not exist")
+        return TopicIdPartition(topic_id, partition)
+
+    async def append(self, partition: int, records: bytes) -> int:
+        """Append one batch; returns its base offset once all in-sync replicas have it."""
+        key = self._key(partition)
+        entries = {key: Records(memoryview(bytearray(records)))}
+        results = await self._replica_manager.append(
+            entries, required_acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS, origin=AppendOrigin.COORDINATOR
+        )
+        result = results[key]
+        if result.error is not None:
+            raise _translated(result.error) from result.error
+        return result.base_offset
+
+    async def read(self, partition: int) -> AsyncIterator[memoryview]:
+        """Yield the committed batches from the log start to the high watermark, about a mebibyte at a time."""
+        try:
+            log = self._replica_manager.get_partition(*self._key(partition)).log
+            offset = log.log_start_offset
+            while offset < log.high_watermark:
+                plan = log.plan_read(offset, max_bytes=READ_BYTES, end_offset=log.high_watermark, min_one_batch=True)
+                await read([plan])
+                if plan.error is not None:
+                    raise _translated(plan.error) from plan.error
+                if plan.records is None or not plan.records.size_bytes:
+                    return
+                with plan.records as records:
+                    batches = memoryview(b"".join(records))
+                yield batches
+                offset = _next_offset(batches, offset)
+                await trio.lowlevel.checkpoint()
+        except (ReplicaError, StorageError) as error:
+            raise _translated(error) from error
+
+
+def _next_offset(batches: memoryview, offset: int) -> int:
+    for _, header in iter_batches(batches):
+        offset = max(offset, header.next_offset)
+    return offset
+
+
+def _translated(error: Exception) -> CoordinatorError:
+    if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError):
+        return NotCoordinatorError(str(error))
+    assert isinstance(error, ReplicaError | StorageError | RecordError)
+    return CoordinatorNotAvailableError(str(error))

@@ -1,0 +1,47 @@
+"""An internal topic in memory: the coordinators' log without a broker."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
+
+
+class MemoryLog:
+    """Implements CoordinatorLog. `gate` holds appends back, `error` refuses them, `appends` counts them."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[bytes]] = defaultdict(list)
+        self.gate = trio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.read_error: Exception | None = None
+        self.appends = 0
+        self._ends: dict[int, int] = defaultdict(int)
+
+    async def append(self, partition: int, records: bytes) -> int:
+        await self.gate.wait()
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        self.appends += 1
+        batch = bytearray(records)
+        base_offset = self._ends[partition]
+        patch_base_offset_and_epoch(memoryview(batch), 0, base_offset, 0)
+        self.batches[partition].append(bytes(batch))
+        self._ends[partition] = base_offset + parse_batch_header(batch, 0).record_count
+        return base_offset
+
+    async def read(self, partition: int) -> AsyncIterator[memoryview]:
+        for batch in list(self.batches[partition]):
+            await trio.lowlevel.checkpoint()
+            if self.read_error is not None:
+                raise self.read_error
+            yield memoryview(batch)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()

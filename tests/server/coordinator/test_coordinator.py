@@ -1,0 +1,372 @@
+"""The group coordinator over a log in memory: offsets, restarts, retention, deletion."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    UnknownMemberIdError,
+    UnstableOffsetCommitError,
+)
+from ottla.server.coordinator.group.classic import JoinRequest
+from ottla.server.coordinator.group.classic_group import ClassicState, JoinResult, Protocol
+from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.runtime import Producer
+from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.server.replica.purgatory import Purgatory
+from ottla.storage.clock import ManualClock
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+DAY_MS = 24 * 3_600_000
+HERE, ELSEWHERE = 1, 2
+# version 1, one topic "t", no user data, no owned partitions
+SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def topic(name: str, partitions: int, leader: int = HERE) -> TopicImage:
+    state = PartitionState.initial((leader,))
+    return TopicImage(name=name, topic_id=uuid5(NAMESPACE_DNS, name), partitions=(state,) * partitions)
+
+
+def elected(leader: int = HERE) -> MetadataDelta:
+    image = topic(OFFSETS_TOPIC, 2, leader)
+    changes = [PartitionChange(image, index, None, image.partitions[index]) for index in range(2)]
+    return MetadataDelta(MetadataImage(), MetadataImage(), changed_partitions=changes)
+
+
+@asynccontextmanager
+async def coordinating(log: Any, clock: ManualClock, **config: Any) -> AsyncIterator[GroupCoordinator]:
+    settings = GroupConfig(offsets_topic_partitions=2, initial_rebalance_delay_ms=0)._replace(**config)
+    async with trio.open_nursery() as nursery:
+        coordinator = GroupCoordinator(
+            node_id=HERE, config=settings, clock=clock, log=log, purgatory=Purgatory("group"), nursery=nursery
+        )
+        coordinator.apply(elected())
+        await trio.testing.wait_all_tasks_blocked()
+        yield coordinator
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000)
+
+
+@pytest.fixture
+async def coordinator(log: Any, clock: ManualClock) -> AsyncIterator[GroupCoordinator]:
+    async with coordinating(log, clock) as running:
+        yield running
+
+
+def offset(number: int, metadata: str = "") -> OffsetToCommit:
+    return OffsetToCommit(offset=number, leader_epoch=3, metadata=metadata)
+
+
+def committed(coordinator: GroupCoordinator, partition: TopicPartition = T0, group: str = "g") -> int | None:
+    found = coordinator.fetch_offsets(group, [partition], require_stable=False)[partition]
+    return found.offset if isinstance(found, CommittedOffset) else None
+
+
+async def join(coordinator: GroupCoordinator, group: str = "g", **changes: Any) -> JoinResult:
+    request = JoinRequest(
+        member_id="",
+        group_instance_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[Protocol("range", SUBSCRIPTION)],
+        known_member_id_required=False,
+        supports_skipping_assignment=True,
+    )
+    joined = await coordinator.join(group, request._replace(**changes))
+    await coordinator.sync(
+        group,
+        member_id=joined.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=joined.generation_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments={joined.member_id: b"all"},
+    )
+    return joined
+
+
+def test_a_group_lives_where_java_hashes_it() -> None:
+    find = GroupCoordinator.partition_for
+
+    class Fifty:
+        config = GroupConfig()
+
+    # Java: Utils.abs("my-group".hashCode()) % 50, and of strings beyond the basic plane
+    assert find(Fifty(), "") == 0  # type: ignore[arg-type]
+    assert find(Fifty(), "a") == 97 % 50  # type: ignore[arg-type]
+    assert find(Fifty(), "ab") == (97 * 31 + 98) % 50  # type: ignore[arg-type]
+    assert find(Fifty(), "\U0001f600") == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50  # type: ignore[arg-type]
+    assert find(Fifty(), "polygenelubricants") == 0  # type: ignore[arg-type] # Integer.MIN_VALUE: its abs is 0 here
+
+
+async def test_offsets_come_back_with_epoch_and_metadata(coordinator: GroupCoordinator) -> None:
+    assert await coordinator.commit_offsets("g", {T0: offset(7, "mine"), T1: offset(9)}) == {}
+    found = coordinator.fetch_offsets("g", None, require_stable=False)
+    assert list(found) == [T0, T1]
+    value = found[T0]
+    assert isinstance(value, CommittedOffset)
+    assert (value.offset, value.leader_epoch, value.metadata) == (7, 3, "mine")
+    assert committed(coordinator, TopicPartition("t", 5)) is None
+    assert committed(coordinator, group="other") is None
+
+
+async def test_an_offset_is_in_the_cache_only_when_it_is_committed(coordinator: GroupCoordinator, log: Any) -> None:
+    log.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(coordinator.commit_offsets, "g", {T0: offset(7)})
+        await trio.testing.wait_all_tasks_blocked()
+        assert committed(coordinator) is None
+        log.gate.set()
+    assert committed(coordinator) == 7
+
+
+async def test_a_commit_that_fails_leaves_the_older_offset(coordinator: GroupCoordinator, log: Any) -> None:
+    await coordinator.commit_offsets("g", {T0: offset(7)})
+    log.error = CoordinatorNotAvailableError("the disk is full")
+    with pytest.raises(CoordinatorNotAvailableError):
+        await coordinator.commit_offsets("g", {T0: offset(8)})
+    assert committed(coordinator) == 7
+
+
+async def test_metadata_that_is_too_long_refuses_its_partition_alone(coordinator: GroupCoordinator) -> None:
+    refused = await coordinator.commit_offsets("g", {T0: offset(7, "x" * 4_097), T1: offset(8, "x" * 4_096)})
+    assert list(refused) == [T0]
+    assert isinstance(refused[T0], OffsetMetadataTooLargeError)
+    assert committed(coordinator, T0) is None
+    assert committed(coordinator, T1) == 8
+
+
+async def test_a_restart_keeps_offsets_members_and_generation(
+    coordinator: GroupCoordinator, log: Any, clock: ManualClock
+) -> None:
+    joined = await join(coordinator)
+    await coordinator.commit_offsets(
+        "g", {T0: offset(7)}, member_id=joined.member_id, generation_id=joined.generation_id
+    )
+    async with coordinating(log, clock) as again:
+        assert committed(again) == 7
+        group = again.describe_group("g")
+        assert group.state is ClassicState.STABLE
+        assert group.members[joined.member_id].assignment == b"all"
+        again.heartbeat("g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id)
+
+
+async def test_a_member_that_is_gone_after_a_restart_is_removed(
+    log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with coordinating(log, clock) as coordinator:
+        joined = await join(coordinator)
+    async with coordinating(log, clock) as again:
+        await trio.sleep(71)
+        with pytest.raises(UnknownMemberIdError):
+            again.heartbeat("g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id)
+        assert again.describe_group("g").state is ClassicState.EMPTY
+
+
+async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log: Any, clock: ManualClock) -> None:
+    await coordinator.commit_offsets("g", {T0: offset(7)})
+    async with trio.open_nursery() as nursery:
+        again = GroupCoordinator(
+            node_id=HERE,
+            config=coordinator.config,
+            clock=clock,
+            log=log,
+            purgatory=Purgatory("group"),
+            nursery=nursery,
+        )
+        again.apply(elected())
+        with pytest.raises(CoordinatorLoadInProgressError):
+            again.list_groups()
+        with pytest.raises(CoordinatorLoadInProgressError):
+            await again.commit_offsets("g", {T0: offset(8)})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_group_that_moves_away_is_told_so(coordinator: GroupCoordinator) -> None:
+    joined = await join(coordinator)
+    coordinator.apply(elected(ELSEWHERE))
+    with pytest.raises(NotCoordinatorError):
+        coordinator.heartbeat(
+            "g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id
+        )
+
+
+async def test_commits_of_strangers_are_refused(coordinator: GroupCoordinator) -> None:
+    with pytest.raises(GroupIdNotFoundError):
+        await coordinator.commit_offsets("g", {T0: offset(1)}, member_id="m", generation_id=1)
+    joined = await join(coordinator)
+    with pytest.raises(UnknownMemberIdError):
+        await coordinator.commit_offsets("g", {T0: offset(1)})
+    with pytest.raises(IllegalGenerationError):
+        await coordinator.commit_offsets("g", {T0: offset(1)}, member_id=joined.member_id, generation_id=7)
+
+
+async def test_joins_without_sense_are_refused(coordinator: GroupCoordinator) -> None:
+    with pytest.raises(InvalidGroupIdError):
+        await join(coordinator, "")
+    with pytest.raises(InvalidSessionTimeoutError):
+        await join(coordinator, session_timeout_ms=200)
+    with pytest.raises(InvalidSessionTimeoutError):
+        await join(coordinator, session_timeout_ms=2_000_000)
+    with pytest.raises(UnknownMemberIdError):
+        await join(coordinator, member_id="nobody")
+
+
+class TestTransactions:
+    async def test_pending_offsets_count_when_the_marker_comes(self, coordinator: GroupCoordinator) -> None:
+        producer = Producer(7, 0)
+        await coordinator.commit_offsets("g", {T0: offset(1)})
+        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=producer)
+        assert committed(coordinator) == 1
+        stable = coordinator.fetch_offsets("g", [T0, T1], require_stable=True)
+        assert isinstance(stable[T0], UnstableOffsetCommitError)
+        assert stable[T1] is None
+        await coordinator.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
+        assert committed(coordinator) == 5
+
+    async def test_an_abort_forgets_them_also_after_a_restart(
+        self, coordinator: GroupCoordinator, log: Any, clock: ManualClock
+    ) -> None:
+        partition = coordinator.partition_for("g")
+        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=Producer(7, 0))
+        await coordinator.complete_transaction(partition, EndTxnMarker(7, 0, 0, False))
+        await coordinator.commit_offsets("g", {T1: offset(6)}, producer=Producer(7, 0))
+        await coordinator.complete_transaction(partition, EndTxnMarker(7, 0, 0, True))
+        await coordinator.commit_offsets("g", {T0: offset(9)}, producer=Producer(8, 0))
+        async with coordinating(log, clock) as again:
+            assert committed(again, T0) is None
+            assert committed(again, T1) == 6
+            await again.complete_transaction(partition, EndTxnMarker(8, 0, 0, True))
+            assert committed(again, T0) == 9
+
+    async def test_a_plain_commit_during_the_transaction_is_not_overwritten_by_it(
+        self, coordinator: GroupCoordinator
+    ) -> None:
+        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=Producer(7, 0))
+        await coordinator.commit_offsets("g", {T0: offset(8)})
+        await coordinator.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
+        assert committed(coordinator) == 8
+
+
+class TestRetention:
+    async def expire(self, coordinator: GroupCoordinator) -> None:
+        await trio.sleep(coordinator.config.offsets_retention_check_interval_ms / 1000 + 1)
+
+    async def test_offsets_of_a_simple_group_expire_after_their_commit(
+        self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        async with coordinating(log, clock) as coordinator:
+            await coordinator.commit_offsets("g", {T0: offset(1)})
+            clock.advance(6 * DAY_MS)
+            await coordinator.commit_offsets("g", {T1: offset(2)})
+            clock.advance(DAY_MS)
+            await self.expire(coordinator)
+            assert committed(coordinator, T0) is None
+            assert committed(coordinator, T1) == 2
+            clock.advance(7 * DAY_MS)
+            await self.expire(coordinator)
+            assert coordinator.list_groups() == []
+        async with coordinating(log, clock) as again:
+            assert again.list_groups() == []
+
+    async def test_an_active_member_keeps_its_topics_offsets(
+        self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        async with coordinating(log, clock) as coordinator:
+            joined = await join(coordinator, session_timeout_ms=1_800_000)
+            member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+            other = TopicPartition("unread", 0)
+            await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
+            clock.advance(8 * DAY_MS)
+            await self.expire(coordinator)
+            assert committed(coordinator, T0) == 1
+            assert committed(coordinator, other) is None
+
+    async def test_a_group_that_becomes_empty_has_the_whole_retention_from_then_on(
+        self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        async with coordinating(log, clock) as coordinator:
+            joined = await join(coordinator)
+            member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+            await coordinator.commit_offsets("g", {T0: offset(1)}, **member)
+            clock.advance(30 * DAY_MS)
+            coordinator.leave("g", joined.member_id, None)
+            await self.expire(coordinator)
+            assert committed(coordinator) == 1
+            clock.advance(7 * DAY_MS)
+            await self.expire(coordinator)
+            assert committed(coordinator) is None
+            with pytest.raises(GroupIdNotFoundError):
+                coordinator.describe_group("g")
+
+
+class TestAdministration:
+    async def test_groups_are_listed(self, coordinator: GroupCoordinator) -> None:
+        await join(coordinator, "members")
+        await coordinator.commit_offsets("simple", {T0: offset(1)})
+        assert {(each.group_id, each.protocol_type, each.state) for each in coordinator.list_groups()} == {
+            ("members", "consumer", "Stable"),
+            ("simple", "", "Empty"),
+        }
+
+    async def test_only_an_empty_group_is_deleted(
+        self, coordinator: GroupCoordinator, log: Any, clock: ManualClock
+    ) -> None:
+        with pytest.raises(GroupIdNotFoundError):
+            await coordinator.delete_group("g")
+        joined = await join(coordinator)
+        with pytest.raises(NonEmptyGroupError):
+            await coordinator.delete_group("g")
+        coordinator.leave("g", joined.member_id, None)
+        await trio.testing.wait_all_tasks_blocked()
+        await coordinator.commit_offsets("g", {T0: offset(1)})
+        await coordinator.delete_group("g")
+        assert committed(coordinator) is None
+        assert coordinator.list_groups() == []
+        async with coordinating(log, clock) as again:
+            assert again.list_groups() == []
+
+    async def test_offsets_are_deleted_but_not_of_topics_that_are_read(self, coordinator: GroupCoordinator) -> None:
+        joined = await join(coordinator)
+        other = TopicPartition("unread", 0)
+        member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
+        refused = await coordinator.delete_offsets("g", [T0, other])
+        assert isinstance(refused[T0], GroupSubscribedToTopicError)
+        assert committed(coordinator, other) is None
+        with pytest.raises(GroupIdNotFoundError):
+            await coordinator.delete_offsets("nobody", [T0])
+
+    async def test_a_deleted_topic_takes_its_offsets_along(self, coordinator: GroupCoordinator) -> None:
+        kept = TopicPartition("kept", 0)
+        await coordinator.commit_offsets("g", {T0: offset(1), T1: offset(2), kept: offset(3)})
+        coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[topic("t", 2)]))
+        await trio.testing.wait_all_tasks_blocked()
+        assert list(coordinator.fetch_offsets("g", None, require_stable=False)) == [kept]
