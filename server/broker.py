@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ottla.server.config import BrokerConfig
     from ottla.server.dispatch import ApiTable
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
+    from ottla.server.producer_ids import ProducerIds
     from ottla.server.replica.manager import ReplicaManager
     from ottla.storage.buffer_pool import BufferPool, MemoryBudget
     from ottla.storage.clock import Clock
@@ -31,7 +30,7 @@ class Broker:
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager
-    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    producer_ids: ProducerIds
     group_coordinator: Any = None
     transaction_coordinator: Any = None
 

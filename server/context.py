@@ -8,9 +8,9 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
+    from ottla.server.broker import Broker
     from ottla.server.connection import Connection
     from ottla.server.dispatch import Api
-    from ottla.server.broker import Broker
     from ottla.server.receiver import Frame
     from ottla.storage.iobuf import Fragment
 

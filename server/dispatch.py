@@ -43,9 +43,19 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
 
 SERVED: Final = (
-    ApiKey.API_VERSIONS,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
 )
 """Every API that has a handler module; nothing else is advertised."""
 

@@ -20,6 +20,7 @@ from ottla.kproto.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.server.context import RequestContext
+from ottla.server.metadata.features import SUPPORTED_FEATURES
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,7 +38,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in broker.supported_features.items()
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
             if version >= 4 or lowest > 0
         ],
         finalized_features_epoch=image.revision,

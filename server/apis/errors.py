@@ -14,6 +14,7 @@ from ottla.kproto.records import errors as records
 from ottla.kproto.schema import Struct, StructType
 from ottla.server.coordinator import errors as coordinator
 from ottla.server.metadata import errors as metadata
+from ottla.server.replica import errors as replica
 from ottla.storage import errors as storage
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     storage.UnknownProducerIdError: ErrorCode.UNKNOWN_PRODUCER_ID,
     storage.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     storage.TransactionCoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    # Replica manager
+    replica.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    replica.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,
+    replica.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    replica.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
+    replica.UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    replica.NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
+    replica.NotEnoughReplicasAfterAppendError: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    replica.RequestTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
+    replica.InternalTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    replica.DeletionNotAllowedError: ErrorCode.POLICY_VIOLATION,
+    replica.OffsetNotAvailableError: ErrorCode.OFFSET_NOT_AVAILABLE,
     # Metadata
     metadata.StoreUnavailableError: ErrorCode.REQUEST_TIMED_OUT,
     metadata.ConflictError: ErrorCode.REQUEST_TIMED_OUT,

@@ -76,7 +76,9 @@ class BrokerConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         answer = self._exchange(ApiVersionsRequest(), 0)
-        self._versions: dict[int, tuple[int, int]] = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._versions: dict[int, tuple[int, int]] = {
+            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
+        }
 
     def version(self, key: ApiKey, at_most: int = 32767) -> int:
         """The highest version of an API that both sides know; CommandError if there is none."""

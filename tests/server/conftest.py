@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
+
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -23,7 +25,6 @@ from ottla.kproto.messages.produce import (
 from ottla.server.connection import MAX_PIPELINED
 from ottla.server.context import RequestContext
 from ottla.server.errors import CloseConnectionError
-from trio.testing import wait_all_tasks_blocked
 
 Serve = Callable[..., Any]
 

@@ -4,6 +4,7 @@ import inspect
 from types import ModuleType
 
 import pytest
+
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -14,6 +15,7 @@ from ottla.kproto.schema import Struct, StructType
 from ottla.server.apis.errors import ERROR_CODES, error_code, error_response
 from ottla.server.coordinator import errors as coordinator_errors
 from ottla.server.metadata import errors as metadata_errors
+from ottla.server.replica import errors as replica_errors
 from ottla.storage import errors as storage_errors
 
 EVERY_VERSION = [
@@ -72,7 +74,7 @@ def test_nothing_may_answer_a_produce_without_acks() -> None:
     assert error_response(ProduceRequest(acks=0), 9, ErrorCode.UNKNOWN_SERVER_ERROR) is None
 
 
-@pytest.mark.parametrize("module", [storage_errors, metadata_errors, coordinator_errors])
+@pytest.mark.parametrize("module", [storage_errors, metadata_errors, coordinator_errors, replica_errors])
 def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> None:
     classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if cls.__module__ == module.__name__]
     leaves = [cls for cls in classes if not cls.__subclasses__()]

@@ -8,6 +8,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ottla.server.errors import CloseConnectionError
 from ottla.server.receiver import Frame, FrameReceiver
 from ottla.storage.buffer_pool import BufferPool, MemoryBudget

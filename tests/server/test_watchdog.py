@@ -5,6 +5,7 @@ import time
 
 import pytest
 import trio
+
 from ottla.server.watchdog import LoopWatchdog
 
 

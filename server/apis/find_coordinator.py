@@ -1,0 +1,70 @@
+"""FindCoordinator (10): the broker that keeps a group's, a transactional id's or a share partition's state.
+
+- Up to version 3 one key is asked for, from version 4 several, each with its own error.
+- The internal topic is created when it is first asked for; the answer waits for that, where Kafka answers
+  COORDINATOR_NOT_AVAILABLE and the client asks again.
+- A key type that does not exist, or share (2) before version 6, is INVALID_REQUEST. A share partition's key is
+  `group:topic id:partition`.
+- Success says "NONE" as its error message, as Kafka's Errors.message does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.server.apis.errors import error_code
+from ottla.server.coordinator.partitioning import coordinator_partition
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from ottla.server.context import RequestContext
+
+_TOPICS: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE, 2: SHARE_GROUP_STATE}
+_SHARE: Final = 2
+_NO_NODE: Final = -1
+
+
+async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.header.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[await _find(key, request.key_type, context) for key in request.coordinator_keys]
+        )
+    found = await _find(request.key, request.key_type, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    topic_name = _TOPICS.get(key_type)
+    if topic_name is None or (key_type == _SHARE and not _is_share_key(key, context)):
+        return _refused(key, ErrorCode.INVALID_REQUEST)
+    broker = context.broker
+    try:
+        topic = await broker.controller.ensure_topic(topic_name)
+    except MetadataError as error:
+        return _refused(key, error_code(error))
+    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
+    image = broker.metadata.brokers.get(leader)
+    endpoint = None if image is None else image.endpoint(context.listener)
+    if endpoint is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=ErrorCode.NONE.name
+    )
+
+
+def _is_share_key(key: str, context: RequestContext) -> bool:
+    parts = key.split(":")
+    return context.header.api_version >= 6 and len(parts) == 3 and all(parts) and parts[2].isdecimal()
+
+
+def _refused(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message=code.message)

@@ -1,0 +1,172 @@
+"""`ottla serve`: run a broker in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.cli import CommandError, options, version
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import trio
+
+    from ottla.server.config import BrokerConfig
+    from ottla.server.main import Node, Ready
+
+logger = logging.getLogger(__name__)
+
+_HUMAN_LOG = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="HOST:PORT",
+        help="default 127.0.0.1:9092; may be repeated; port 0: a free one",
+    )
+    parser.add_argument("--port", type=int, help="listen on 127.0.0.1 at this port; 0 takes a free one")
+    parser.add_argument(
+        "--advertise", action="append", metavar="HOST[:PORT]", help="what clients are told; one for each --listen"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings: a TOML file or Kafka's server.properties"
+    )
+    parser.add_argument(
+        "--set",
+        type=options.name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one setting by Kafka's name; goes before the file and the environment",
+    )
+    parser.add_argument(
+        "--debug-loop",
+        type=float,
+        nargs="?",
+        const=0.5,
+        metavar="MS",
+        help="log whatever holds the event loop for so long (default 0.5 ms)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import trio
+
+    from ottla.server.config import ConfigError
+    from ottla.server.errors import StartupError
+    from ottla.server.main import Node
+    from ottla.server.metadata.errors import MetadataError
+    from ottla.storage.errors import StorageError
+
+    try:
+        config = _config(arguments)
+        _configure_logging(config)
+        instruments = _instruments(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
+        trio.run(_serve, Node(config), instruments=instruments, strict_exception_groups=True)
+    except (ConfigError, StartupError, MetadataError, StorageError) as error:
+        raise CommandError(str(error)) from None
+    except BaseExceptionGroup as group:
+        raise _why_it_did_not_start(group, (ConfigError, StartupError, MetadataError, StorageError)) from None
+    return 0
+
+
+def _config(arguments: argparse.Namespace) -> BrokerConfig:
+    from ottla.server.settings.sources import load
+
+    flags = dict(arguments.set)
+    listen = arguments.listen or []
+    if arguments.port is not None:
+        listen = [f"127.0.0.1:{arguments.port}", *listen]
+    if listen:
+        flags["listeners"] = ",".join(map(_named, range(len(listen)), listen))
+        flags.setdefault(
+            "listener.security.protocol.map", ",".join(f"{_name(n)}:PLAINTEXT" for n in range(len(listen)))
+        )
+    if arguments.advertise:
+        flags["advertised.listeners"] = ",".join(
+            _named(number, text if ":" in text else f"{text}:0") for number, text in enumerate(arguments.advertise)
+        )
+    if arguments.data_dir is not None:
+        flags["log.dirs"] = arguments.data_dir
+    is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
+    return load(
+        toml=arguments.config if is_toml else None,
+        properties=None if is_toml else arguments.config,
+        environment=os.environ,
+        flags=flags,
+    )
+
+
+def _name(number: int) -> str:
+    return "PLAINTEXT" if number == 0 else f"PLAINTEXT_{number + 1}"
+
+
+def _named(number: int, address: str) -> str:
+    return f"{_name(number)}://{address}"
+
+
+def _configure_logging(config: BrokerConfig) -> None:
+    logging.basicConfig(stream=sys.stderr, format=_HUMAN_LOG, level=config.ottla_log_level.upper())
+
+
+def _instruments(threshold_ms: float) -> list[Any]:
+    if not threshold_ms:
+        return []
+    from ottla.server.watchdog import LoopWatchdog
+
+    return [LoopWatchdog(threshold_ms)]
+
+
+async def _serve(node: Node) -> None:
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as obeying:
+            obeying.start_soon(_obey, signals, node, obeying.cancel_scope)
+            async with trio.open_nursery() as serving:
+                _announce(await serving.start(node.serve))
+            obeying.cancel_scope.cancel()
+
+
+async def _obey(signals: AsyncIterator[int], node: Node, scope: trio.CancelScope) -> None:
+    """The first signal asks the node to stop in order, the second one cuts short what it still waits for."""
+    async for received in signals:
+        logger.info("%s: stopping; once more to stop at once", signal.Signals(received).name)
+        node.stop()
+        break
+    async for _ in signals:
+        scope.cancel()
+
+
+def _why_it_did_not_start(group: BaseExceptionGroup[Any], known: tuple[type[Exception], ...]) -> BaseException:
+    """The first error of a group that is meant for the operator; the group itself if there is none."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            error = _why_it_did_not_start(error, known)
+        if isinstance(error, known):
+            return CommandError(str(error))
+        if isinstance(error, CommandError):
+            return error
+    return group
+
+
+def _announce(ready: Ready) -> None:
+    """Say on standard output that the broker serves: one line for people, or one JSON object for programs."""
+    endpoint = ready.endpoints[0]
+    if sys.stdout.isatty():
+        others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
+        print(f"Ottla {version()} ready on {endpoint.host}:{endpoint.port}{others} (stop with Ctrl-C)", flush=True)
+        return
+    import json
+
+    line = {"event": "ready", "host": endpoint.host, "port": endpoint.port, "node_id": ready.node_id}
+    print(json.dumps(line), flush=True)

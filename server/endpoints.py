@@ -1,0 +1,75 @@
+"""Where a node listens, and what it tells clients to connect to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.server.config import BrokerConfig, ConfigError
+from ottla.server.listener import ListenAddress
+from ottla.server.metadata.image import Endpoint
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
+
+
+def parse_listener(text: str) -> ListenAddress:
+    """`NAME://host:port`; an empty host is every address."""
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (separator and name and colon and port.isdecimal() and int(port) < 65536):
+        raise ConfigError(f"{text!r} is no listener: write NAME://host:port.")
+    return ListenAddress(name.upper(), host.strip("[]"), int(port))
+
+
+def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
+    """The listeners of a configuration, checked for what this broker can serve."""
+    addresses = [parse_listener(text) for text in config.listeners]
+    if len({address.name for address in addresses}) != len(addresses):
+        raise ConfigError("Each listener needs a name of its own.")
+    protocols = security_protocols(config)
+    for address in addresses:
+        protocol = protocols.get(address.name)
+        if protocol is None:
+            raise ConfigError(f"listener.security.protocol.map does not say which protocol {address.name} speaks.")
+        if protocol not in _SUPPORTED_PROTOCOLS:
+            raise ConfigError(f"The listener {address.name} asks for {protocol}, which is not supported.")
+    return addresses
+
+
+def security_protocols(config: BrokerConfig) -> Mapping[str, str]:
+    """Which protocol each listener name speaks."""
+    protocols = {}
+    for entry in config.listener_security_protocol_map.split(","):
+        name, _, protocol = entry.strip().partition(":")
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -> tuple[Endpoint, ...]:
+    """What clients are told for each listener, given the ports that it really has.
+
+    Without `advertised.listeners` it is where the listener listens: a wildcard becomes the machine's name, and
+    localhost becomes 127.0.0.1, which some clients would else resolve to ::1. An advertised port 0
+    is the listener's own.
+    """
+    advertised = {address.name: address for address in map(parse_listener, config.advertised_listeners or ())}
+    protocols = security_protocols(config)
+    endpoints = []
+    for address in bound:
+        told = advertised.pop(address.name, None)
+        host = told.host if told is not None else _reachable(address.host)
+        if host in _WILDCARDS:
+            raise ConfigError(f"{host or 'An empty host'} cannot be advertised: name a host that clients can reach.")
+        port = told.port if told is not None and told.port else address.port
+        endpoints.append(Endpoint(address.name, host, port, protocols[address.name]))
+    if advertised:
+        raise ConfigError(f"advertised.listeners names {', '.join(advertised)}, which is not in listeners.")
+    return tuple(endpoints)
+
+
+def _reachable(host: str) -> str:
+    if host in _WILDCARDS:
+        return socket.gethostname()
+    return "127.0.0.1" if host == "localhost" else host

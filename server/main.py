@@ -1,0 +1,218 @@
+"""The composition root: a node is wired here, and only here.
+
+Start: lock the data folder, listen (clients wait in the kernel's queue), open the metadata, open the logs of every
+partition that this node holds and replay the coordinators' state, make the node's addresses known, serve.
+
+Stop is the same backwards: accept nothing more, answer what is under way, flush and sync, mark the folder as cleanly
+closed. A node that was killed starts by the same code; storage finds its tail by itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.broker import Broker
+from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
+from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.dispatch import ApiTable, Dispatcher
+from ottla.server.endpoints import advertised_endpoints, listen_addresses
+from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
+from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
+from ottla.server.producer_ids import ProducerIds
+from ottla.server.replica.manager import ReplicaManager
+from ottla.server.replica.purgatory import Purgatory
+from ottla.server.settings.storage import log_config, storage_config
+from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.clock import Clock, SystemClock
+from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.config import BrokerConfig
+    from ottla.server.metadata.image import MetadataDelta
+    from ottla.server.metadata.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+STOP_GRACE_SECONDS: Final = 10.0
+"""How long requests under way may take after the node was asked to stop."""
+
+# Young objects of a request die by reference count. What a collection of the young finds is little, so it may come
+# seldom; what survived the start is frozen and never looked at again.
+_GC_THRESHOLDS: Final = (20_000, 20, 100)
+
+
+@dataclass(slots=True, frozen=True)
+class Ready:
+    """What a node says when it serves."""
+
+    node_id: int
+    endpoints: tuple[Endpoint, ...]
+    listening: tuple[ListenAddress, ...]
+    broker: Broker
+
+
+class Node:
+    """One broker. `serve` is its whole life; `stop` asks it to end in order."""
+
+    def __init__(self, config: BrokerConfig, *, disk: Disk | None = None, clock: Clock | None = None) -> None:
+        self._config = config
+        self._disk = RealDisk() if disk is None else disk
+        self._clock = SystemClock() if clock is None else clock
+        self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
+        self._stop = trio.Event()
+
+    def stop(self) -> None:
+        """Begin the orderly end; `serve` returns when it is done."""
+        self._stop.set()
+
+    async def serve(self, *, task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the node until `stop`. Started with what it listens on when the first request can be answered.
+
+        Raises ConfigError, StartupError, DataDirLockedError, UnsupportedFormatError or MetadataError, possibly in a
+        group, if the node cannot start.
+        """
+        config = self._config
+        addresses = listen_addresses(config)
+        data_dir = self._data_dir
+        log_manager = LogManager(self._disk, data_dir, storage_config(config), self._clock, node_id=config.node_id)
+        async with log_manager.run():
+            store = await self._open_metadata(Path(data_dir))
+            try:
+                await self._serve(addresses, log_manager, store, task_status)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await store.close()
+
+    async def _open_metadata(self, data_dir: Path) -> MetadataStore:
+        if self._config.ottla_metadata_store == "memory":
+            from ottla.server.metadata.memory import MemoryMetadataStore
+
+            return MemoryMetadataStore(self._clock.time_ms)
+        from ottla.server.metadata.sqlite import open_sqlite_store
+
+        return await open_sqlite_store(data_dir / "cluster.sqlite", self._clock.time_ms)
+
+    async def _serve(
+        self,
+        addresses: list[ListenAddress],
+        log_manager: LogManager,
+        store: MetadataStore,
+        task_status: trio.TaskStatus[Ready],
+    ) -> None:
+        config = self._config
+        controller = Controller(store, config, node_id=config.node_id)
+        budget = MemoryBudget(config.ottla_memory_budget_bytes)
+        replica_manager = ReplicaManager(
+            log_manager,
+            self._clock,
+            node_id=config.node_id,
+            response_budget=budget,
+            log_config=lambda topic: log_config(config.topic_config(topic.configs)),
+            min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
+        )
+        log_manager.set_listener(replica_manager)
+        broker = Broker(
+            node_id=config.node_id,
+            config=config,
+            clock=self._clock,
+            apis=ApiTable.default(),
+            pool=BufferPool(),
+            budget=budget,
+            controller=controller,
+            log_manager=log_manager,
+            replica_manager=replica_manager,
+            producer_ids=ProducerIds(controller.allocate_producer_ids),
+        )
+        listeners = Listeners(Dispatcher(broker.apis, broker), broker.pool, budget, _limits(config))
+        try:
+            bound = tuple(
+                ListenAddress(address.name, address.host, listeners.bind(address, config.socket_listen_backlog_size))
+                for address in addresses
+            )
+            endpoints = advertised_endpoints(config, bound)
+            async with trio.open_nursery() as nursery:
+                self._coordinate_groups(broker, nursery)
+                await nursery.start(controller.run)
+                await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
+                nursery.start_soon(self._end_when_asked, listeners, replica_manager)
+                _settle_memory()
+                task_status.started(Ready(config.node_id, endpoints, bound, broker))
+                await listeners.run(STOP_GRACE_SECONDS)
+                replica_manager.close()
+                nursery.cancel_scope.cancel()
+        finally:
+            listeners.close()
+
+    def _coordinate_groups(self, broker: Broker, nursery: trio.Nursery) -> None:
+        config = self._config
+        replica_manager = broker.replica_manager
+        image = MetadataImage()
+
+        def topic_id() -> UUID | None:
+            topic = image.topic(CONSUMER_OFFSETS)
+            return None if topic is None else topic.topic_id
+
+        coordinator = GroupCoordinator(
+            node_id=config.node_id,
+            config=_group_config(config),
+            clock=self._clock,
+            log=ReplicaLog(replica_manager, topic_id),
+            purgatory=Purgatory("group"),
+            nursery=nursery,
+        )
+        broker.group_coordinator = coordinator
+
+        async def follow(delta: MetadataDelta) -> None:
+            nonlocal image
+            await replica_manager.apply(delta)
+            image = delta.after
+            coordinator.apply(delta)
+
+        broker.controller.subscribe(follow)
+
+    async def _end_when_asked(self, listeners: Listeners, replica_manager: ReplicaManager) -> None:
+        await self._stop.wait()
+        listeners.stop()
+        # Waiting for records that may never come is over; waiting for a flush that is under way is not.
+        replica_manager.fetch_purgatory.close()
+
+
+def _limits(config: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        max_frame_bytes=config.socket_request_max_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_idle_ms=config.connections_max_idle_ms,
+    )
+
+
+def _group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        max_size=config.group_max_size,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_topic_partitions=config.offsets_topic_num_partitions,
+    )
+
+
+def _settle_memory() -> None:
+    """Take what the start left behind out of the garbage collector's sight."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
