@@ -1,0 +1,139 @@
+"""Captured bytes are shown readably, whatever form they come in."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.kproto import codec, decode, pcap
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.framing import frame_prefix
+from ottla.kproto.headers import build_request_header, build_response_header
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.kproto.records import Record, build_batch
+from ottla.kproto.schema import TaggedField
+
+TOPIC_ID = UUID(int=7)
+BATCH = build_batch([Record(key=b"k", value=b"hello"), Record(value=None)], base_offset=40)
+REQUEST = build_request_header(ApiKey.FETCH, 16, 5, "me") + codec.build(
+    FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic_id=TOPIC_ID)]), 16
+)
+RESPONSE = build_response_header(ApiKey.FETCH, 16, 5) + codec.build(
+    FetchResponse(
+        error_code=3,
+        responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[PartitionData(records=BATCH)])],
+        unknown_tagged_fields=(TaggedField(9, b"\x01\x02"),),
+    ),
+    16,
+)
+
+
+def _frame(body: bytes) -> bytes:
+    return frame_prefix(len(body)) + body
+
+
+def test_hexadecimal_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert decode.main([REQUEST.hex(" ")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("request 5: FETCH v16 from 'me'\n")
+    assert "  max_wait_ms: 500\n" in shown
+    assert "  topics:\n    - topic_id: AAAAAAAAAAAAAAAAAAAABw\n      partitions: []\n" in shown
+
+
+def test_response_from_a_file_with_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "response.bin"
+    path.write_bytes(_frame(RESPONSE))
+    assert decode.main([str(path), "--response", "fetch:16", "--records"]) == 0
+    shown = capsys.readouterr().out
+    assert "error_code: 3 UNKNOWN_TOPIC_OR_PARTITION" in shown
+    assert "- batch of offsets 40 to 41, 2 records, none" in shown
+    assert "40 at -1: 1 bytes 'k' -> 5 bytes 'hello'" in shown
+    assert "41 at -1: null -> null" in shown
+    assert "unknown tagged field 9: 2 bytes 0x0102" in shown
+
+
+def test_json_of_several_frames(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = _frame(REQUEST) + _frame(REQUEST)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stream)))
+    assert decode.main(["--json"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first == second
+    assert first["api_key"] == "FETCH"
+    assert first["body"]["topics"] == [{"topic": "", "topic_id": "AAAAAAAAAAAAAAAAAAAABw", "partitions": []}]
+
+
+def test_broken_batch_is_shown_as_such() -> None:
+    broken = bytearray(BATCH)
+    broken[-1] ^= 1
+    message = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=bytes(broken))])])
+    raw = build_response_header(ApiKey.FETCH, 16, 5) + codec.build(message, 16)
+    assert "CRC IS WRONG" in decode.decode_response(raw, ApiKey.FETCH, 16).text()
+
+
+@pytest.mark.parametrize("arguments", [["zz"], ["00"], ["0063000000000001"], [RESPONSE.hex(), "--response", "1:12"]])
+def test_what_cannot_be_read_is_said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert decode.main(arguments) == 1
+    assert capsys.readouterr().err.startswith("unreadable: ")
+
+
+@pytest.mark.parametrize("text", ["FETCH", "NOTHING:1", "FETCH:x", "4:0"])
+def test_unknown_response_api_is_wrong_usage(text: str) -> None:
+    with pytest.raises(SystemExit):
+        decode.main(["00", "--response", text])
+
+
+def _packet(client_to_server: bool, sequence: int, flags: int, payload: bytes) -> bytes:
+    ports = (50000, 9092) if client_to_server else (9092, 50000)
+    tcp = struct.pack(">HHIIBBHHH", *ports, sequence & 0xFFFFFFFF, 0, 5 << 4, flags, 0, 0, 0) + payload
+    hosts = (b"\x7f\x00\x00\x01", b"\x7f\x00\x00\x02")
+    source, target = hosts if client_to_server else hosts[::-1]
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + source + target
+    frame = bytes(12) + b"\x08\x00" + ip + tcp
+    return struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame
+
+
+def _capture(*packets: bytes) -> bytes:
+    return b"\xd4\xc3\xb2\xa1" + struct.pack("<HHIIII", 2, 4, 0, 0, 65535, 1) + b"".join(packets)
+
+
+def test_capture_pairs_responses_with_their_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request, response = _frame(REQUEST), _frame(RESPONSE)
+    start = 0xFFFFFFF0
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(
+        _capture(
+            _packet(True, start, 0x02, b""),
+            _packet(False, 99, 0x12, b""),
+            _packet(True, start + 1 + 20, 0x10, request[20:]),
+            _packet(True, start + 1, 0x10, request[:30]),
+            _packet(False, 100, 0x10, response),
+        )
+    )
+    assert decode.main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("request 5: FETCH v16") < shown.index("response 5: FETCH v16")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in shown
+
+
+def test_capture_with_a_gap_ends_there() -> None:
+    request = _frame(REQUEST)
+    (connection,) = pcap.connections(
+        _capture(_packet(True, 10, 0x10, request), _packet(True, 11 + len(request), 0x10, b"lost before me"))
+    )
+    assert connection.from_client == request
+    assert connection.server.port == 9092
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x0a\x0d\x0d\x0a" + bytes(40), _capture()[:10], _capture()[:20] + b"\xff\0\0\0"]
+)
+def test_what_is_no_capture_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        pcap.connections(data)
