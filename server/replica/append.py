@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.replica.errors import NotEnoughReplicasAfterAppendError, NotLeaderError, RequestTimedOutError
 from ottla.server.replica.partition import ACKS_ALL, Partition, Role
-from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +149,9 @@ class AppendOperation:
 
 
 def _lost_leadership(partition: Partition) -> Exception:
-    name = f"{partition.topic}-{partition.index}"
-    if partition.role is Role.OFFLINE:
-        return StoreOfflineError(f"the store of {name} went offline before it had written the records")
-    return NotLeaderError(f"{name} changed its leader before the records were acknowledged")
+    error = partition.leadership_error()
+    if error is None:
+        # It leads again, in a later term.
+        name = f"{partition.topic}-{partition.index}"
+        return NotLeaderError(f"{name} changed its leader before the records were acknowledged")
+    return error

@@ -50,3 +50,19 @@ class DeletionNotAllowedError(ReplicaError):
 
 class OffsetNotAvailableError(ReplicaError):
     """A new leader does not know its high watermark for its own epoch yet (KIP-207): ask again."""
+
+
+class FetchSessionError(ReplicaError):
+    """The request does not fit its session; the client starts a new one."""
+
+
+class SessionNotFoundError(FetchSessionError):
+    """The session was evicted, or never was."""
+
+
+class InvalidSessionEpochError(FetchSessionError):
+    """The request is not the next one of its session: one was lost, or came twice."""
+
+
+class SessionTopicIdError(FetchSessionError):
+    """The session began with topic names and goes on with ids (Fetch v13), or the other way."""

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ottla.storage.reader import ReadPlan
 
 CONSUMER_REPLICA_ID: Final = -1
-#: A follower that does not say which high watermark it knows (before Fetch v18) is not answered early for it.
+#: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.
 NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 
 
 class FetchParams:
     """What holds for a whole fetch. Sizes in bytes, `max_wait_ms` in milliseconds.
 
-    `replica_id` is a follower's node id, or negative for a consumer. `may_read_from_follower` is KIP-392's: the consumer
-    understands being sent to a follower, so that one may serve it.
+    `replica_id` is a follower's node id, or negative for a consumer. `may_read_from_follower` is KIP-392's: the
+    consumer understands being sent to a follower, so that one may serve it.
     """
 
     __slots__ = ("isolation", "max_bytes", "max_wait_ms", "may_read_from_follower", "min_bytes", "replica_id")

@@ -25,6 +25,7 @@ from ottla.server.replica.errors import (
     UnknownTopicOrPartitionError,
 )
 from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult
+from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.replica.visible_records import aborted_transactions
@@ -86,6 +87,7 @@ class ReplicaManager:
         *,
         node_id: int,
         response_budget: MemoryBudget,
+        fetch_session_slots: int = 1000,
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
     ) -> None:
@@ -93,6 +95,7 @@ class ReplicaManager:
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
         self.delete_records_purgatory = Purgatory("delete records")
+        self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
         self._log_manager = log_manager
         self._clock = clock
@@ -281,8 +284,10 @@ class ReplicaManager:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
         self._image = delta.after
         for topic in delta.deleted_topics:
-            for index in list(self._topics.get(topic.topic_id, ())):
-                await self._delete(topic.topic_id, index)
+            self._unopened -= {(topic.topic_id, index) for index in range(len(topic.partitions))}
+            for partition in list(self._topics.get(topic.topic_id, {}).values()):
+                partition.delete()
+                await self._remove(partition)
         for change in delta.changed_partitions:
             await self._follow_state(change.topic, change.partition, change.after)
         if delta.changed_configs:
@@ -295,7 +300,8 @@ class ReplicaManager:
         held = self._topics.get(topic.topic_id, {}).get(index)
         if self.node_id not in state.replicas:
             if held is not None:
-                await self._delete(topic.topic_id, index)
+                held.give_up()
+                await self._remove(held)
             return
         try:
             partition = held or await self._open(topic, index)
@@ -322,15 +328,15 @@ class ReplicaManager:
         self._by_log[log] = partition
         return partition
 
-    async def _delete(self, topic_id: UUID, index: int) -> None:
-        partitions = self._topics[topic_id]
-        partition = partitions.pop(index)
+    async def _remove(self, partition: Partition) -> None:
+        """Forget a partition in its final role, and delete its log."""
+        partitions = self._topics[partition.topic_id]
+        del partitions[partition.index]
         if not partitions:
-            del self._topics[topic_id]
+            del self._topics[partition.topic_id]
         self._by_log.pop(partition.log, None)
-        partition.delete()
         self._signal(partition)
-        await self._log_manager.delete_log(topic_id, index)
+        await self._log_manager.delete_log(partition.topic_id, partition.index)
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:

@@ -39,12 +39,16 @@ class Isolation(Enum):
 
 
 class Role(Enum):
-    """What this node is for the partition. OFFLINE and DELETED are final for this object."""
+    """What this node is for the partition. All but the first two are final for this object."""
 
     FOLLOWER = "follower"
     LEADER = "leader"
     OFFLINE = "offline"
+    GIVEN_UP = "given up"
     DELETED = "deleted"
+
+
+_SERVING: Final = (Role.LEADER, Role.FOLLOWER)
 
 
 class EpochEndOffset(NamedTuple):
@@ -128,7 +132,7 @@ class Partition:
 
     def apply(self, state: PartitionState) -> None:
         """Take the cluster's new state: become or stay leader or follower. A final role stays final."""
-        if self.role in (Role.OFFLINE, Role.DELETED):
+        if self.role not in _SERVING:
             return
         was_leader = self.role is Role.LEADER
         new_epoch = state.leader_epoch != self.leader_epoch
@@ -158,11 +162,15 @@ class Partition:
 
     def go_offline(self) -> None:
         """Its store has stopped for good."""
-        if self.role is not Role.DELETED:
+        if self.role in _SERVING:
             self.role = Role.OFFLINE
 
+    def give_up(self) -> None:
+        """This node no longer holds a replica."""
+        self.role = Role.GIVEN_UP
+
     def delete(self) -> None:
-        """The topic is gone, or this node no longer holds a replica."""
+        """The topic is gone."""
         self.role = Role.DELETED
 
     def leadership_error(self) -> ReplicaError | StorageError | None:
@@ -179,7 +187,7 @@ class Partition:
 
         With `from_follower` a follower serves as well (KIP-392). The epoch is judged first, as in Kafka.
         """
-        if current_leader_epoch != NO_EPOCH and self.role in (Role.LEADER, Role.FOLLOWER):
+        if current_leader_epoch != NO_EPOCH and self.role in _SERVING:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"epoch {current_leader_epoch} is before {self.leader_epoch}")
             if current_leader_epoch > self.leader_epoch:
@@ -303,6 +311,12 @@ class Partition:
         if end.epoch < last_fetched_epoch or end.end_offset < offset:
             return end
         return None
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the record at an offset was, or would now be, written; -1 if unknown."""
+        if self.role is Role.LEADER and offset >= self.epoch_start_offset:
+            return self.leader_epoch
+        return self.log.epochs.epoch_for_offset(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The largest epoch up to this one and where it ended (KIP-101, KIP-279; Kafka's `LeaderEpochFileCache`).

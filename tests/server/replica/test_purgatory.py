@@ -132,9 +132,7 @@ async def test_it_expires_at_its_deadline(purgatory: Purgatory, autojump_clock: 
     assert_empty(purgatory)
 
 
-async def test_it_is_tried_a_last_time_at_the_deadline(
-    purgatory: Purgatory, autojump_clock: MockClock
-) -> None:
+async def test_it_is_tried_a_last_time_at_the_deadline(purgatory: Purgatory, autojump_clock: MockClock) -> None:
     operation = Operation()
 
     async def complete_unheard() -> None:
@@ -246,9 +244,7 @@ def test_every_operation_completes_exactly_once_whatever_the_order(
         for index, (keys, timeout_ms) in enumerate(waits):
             signalled_at = [3 * (n + 1) for n, key in enumerate(signals) if key in keys]
             expected = bool(signalled_at) and signalled_at[0] <= timeout_ms
-            if (
-                not signalled_at or signalled_at[0] != timeout_ms
-            ):  # at the same instant both answers are right
+            if not signalled_at or signalled_at[0] != timeout_ms:  # at the same instant both answers are right
                 assert outcomes[index] == [expected]
         assert_empty(purgatory)
 

@@ -1,0 +1,232 @@
+"""Fetch (1): read record batches.
+
+- Versions 4 to 18; sessions from 7 (KIP-227), topics by id from 13, the follower's state from 15.
+- Whole batches, the first of which holds the offset that was asked for; at least one batch if there is any, whatever
+  the limits. Up to the high watermark, the last stable offset for read_committed, the log end for a follower.
+- The answer waits for min_bytes or max_wait_ms; an error is told at once.
+- Records are empty, never null (librdkafka refuses null). With an error all offsets are -1.
+- aborted_transactions is null unless the fetch is read_committed; ordered by first offset.
+- No preferred read replica is named: -1. From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and
+  FENCED_LEADER_EPOCH (KIP-951).
+- An error of the session is the whole answer, with session id 0, and the client starts a new session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.hot.fetch import FetchedPartition
+from ottla.kproto.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.replica.errors import FetchSessionError
+from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
+from ottla.server.replica.fetch_session import Answer, PartitionKey, SessionPartition
+from ottla.server.replica.partition import Isolation
+
+if TYPE_CHECKING:
+    from ottla.server.context import RequestContext
+
+_READ_COMMITTED: Final = 1
+_FIRST_VERSION_BY_ID: Final = 13
+_FIRST_VERSION_WITH_RACKS: Final = 11
+_FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+_FIRST_VERSION_WITH_LEADERS: Final = 16
+_HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    manager = context.broker.replica_manager
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
+    params = _params(request, context)
+    try:
+        fetch = manager.fetch_sessions.open(
+            request.session_id,
+            request.session_epoch,
+            dict(_requested(request, by_id=by_id)),
+            _forgotten(request, by_id=by_id),
+            uses_topic_ids=by_id,
+            is_follower=params.is_from_follower,
+        )
+        if not by_id:
+            _resolve_names(fetch.partitions, context)
+        results = await manager.fetch(params, [partition.request for partition in fetch.partitions])
+        for result in results:
+            if result.records is not None:
+                context.release_after_send(result)
+        codes = [_code(result, by_id=by_id) for result in results]
+        session_id, told = fetch.finish([_summary(result) for result in results])
+    except FetchSessionError as error:
+        return FetchResponse(error_code=error_code(error))
+    response = FetchResponse(session_id=session_id)
+    _fill(response, [(fetch.partitions[i], results[i], codes[i]) for i in told], context)
+    return response
+
+
+def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
+    version = context.header.api_version
+    replica_id = request.replica_id
+    if version >= _FIRST_VERSION_WITH_REPLICA_STATE:
+        replica_id = request.replica_state.replica_id
+    max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+    if replica_id >= 0:
+        isolation = Isolation.LOG_END
+    elif request.isolation_level == _READ_COMMITTED:
+        isolation = Isolation.TXN_COMMITTED
+    else:
+        isolation = Isolation.HIGH_WATERMARK
+    return FetchParams(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
+        isolation=isolation,
+        replica_id=replica_id,
+        may_read_from_follower=replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS,
+    )
+
+
+def _requested(request: FetchRequest, *, by_id: bool) -> Iterator[tuple[PartitionKey, SessionPartition]]:
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            key = (name, asked.partition)
+            yield (
+                key,
+                SessionPartition(
+                    key,
+                    FetchPartition(
+                        topic.topic_id,
+                        asked.partition,
+                        asked.fetch_offset,
+                        max_bytes=asked.partition_max_bytes,
+                        current_leader_epoch=asked.current_leader_epoch,
+                        last_fetched_epoch=asked.last_fetched_epoch,
+                        log_start_offset=asked.log_start_offset,
+                        known_high_watermark=asked.high_watermark,
+                    ),
+                ),
+            )
+
+
+def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterator[PartitionKey]:
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield (topic.topic_id if by_id else topic.topic), partition
+
+
+def _resolve_names(partitions: Sequence[SessionPartition], context: RequestContext) -> None:
+    """A name means the topic that has it now: it may have been created again since the session began."""
+    image = context.broker.metadata
+    topic_ids: dict[str, UUID] = {}
+    for partition in partitions:
+        name = partition.key[0]
+        assert isinstance(name, str)
+        topic_id = topic_ids.get(name)
+        if topic_id is None:
+            topic = image.topic(name)
+            topic_id = topic_ids[name] = ZERO_UUID if topic is None else topic.topic_id
+        partition.request.topic_id = topic_id
+
+
+def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
+    if result.error is None:
+        return ErrorCode.NONE
+    code = error_code(result.error)
+    if code is ErrorCode.UNKNOWN_TOPIC_ID and not by_id:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return code
+
+
+def _summary(result: FetchResult) -> Answer:
+    return Answer(
+        has_error=result.error is not None,
+        diverges=result.diverging_epoch is not None,
+        size_bytes=result.size_bytes,
+        high_watermark=result.high_watermark,
+        log_start_offset=result.log_start_offset,
+    )
+
+
+_Told = tuple[SessionPartition, FetchResult, ErrorCode]
+
+
+def _fill(response: FetchResponse, told: Sequence[_Told], context: RequestContext) -> None:
+    """Add the partitions to the response, those of one topic that follow each other under one name."""
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
+    name: object = None
+    topic = FetchableTopicResponse()
+    for partition, result, code in told:
+        if partition.key[0] != name:
+            name = partition.key[0]
+            topic = FetchableTopicResponse(
+                topic="" if by_id else str(name), topic_id=partition.request.topic_id if by_id else ZERO_UUID
+            )
+            response.responses.append(topic)
+        topic.partitions.append(_answer(partition.request, result, code, response, context))  # type: ignore[arg-type]
+
+
+def _answer(
+    request: FetchPartition, result: FetchResult, code: ErrorCode, response: FetchResponse, context: RequestContext
+) -> FetchedPartition | PartitionData:
+    ordinary = FetchedPartition(
+        request.partition,
+        code,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        None if result.aborted_transactions is None else [_aborted(*each) for each in result.aborted_transactions],
+        b"" if result.records is None else result.records,
+    )
+    if code in _HINTED and context.header.api_version >= _FIRST_VERSION_WITH_LEADERS:
+        answer = _with_tags(ordinary)
+        answer.current_leader = _current_leader(request, response, context)
+        return answer
+    if result.diverging_epoch is not None:
+        answer = _with_tags(ordinary)
+        epoch, end_offset = result.diverging_epoch
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return answer
+    return ordinary
+
+
+def _aborted(producer_id: int, first_offset: int) -> AbortedTransaction:
+    return AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+
+
+def _with_tags(ordinary: FetchedPartition) -> PartitionData:
+    return PartitionData(
+        partition_index=ordinary.partition_index,
+        error_code=ordinary.error_code,
+        high_watermark=ordinary.high_watermark,
+        last_stable_offset=ordinary.last_stable_offset,
+        log_start_offset=ordinary.log_start_offset,
+        records=b"",
+    )
+
+
+def _current_leader(request: FetchPartition, response: FetchResponse, context: RequestContext) -> LeaderIdAndEpoch:
+    hint = leader_hint(context, request.topic_id, request.partition)
+    endpoints = response.node_endpoints
+    if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
+        endpoints.append(
+            NodeEndpoint(
+                node_id=hint.leader_id,
+                host=hint.endpoint.host,
+                port=hint.endpoint.port,
+                rack=None if hint.broker is None else hint.broker.rack,
+            )
+        )
+    return LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)

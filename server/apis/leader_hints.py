@@ -1,0 +1,33 @@
+"""Who leads a partition now, told beside an error so that the client need not ask for metadata first (KIP-951)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.context import RequestContext
+    from ottla.server.metadata.image import BrokerImage, Endpoint
+
+
+class LeaderHint(NamedTuple):
+    """A partition's leader and epoch, -1 where unknown, and where the leader is reached on the request's listener."""
+
+    leader_id: int
+    leader_epoch: int
+    broker: BrokerImage | None
+    endpoint: Endpoint | None
+
+
+def leader_hint(context: RequestContext, topic_id: UUID, partition: int) -> LeaderHint:
+    """What the metadata says of a partition's leader."""
+    image = context.broker.metadata
+    topic = image.topic_by_id(topic_id)
+    if topic is None or not 0 <= partition < len(topic.partitions):
+        return LeaderHint(-1, -1, None, None)
+    state = topic.partitions[partition]
+    broker = image.brokers.get(state.leader)
+    return LeaderHint(
+        state.leader, state.leader_epoch, broker, None if broker is None else broker.endpoint(context.listener)
+    )

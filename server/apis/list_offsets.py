@@ -1,0 +1,111 @@
+"""ListOffsets (2): the offsets of a partition by timestamp, or one of its ends.
+
+- For a timestamp the first visible record at or after it, with its own timestamp and **its** leader epoch, or three
+  times -1. The ends have no timestamp.
+- Special timestamps below their version, and negative ones that mean nothing, are UNSUPPORTED_VERSION.
+- A consumer sees up to the high watermark, or the last stable offset with read_committed; a follower the log end.
+- A partition that is named twice is INVALID_REQUEST each time.
+- OFFSET_NOT_AVAILABLE after an election is LEADER_NOT_AVAILABLE before version 5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
+from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
+from ottla.server.replica.partition import Isolation
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.server.context import RequestContext
+    from ottla.server.metadata.image import TopicImage
+
+_CONSUMER: Final = -1
+_DEBUGGING_CONSUMER: Final = -2
+_READ_COMMITTED: Final = 1
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE: Final = 5
+
+_MIN_VERSIONS: Final[Mapping[int, int]] = {
+    OffsetSpec.LATEST: 1,
+    OffsetSpec.EARLIEST: 1,
+    OffsetSpec.MAX_TIMESTAMP: 7,
+    OffsetSpec.EARLIEST_LOCAL: 8,
+    OffsetSpec.LATEST_TIERED: 9,
+    OffsetSpec.EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        image = context.broker.metadata.topic(topic.name)
+        answered = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answered)
+        for asked in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            answered.partitions.append(answer)
+            if counts[topic.name, asked.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            elif not _is_supported(asked.timestamp, context.header.api_version):
+                answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+            elif image is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                await _answer(request, asked, image, context, answer)
+    return response
+
+
+def _is_supported(timestamp_ms: int, version: int) -> bool:
+    if timestamp_ms >= 0:
+        return True
+    min_version = _MIN_VERSIONS.get(timestamp_ms)
+    return min_version is not None and version >= min_version
+
+
+async def _answer(
+    request: ListOffsetsRequest,
+    asked: ListOffsetsPartition,
+    topic: TopicImage,
+    context: RequestContext,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    try:
+        partition = context.broker.replica_manager.get_partition(topic.topic_id, asked.partition_index)
+        found = await find_offset(
+            partition,
+            asked.timestamp,
+            isolation=_isolation(request),
+            current_leader_epoch=asked.current_leader_epoch,
+            may_read_from_follower=request.replica_id == _DEBUGGING_CONSUMER,
+        )
+    except (ReplicaError, StorageError) as error:
+        answer.error_code = _code(error, context.header.api_version)
+    else:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _isolation(request: ListOffsetsRequest) -> Isolation:
+    if request.replica_id != _CONSUMER:
+        return Isolation.LOG_END
+    return Isolation.TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else Isolation.HIGH_WATERMARK
+
+
+def _code(error: Exception, version: int) -> ErrorCode:
+    if isinstance(error, OffsetNotAvailableError) and version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    code = error_code(error)
+    # Topics have names here: that one's id is gone means that the topic is.
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is ErrorCode.UNKNOWN_TOPIC_ID else code

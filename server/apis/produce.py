@@ -1,0 +1,171 @@
+"""Produce (0): append record batches.
+
+- Versions 3 to 13; below 3 nothing is served, since the record formats of then are gone (KIP-724, KIP-896).
+- Each partition holds exactly one batch of format v2, zstd from version 7 on. It is appended or refused for itself.
+- acks=0 gets no answer; if anything failed the connection is closed, so that the producer notices. acks=1 is answered
+  when the leader has written the batch, acks=all when every in-sync replica has; other values INVALID_REQUIRED_ACKS.
+- log_append_time_ms is -1 unless the topic stamps records itself.
+- Version 8 names the records that were refused and why, version 10 the leader's address beside NOT_LEADER_OR_FOLLOWER
+  (KIP-951), version 13 names topics by id: UNKNOWN_TOPIC_ID.
+- A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.kproto.records import RecordError
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.apis.produced_records import check_produced_records, is_transactional
+from ottla.server.errors import CloseConnectionError
+from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.storage import errors as storage
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.context import RequestContext
+    from ottla.server.metadata.image import TopicImage
+
+_NO_ACKS: Final = 0
+_VALID_ACKS: Final = (-1, _NO_ACKS, 1)
+_FIRST_VERSION_BY_ID: Final = 13
+_FIRST_VERSION_WITH_LEADERS: Final = 10
+# Kafka's own admin client may write to internal topics, to repair them.
+_ADMIN_CLIENT_ID: Final = "__admin_client"
+# Only these errors come with their text, as in Kafka.
+_EXPLAINED: Final = (storage.InvalidRecordError, storage.InvalidTimestampError)
+
+
+async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    produce = _Produce(request, context)
+    produce.sort_out()
+    if produce.entries:
+        await produce.append()
+    context.appended()
+    if request.acks != _NO_ACKS:
+        return produce.response
+    failed = produce.first_error()
+    if failed:
+        raise CloseConnectionError(f"a Produce with acks=0 failed with {failed.name}: closing is its only answer")
+    return None
+
+
+class _Produce:
+    """One request on its way to its response, which has its shape."""
+
+    __slots__ = ("_answers", "_context", "_request", "_version", "entries", "response")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._version = context.header.api_version
+        self._answers: list[tuple[TopicIdPartition, PartitionProduceResponse]] = []
+        self.entries: dict[TopicIdPartition, Records] = {}
+        self.response = ProduceResponse()
+
+    def sort_out(self) -> None:
+        """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
+        request = self._request
+        by_id = self._version >= _FIRST_VERSION_BY_ID
+        refuse_all = self._refusal_of_all()
+        image = self._context.broker.metadata
+        fragment = self._context.fragment
+        for topic_data in request.topic_data:
+            topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
+            answered = TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
+            self.response.responses.append(answered)
+            for data in topic_data.partition_data:
+                answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+                answered.partition_responses.append(answer)
+                records = memoryview(data.records or b"")
+                code = refuse_all or self._refusal(topic, data.index, records)
+                if code or topic is None:
+                    answer.error_code = code
+                else:
+                    key = TopicIdPartition(topic.topic_id, data.index)
+                    self.entries[key] = Records(records, fragment)
+                    self._answers.append((key, answer))
+
+    def _refusal_of_all(self) -> ErrorCode:
+        if self._request.transactional_id is None and any(
+            data.records is not None and is_transactional(memoryview(data.records))
+            for topic_data in self._request.topic_data
+            for data in topic_data.partition_data
+        ):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+    def _refusal(self, topic: TopicImage | None, partition: int, records: memoryview) -> ErrorCode:
+        if topic is None:
+            by_id = self._version >= _FIRST_VERSION_BY_ID
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= partition < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            check_produced_records(records, self._version)
+        except RecordError as error:
+            return error_code(error)
+        if self._request.acks not in _VALID_ACKS:
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        return ErrorCode.NONE
+
+    async def append(self) -> None:
+        """Append the entries and fill their answers."""
+        results = await self._context.broker.replica_manager.append(
+            self.entries,
+            required_acks=self._request.acks,
+            timeout_ms=self._request.timeout_ms,
+            internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID,
+            on_appended=self._context.appended,
+        )
+        for key, answer in self._answers:
+            result = results[key]
+            answer.log_start_offset = result.log_start_offset
+            if result.error is None:
+                answer.base_offset = result.base_offset
+                answer.log_append_time_ms = result.log_append_time_ms
+            else:
+                self._fail(key, answer, result.error)
+
+    def _fail(self, key: TopicIdPartition, answer: PartitionProduceResponse, error: Exception) -> None:
+        code = error_code(error)
+        if code is ErrorCode.UNKNOWN_TOPIC_ID and self._version < _FIRST_VERSION_BY_ID:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer.error_code = code
+        if isinstance(error, _EXPLAINED):
+            answer.error_message = str(error)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= _FIRST_VERSION_WITH_LEADERS:
+            self._name_leader(key.topic_id, answer)
+
+    def _name_leader(self, topic_id: UUID, answer: PartitionProduceResponse) -> None:
+        hint = leader_hint(self._context, topic_id, answer.index)
+        answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+        endpoints = self.response.node_endpoints
+        if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
+            endpoints.append(
+                NodeEndpoint(
+                    node_id=hint.leader_id,
+                    host=hint.endpoint.host,
+                    port=hint.endpoint.port,
+                    rack=None if hint.broker is None else hint.broker.rack,
+                )
+            )
+
+    def first_error(self) -> ErrorCode:
+        """The first partition's error, NONE if all went well."""
+        for topic in self.response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    return ErrorCode(answer.error_code)
+        return ErrorCode.NONE

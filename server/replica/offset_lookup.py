@@ -1,0 +1,74 @@
+"""Finding offsets of a partition by time or by role (ListOffsets; Kafka's `Partition.fetchOffsetForTimestamp`)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.server.replica.errors import OffsetNotAvailableError
+from ottla.server.replica.partition import NO_EPOCH, Isolation, Partition
+
+NO_TIMESTAMP: Final = -1
+NO_OFFSET: Final = -1
+
+
+class OffsetSpec(IntEnum):
+    """What may be asked for in the place of a timestamp; nothing is tiered here, so the last two find no offset."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+class FoundOffset(NamedTuple):
+    """An offset, the timestamp and the leader epoch of its record; -1 for what there is not."""
+
+    timestamp_ms: int = NO_TIMESTAMP
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_EPOCH
+
+
+NOTHING_FOUND: Final = FoundOffset()
+
+
+async def find_offset(
+    partition: Partition,
+    timestamp_ms: int,
+    *,
+    isolation: Isolation,
+    current_leader_epoch: int = NO_EPOCH,
+    may_read_from_follower: bool = False,
+) -> FoundOffset:
+    """The first visible record at or after a timestamp, or what an `OffsetSpec` names; `NOTHING_FOUND` if none is.
+
+    Raises ReplicaError or StorageError; OffsetNotAvailableError while a new leader's high watermark lags behind the
+    start of its epoch (KIP-207), so that the latest offset never goes back.
+    """
+    partition.require_readable(current_leader_epoch, from_follower=may_read_from_follower)
+    log = partition.log
+    if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+        return FoundOffset(NO_TIMESTAMP, log.log_start_offset, partition.epoch_at(log.log_start_offset))
+    if timestamp_ms in (OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD):
+        return NOTHING_FOUND
+    visible_end = partition.visible_end(isolation)
+    if timestamp_ms == OffsetSpec.LATEST:
+        _require_settled(partition, visible_end)
+        return FoundOffset(NO_TIMESTAMP, visible_end, partition.leader_epoch)
+    if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
+        found = await log.max_timestamp_offset()
+    else:
+        found = await log.offset_for_timestamp(timestamp_ms)
+    if found is None:
+        return NOTHING_FOUND
+    if found.offset >= visible_end:
+        _require_settled(partition, visible_end)
+        return NOTHING_FOUND
+    return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+
+
+def _require_settled(partition: Partition, visible_end: int) -> None:
+    if partition.is_leader and visible_end < partition.epoch_start_offset:
+        raise OffsetNotAvailableError(f"the high watermark of {partition.topic}-{partition.index} is not settled yet")
