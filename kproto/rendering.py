@@ -17,7 +17,7 @@ MAX_SHOWN_BYTES = 48
 
 
 def render(message: Struct, version: int, *, with_records: bool = False) -> str:
-    """A message as indented text: the fields of that version, codes with their names, batches by their headers."""
+    """A message as indented text: the fields it has on the wire, codes with their names, batches by their headers."""
     return "\n".join(_struct_lines(message, version, "", with_records))
 
 
@@ -44,8 +44,10 @@ def format_uuid(value: UUID) -> str:
 
 def _struct_lines(struct: Struct, version: int, indent: str, with_records: bool) -> Iterator[str]:
     for field in struct.FIELDS:
-        if field.versions.includes(version):
-            yield from _field_lines(field, getattr(struct, field.name), version, indent, with_records)
+        value = getattr(struct, field.name)
+        left_out = field.is_tagged(version) and value == field.fresh_default()
+        if field.versions.includes(version) and not left_out:
+            yield from _field_lines(field, value, version, indent, with_records)
     for tag, data in struct.unknown_tagged_fields:
         yield f"{indent}unknown tagged field {tag}: {_bytes(data)}"
 
@@ -102,9 +104,7 @@ def _bytes(value: bytes | bytearray | memoryview) -> str:
 def _batch_lines(data: bytes | memoryview, indent: str, with_records: bool) -> Iterator[str]:
     try:
         for pos, header in iter_batches(data):
-            kind = (
-                "control batch" if header.is_control else "transactional batch" if header.is_transactional else "batch"
-            )
+            kind = "control " if header.is_control else "transactional " if header.is_transactional else ""
             crc = "" if crc_matches(data, pos, header) else ", CRC IS WRONG"
             producer = ""
             if header.has_producer_id:
