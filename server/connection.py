@@ -22,14 +22,12 @@ from ottla.server.receiver import Frame, FrameReceiver
 from ottla.server.transport import Transport
 
 if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
     from ottla.server.context import RequestContext
     from ottla.server.dispatch import Dispatcher
     from ottla.storage.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)
-
-MAX_PIPELINED: Final = 5
-"""Produce requests of one connection under way at a time: as many as clients keep in flight by default."""
 
 _MAX_SEND_VIEWS: Final = 1024
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
@@ -44,6 +42,7 @@ class Connection:
         "_failure",
         "_in_flight",
         "_last_progress",
+        "_max_pipelined",
         "_pipeline",
         "_receiver",
         "_stopping",
@@ -64,6 +63,7 @@ class Connection:
         budget: MemoryBudget,
         *,
         max_frame_bytes: int,
+        max_pipelined: int,
         listener: str,
         peer: tuple[str, int],
     ) -> None:
@@ -72,6 +72,7 @@ class Connection:
         self._receiver = FrameReceiver(
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
         )
+        self._max_pipelined = max_pipelined
         self.listener = listener
         self.peer_host, self.peer_port = peer
         self.principal = "User:ANONYMOUS"
@@ -152,7 +153,7 @@ class Connection:
             raise
 
     async def _start_pipelined(self, context: RequestContext) -> None:
-        await self._wait_in_flight(MAX_PIPELINED - 1, context)
+        await self._wait_in_flight(self._max_pipelined - 1, context)
         assert self._pipeline is not None
         previous = self._in_flight[-1] if self._in_flight else None
         done = trio.Event()
@@ -202,7 +203,7 @@ class Connection:
         finally:
             context.release()
 
-    async def _send(self, views: Sequence[memoryview | bytes]) -> None:
+    async def _send(self, views: Sequence[Buffer]) -> None:
         """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""
         first = 0
         offset = 0
@@ -226,11 +227,9 @@ class Connection:
             offset = sent
 
 
-def _next_group(
-    views: Sequence[memoryview | bytes], first: int, offset: int
-) -> tuple[Sequence[memoryview | bytes], int]:
+def _next_group(views: Sequence[Buffer], first: int, offset: int) -> tuple[Sequence[Buffer], int]:
     """The views that one send takes from `offset` bytes into view `first` on, and their size in bytes."""
-    group: list[memoryview | bytes] = []
+    group: list[Buffer] = []
     size_bytes = 0
     for view in views[first : first + _MAX_SEND_VIEWS]:
         piece = memoryview(view)[offset : offset + _MAX_SEND_BYTES - size_bytes]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +24,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
+from ottla.kproto.messages import request_class
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.errors import error_response
 from ottla.server.context import RequestContext
 from ottla.server.errors import CloseConnectionError
 
 if TYPE_CHECKING:
-    from ottla.kproto.schema import Response
+    from ottla.kproto.codec import Buffer
+    from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
     from ottla.server.connection import Connection
     from ottla.server.receiver import Frame
@@ -43,6 +46,9 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
 
 SERVED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
@@ -54,6 +60,7 @@ SERVED: Final = (
     ApiKey.LIST_GROUPS,
     ApiKey.API_VERSIONS,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
     ApiKey.DELETE_GROUPS,
     ApiKey.OFFSET_DELETE,
 )
@@ -64,9 +71,20 @@ PIPELINED: Final = frozenset({ApiKey.PRODUCE})
 
 
 class Api:
-    """One served API: its versions, and its handler once it was called."""
+    """One served API: its versions, and its handler and codec once it was called."""
 
-    __slots__ = ("_handler", "advertised_min_version", "is_pipelined", "key", "max_version", "min_version")
+    __slots__ = (
+        "_handler",
+        "advertised_min_version",
+        "build_parts",
+        "handler",
+        "is_loaded",
+        "is_pipelined",
+        "key",
+        "max_version",
+        "min_version",
+        "parse",
+    )
 
     def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
         self.key = key
@@ -74,17 +92,31 @@ class Api:
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
+        self.is_loaded = False
         self._handler = handler
+        self.handler: Handler
+        self.parse: Callable[[int, memoryview, int], Request]
+        self.build_parts: Callable[[Any, int], list[Buffer]]
 
     def __repr__(self) -> str:
         return f"{self.key.name} {self.min_version}-{self.max_version}"
 
-    @property
-    def handler(self) -> Handler:
+    def load(self) -> None:
+        """Import what serving this API needs; Produce and Fetch have codecs of their own for what they carry."""
+        self.parse = partial(codec.parse, request_class(self.key))
+        self.build_parts = codec.build_parts
+        if self.key is ApiKey.PRODUCE:
+            from ottla.kproto.hot import produce
+
+            self.parse = produce.parse_request
+        elif self.key is ApiKey.FETCH:
+            from ottla.kproto.hot import fetch
+
+            self.build_parts = fetch.build_parts
         if self._handler is None:
-            module = import_module(f"ottla.server.apis.{self.key.name.lower()}")
-            self._handler = module.handle
-        return self._handler
+            self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+        self.handler = self._handler
+        self.is_loaded = True
 
 
 class ApiTable:
@@ -139,14 +171,16 @@ class Dispatcher:
         api = self._apis.find(header.api_key, header.api_version)
         return RequestContext(api, header, body_start, frame, connection, self._broker)
 
-    async def handle(self, context: RequestContext) -> list[memoryview | bytes] | None:
+    async def handle(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
         api = context.api
         version = context.header.api_version
-        if not api.key.is_valid(version):
+        if not api.is_loaded:
+            api.load()
+        if not api.min_version <= version <= api.max_version:
             return _encode(self._unsupported_api_versions(), context, version=0)
         try:
-            request = codec.parse_request(api.key, version, context.frame, context.body_start)
+            request = api.parse(version, context.frame, context.body_start)
         except DecodeError as error:
             raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
         try:
@@ -168,8 +202,8 @@ class Dispatcher:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
 
-def _encode(response: Response, context: RequestContext, version: int) -> list[memoryview | bytes]:
-    parts = codec.build_parts(response, version)
+def _encode(response: Response, context: RequestContext, version: int) -> list[Buffer]:
+    parts = context.api.build_parts(response, version)
     size_bytes = 0
     for part in parts:
         size_bytes += len(part)

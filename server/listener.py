@@ -47,9 +47,10 @@ class ListenAddress:
 
 @dataclass(slots=True, frozen=True)
 class ConnectionLimits:
-    """Kafka's settings that concern connections as such."""
+    """The settings that concern connections as such; `max_pipelined` is how many Produce requests of one may overlap."""
 
     max_frame_bytes: int = 104_857_600
+    max_pipelined: int = 16
     max_connections: int = 2_147_483_647
     max_connections_per_ip: int = 2_147_483_647
     max_idle_ms: int = 600_000
@@ -176,6 +177,7 @@ class Listeners:
             self._pool,
             self._budget,
             max_frame_bytes=self._limits.max_frame_bytes,
+            max_pipelined=self._limits.max_pipelined,
             listener=name,
             peer=(host, port),
         )

@@ -192,6 +192,7 @@ class Node:
 def _limits(config: BrokerConfig) -> ConnectionLimits:
     return ConnectionLimits(
         max_frame_bytes=config.socket_request_max_bytes,
+        max_pipelined=config.ottla_max_in_flight_requests_per_connection,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_idle_ms=config.connections_max_idle_ms,

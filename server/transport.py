@@ -4,11 +4,16 @@ The operations themselves never wait: a connection tries first and waits only wh
 no scheduling, and an idle one holds no buffer while it waits.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
 
 
 class Transport(Protocol):
@@ -18,7 +23,7 @@ class Transport(Protocol):
         """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
         ...
 
-    def send(self, views: Sequence[memoryview | bytes]) -> int:
+    def send(self, views: Sequence[Buffer]) -> int:
         """Send a prefix of the views, at most 1,024 of them. BlockingIOError if there is no room for any."""
         ...
 
