@@ -1,0 +1,73 @@
+"""The transactions that a compaction pass walks through (Kafka's `CleanedTransactionMetadata`).
+
+Aborted records may go at once. A marker must stay until all records of its transaction are gone: a reader that still
+finds one needs to know how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.storage.aborted_transactions import AbortedTransaction
+
+if TYPE_CHECKING:
+    from ottla.kproto.records import BatchHeader, EndTxnMarker
+
+
+class CleanedTransactions:
+    """Follows the batches of one partition in offset order, from the log start offset on.
+
+    `aborted` is the part of the partition's index that the walk covers. Batches that are passed by without being
+    rewritten must be shown as well (`on_batch`, `on_marker`): a transaction may have begun among them.
+    """
+
+    __slots__ = ("_aborted", "_next", "_ongoing_aborted", "_ongoing_committed", "retained_aborted")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        self._aborted = sorted(aborted, key=lambda transaction: transaction.first_offset)
+        self._next = 0
+        # Producer id -> its aborted transaction, and whether a batch of it is still in the log.
+        self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._ongoing_committed: set[int] = set()
+        self.retained_aborted: list[AbortedTransaction] = []
+        """The aborted transactions whose marker stays, in the order of their markers.
+
+        After a pass up to an end offset the partition's index is these, then all whose marker lies beyond it.
+        """
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """Walk over a data batch; True if it belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        ongoing = self._ongoing_aborted.get(header.producer_id)
+        if ongoing is None:
+            self._ongoing_committed.add(header.producer_id)
+            return False
+        self._ongoing_aborted[header.producer_id] = (ongoing[0], True)
+        return True
+
+    def on_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> bool:
+        """Walk over a control batch; True if nothing of its transaction is left, so that it may go.
+
+        `marker` is None for a control batch of another kind, which stays, and for an empty one, which may go.
+        """
+        self._begin_up_to(header.last_offset)
+        if marker is None:
+            return header.record_count == 0
+        if marker.is_commit:
+            had_records = header.producer_id in self._ongoing_committed
+            self._ongoing_committed.discard(header.producer_id)
+            return not had_records
+        transaction, had_records = self._ongoing_aborted.pop(header.producer_id, (None, False))
+        if transaction is None or not had_records:
+            return True
+        self.retained_aborted.append(transaction)
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= offset:
+            transaction = self._aborted[self._next]
+            self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))
+            self._next += 1
