@@ -47,7 +47,7 @@ class ListenAddress:
 
 @dataclass(slots=True, frozen=True)
 class ConnectionLimits:
-    """The settings that concern connections as such; `max_pipelined` is how many Produce requests of one may overlap."""
+    """Settings of connections as such; `max_pipelined` is how many Produce requests of one may overlap."""
 
     max_frame_bytes: int = 104_857_600
     max_pipelined: int = 16
