@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 _READ_COMMITTED: Final = 1
+_FIRST_VERSION_WITH_EPOCHS: Final = 4
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 
 _MIN_VERSIONS: Final[Mapping[int, int]] = {
@@ -94,7 +95,9 @@ async def _answer(
     except (ReplicaError, StorageError) as error:
         answer.error_code = _code(error, context.header.api_version)
     else:
-        answer.timestamp, answer.offset, answer.leader_epoch = found
+        answer.timestamp, answer.offset = found[:2]
+        if context.header.api_version >= _FIRST_VERSION_WITH_EPOCHS:
+            answer.leader_epoch = found[2]
 
 
 def _isolation(request: ListOffsetsRequest) -> Isolation:
