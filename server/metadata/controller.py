@@ -13,7 +13,9 @@ from ottla.server.config import BrokerConfig
 from ottla.server.metadata import keys
 from ottla.server.metadata.config_changes import ConfigChange, change_configs, check_configs
 from ottla.server.metadata.errors import (
+    BrokerIdNotRegisteredError,
     ConflictError,
+    InvalidRequestError,
     MetadataError,
     PolicyViolationError,
     TopicDeletionDisabledError,
@@ -97,6 +99,20 @@ class Controller:
         if current is not None and current.value == value:
             return
         await self._transact(lambda _: ([], [Put(key, value)], None))
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """Forget a broker that is gone; raises BrokerIdNotRegisteredError or InvalidRequestError."""
+
+        def plan(image: MetadataImage) -> _Plan[None]:
+            broker = image.brokers.get(node_id)
+            if broker is None:
+                raise BrokerIdNotRegisteredError(f"Broker ID {node_id} is not currently registered")
+            if node_id == self.node_id or not broker.fenced:
+                raise InvalidRequestError(f"Broker {node_id} is running; stop it first.")
+            key = keys.broker(node_id)
+            return [Compare(key, self._loader.revision_of(key))], [Delete(key)], None
+
+        await self._transact(plan)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

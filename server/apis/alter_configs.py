@@ -1,0 +1,34 @@
+"""AlterConfigs (33): replaces all configs of a resource by those that are named; the older of the two ways.
+
+Each resource is answered for itself and changes entirely or not at all.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from ottla.server.apis.config_requests import alter
+from ottla.server.context import RequestContext
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    asked = [
+        (
+            (resource.resource_type, resource.resource_name),
+            [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    outcomes = await alter(asked, context.broker, replace=True, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=type_, resource_name=name
+            )
+            for ((type_, name), _), (code, message) in zip(asked, outcomes, strict=True)
+        ]
+    )

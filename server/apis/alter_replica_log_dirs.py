@@ -1,0 +1,32 @@
+"""AlterReplicaLogDirs (34): a node has one data folder, so that nothing can be moved.
+
+To name the folder where a partition already lies is no error; any other folder is LOG_DIR_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.server.apis.describe_log_dirs import log_dir
+from ottla.server.context import RequestContext
+
+
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    image = context.broker.metadata
+    own = log_dir(context.broker)
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        is_own = directory.path.rstrip("/") == own
+        for topic in directory.topics:
+            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            for number in topic.partitions:
+                code = ErrorCode.NONE if is_own else ErrorCode.LOG_DIR_NOT_FOUND
+                if image.partition(topic.name, number) is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))

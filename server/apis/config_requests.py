@@ -1,0 +1,88 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: resources in, one outcome for each out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.kproto.errors import ErrorCode
+from ottla.server.apis.results import outcome
+from ottla.server.broker import Broker
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
+from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
+from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.server.settings.loggers import is_level, level_names, logger_levels, set_level
+
+ResourceKey = tuple[int, str]
+
+_REPEATED = "Each resource must appear at most once."
+
+
+async def alter(
+    asked: Sequence[tuple[ResourceKey, Sequence[ConfigChange] | MetadataError]],
+    broker: Broker,
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> list[tuple[ErrorCode, str | None]]:
+    """Carry the changes out and answer each resource, in the order of the request.
+
+    Changes that could not be read come as the error that they are answered with.
+    """
+    keys = [key for key, _ in asked]
+    results: dict[ResourceKey, MetadataError | None] = {}
+    stored: dict[ConfigResource, Sequence[ConfigChange]] = {}
+    for key, changes in asked:
+        try:
+            if keys.count(key) > 1:
+                raise InvalidRequestError(_REPEATED)
+            if isinstance(changes, MetadataError):
+                raise changes
+            resource = _resource(key, allow_loggers=not replace)
+            if resource.type is ResourceType.BROKER_LOGGER:
+                _alter_loggers(resource.name, changes, broker.node_id, validate_only=validate_only)
+            else:
+                stored[resource] = changes
+            results[key] = None
+        except MetadataError as error:
+            results[key] = error
+    try:
+        done: Mapping[ConfigResource, MetadataError | None] = await broker.controller.alter_configs(
+            stored, replace=replace, validate_only=validate_only
+        )
+    except MetadataError as error:
+        done = dict.fromkeys(stored, error)
+    results.update(((resource.type, resource.name), error) for resource, error in done.items())
+    return [outcome(results[key]) for key in keys]
+
+
+def _resource(key: ResourceKey, *, allow_loggers: bool) -> ConfigResource:
+    number, name = key
+    try:
+        type_ = ResourceType(number)
+    except ValueError:
+        raise InvalidRequestError(f"Unknown resource type {number}") from None
+    if type_ is ResourceType.BROKER_LOGGER and not allow_loggers:
+        raise InvalidRequestError(f"Unknown resource type {number}")
+    return ConfigResource(type_, name)
+
+
+def _alter_loggers(name: str, changes: Sequence[ConfigChange], node_id: int, *, validate_only: bool) -> None:
+    if not name:
+        raise InvalidRequestError("Node id must be an integer, but it is: ")
+    check_broker_name(name, node_id)
+    known = logger_levels()
+    for change in changes:
+        if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            raise InvalidRequestError(
+                f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource"
+            )
+        if change.name not in known:
+            raise InvalidConfigError(f"Logger {change.name} does not exist!")
+        if change.operation is ConfigOperation.SET and not is_level(change.value or ""):
+            raise InvalidConfigError(
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {level_names()}"
+            )
+    if not validate_only:
+        for change in changes:
+            set_level(change.name, change.value if change.operation is ConfigOperation.SET else None)

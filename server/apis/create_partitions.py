@@ -1,0 +1,39 @@
+"""CreatePartitions (37): topics get more partitions, never fewer. Each topic is answered for itself."""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidRequestError, MetadataError
+from ottla.server.metadata.topic_changes import NewPartitions
+
+
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    repeated = duplicates(topic.name for topic in request.topics)
+    results: dict[str, MetadataError | None] = {
+        name: InvalidRequestError("Duplicate topic name.") for name in sorted(repeated)
+    }
+    asked = [
+        NewPartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
+        )
+        for topic in request.topics
+        if topic.name not in repeated
+    ]
+    try:
+        controller = context.broker.controller
+        results.update(await controller.create_partitions(asked, validate_only=request.validate_only))
+    except MetadataError as error:
+        results.update((topic.name, error) for topic in asked)
+    answers = []
+    for name in dict.fromkeys(topic.name for topic in request.topics):
+        code, message = outcome(results[name])
+        answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(results=answers)

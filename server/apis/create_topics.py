@@ -1,0 +1,86 @@
+"""CreateTopics (19): new topics, by counts or by a manual assignment of replicas.
+
+- A count of -1 means the broker's default (from version 4). `validate_only` says what would be, and creates nothing.
+- A topic is answered when it takes records. One wrong topic does not touch the others; a name that is there twice
+  fails as INVALID_REQUEST and is answered once.
+- From version 5 the answer has the counts and every config; from version 7 the topic's id.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.config import BrokerConfig
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
+from ottla.server.metadata.image import TopicImage
+from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.settings.description import describe_topic
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    broker = context.broker
+    repeated = duplicates(topic.name for topic in request.topics)
+    results: dict[str, TopicImage | MetadataError] = {
+        name: InvalidRequestError("Duplicate topic name.") for name in sorted(repeated)
+    }
+    asked = []
+    for topic in request.topics:
+        if topic.name in repeated:
+            continue
+        try:
+            asked.append(_new_topic(topic))
+        except MetadataError as error:
+            results[topic.name] = error
+    try:
+        results.update(await broker.controller.create_topics(asked, validate_only=request.validate_only))
+    except MetadataError as error:
+        results.update((topic.name, error) for topic in asked)
+    # Distinct names, in the order of the request.
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    return CreateTopicsResponse(topics=[_result(name, results[name], broker.config) for name in names])
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    assignments: dict[int, list[int]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            raise InvalidReplicaAssignmentError(
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            )
+        assignments[assignment.partition_index] = assignment.broker_ids
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignments,
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _result(name: str, result: TopicImage | MetadataError, config: BrokerConfig) -> CreatableTopicResult:
+    if isinstance(result, MetadataError):
+        code, message = outcome(result)
+        return CreatableTopicResult(name=name, error_code=code, error_message=message)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=result.topic_id,
+        num_partitions=len(result.partitions),
+        replication_factor=len(result.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=it.name,
+                value=it.value,
+                read_only=it.is_read_only,
+                config_source=it.source,
+                is_sensitive=it.is_sensitive,
+            )
+            for it in describe_topic(result.configs, config)
+        ],
+    )

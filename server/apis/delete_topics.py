@@ -1,0 +1,91 @@
+"""DeleteTopics (20): topics by name, and from version 6 by name or id.
+
+- A deleted topic's id is unknown for ever: a topic that is created again has another one.
+- What is named twice, both by name and id, or neither way is INVALID_REQUEST.
+- Where `delete.topic.enable` is false: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from ottla.kproto.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import (
+    InvalidRequestError,
+    MetadataError,
+    TopicDeletionDisabledError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
+from ottla.server.metadata.image import MetadataImage
+
+_NO_ID: Final = UUID(int=0)
+
+
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    version = context.header.api_version
+    asked = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+    controller = context.broker.controller
+    image = context.broker.metadata
+    names = duplicates(it.name for it in asked if it.name is not None)
+    ids = duplicates(it.topic_id.hex for it in asked if it.topic_id != _NO_ID)
+    found: list[UUID | MetadataError] = []
+    for it in asked:
+        try:
+            found.append(_resolve(it, names, ids, image))
+        except MetadataError as error:
+            found.append(error)
+    topic_ids = [it for it in found if isinstance(it, UUID)]
+    results: dict[UUID, MetadataError | None]
+    try:
+        # A topic that is meant by its name and by its id is deleted once and answered twice.
+        results = await controller.delete_topics(list(dict.fromkeys(topic_ids)))
+    except TopicDeletionDisabledError as error:
+        refusal = error if version >= 3 else InvalidRequestError(str(error))
+        results = dict.fromkeys(topic_ids, refusal)
+    except MetadataError as error:
+        results = dict.fromkeys(topic_ids, error)
+    return DeleteTopicsResponse(
+        responses=[
+            _result(it, topic, results[topic] if isinstance(topic, UUID) else topic, image)
+            for it, topic in zip(asked, found, strict=True)
+        ]
+    )
+
+
+def _resolve(asked: DeleteTopicState, names: set[str], ids: set[str], image: MetadataImage) -> UUID:
+    if asked.name is not None and asked.topic_id != _NO_ID:
+        raise InvalidRequestError("You may not specify both topic name and topic id.")
+    if asked.name is None and asked.topic_id == _NO_ID:
+        raise InvalidRequestError("Neither topic name nor id were specified.")
+    if asked.name is None:
+        if asked.topic_id.hex in ids:
+            raise InvalidRequestError("Duplicate topic id.")
+        if image.topic_by_id(asked.topic_id) is None:
+            raise UnknownTopicIdError("This server does not host this topic ID.")
+        return asked.topic_id
+    if asked.name in names:
+        raise InvalidRequestError("Duplicate topic name.")
+    topic = image.topic(asked.name)
+    if topic is None:
+        raise UnknownTopicError("This server does not host this topic-partition.")
+    return topic.topic_id
+
+
+def _result(
+    asked: DeleteTopicState, found: UUID | MetadataError, error: MetadataError | None, image: MetadataImage
+) -> DeletableTopicResult:
+    code, message = outcome(error)
+    name, topic_id = asked.name, asked.topic_id
+    if isinstance(found, UUID) and error is None:
+        topic = image.topic_by_id(found)
+        name, topic_id = (name if topic is None else topic.name), found
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

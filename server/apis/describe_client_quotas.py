@@ -1,0 +1,48 @@
+"""DescribeClientQuotas (48): the quotas of the entities that have all of the components asked for, and in strict mode
+no others (KIP-546). `entries` is null only where the request was refused: the Java client does not survive it else."""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidRequestError, MetadataError
+from ottla.server.metadata.quota_changes import EntityFilter, Match, select_quotas
+
+
+async def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
+    try:
+        filters = [_filter(component) for component in request.components]
+        found = select_quotas(context.broker.metadata.quotas, filters, strict=request.strict)
+    except MetadataError as error:
+        code, message = outcome(error)
+        return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+            )
+            for entity, quotas in found.items()
+        ],
+    )
+
+
+def _filter(component: ComponentData) -> EntityFilter:
+    try:
+        match = Match(component.match_type)
+    except ValueError:
+        raise InvalidRequestError(f"Unexpected match type: {component.match_type}") from None
+    if match is Match.EXACT and component.match is None:
+        raise InvalidRequestError("Request specified MATCH_TYPE_EXACT, but set match string to null")
+    if match is not Match.EXACT and component.match is not None:
+        raise InvalidRequestError(f"Request specified MATCH_TYPE_{match.name}, but also specified a match string")
+    return EntityFilter(component.entity_type, match, component.match)

@@ -1,0 +1,109 @@
+"""DescribeConfigs (32): every setting of topics, brokers, groups, client metrics and loggers.
+
+- Each with its value, where that comes from, its synonyms (what else could give it, first the one that does), its
+  type and, if asked, a sentence about it. The value of a password is null. Null keys mean all of them.
+- The broker '' has what was set for all brokers. A broker answers for itself only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.broker import Broker
+from ottla.server.context import RequestContext
+from ottla.server.metadata.config_changes import check_broker_name
+from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
+from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.server.metadata.topic_names import check_topic_name
+from ottla.server.settings.description import (
+    ConfigDescription,
+    ConfigSource,
+    Synonym,
+    describe_broker,
+    describe_broker_default,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
+from ottla.server.settings.loggers import logger_levels
+from ottla.server.settings.types import SettingType
+
+
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    results = []
+    for asked in request.resources:
+        result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        try:
+            result.configs = [_answer(it, request) for it in _describe(asked, context.broker) if _is_asked(it, asked)]
+        except MetadataError as error:
+            result.error_code, result.error_message = outcome(error)
+        else:
+            # Kafka sends an empty text and not null where there is no error.
+            result.error_code, result.error_message = ErrorCode.NONE, ""
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(asked: DescribeConfigsResource, broker: Broker) -> Iterable[ConfigDescription]:
+    name = asked.resource_name
+    image, config = broker.metadata, broker.config
+    try:
+        resource = ConfigResource(ResourceType(asked.resource_type), name)
+    except ValueError:
+        raise InvalidRequestError(f"Unsupported resource type: {asked.resource_type}") from None
+    own = image.resource_configs(resource)
+    if resource.type is ResourceType.TOPIC:
+        check_topic_name(name)
+        if name not in image.topics:
+            raise UnknownTopicError("This server does not host this topic-partition.")
+        return describe_topic(own, config)
+    if resource.type is ResourceType.GROUP:
+        if not name:
+            raise InvalidRequestError("Group name must not be empty")
+        return describe_group(own, config)
+    if resource.type is ResourceType.CLIENT_METRICS:
+        if not name:
+            raise InvalidRequestError("Client metrics subscription name must not be empty")
+        return describe_client_metrics(own, config)
+    if resource.type is ResourceType.BROKER_LOGGER and not name:
+        raise InvalidRequestError("Broker id must not be empty")
+    check_broker_name(name, broker.node_id)
+    if resource.type is ResourceType.BROKER_LOGGER:
+        return _loggers()
+    return describe_broker(config) if name else describe_broker_default(config)
+
+
+def _loggers() -> Iterator[ConfigDescription]:
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    for name, level in logger_levels().items():
+        synonyms = (Synonym(name, level, source),)
+        yield ConfigDescription(name, level, source, SettingType.STRING, False, False, synonyms, "")
+
+
+def _is_asked(description: ConfigDescription, asked: DescribeConfigsResource) -> bool:
+    return asked.configuration_keys is None or description.name in asked.configuration_keys
+
+
+def _answer(description: ConfigDescription, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=description.name,
+        value=description.value,
+        read_only=description.is_read_only,
+        config_source=description.source,
+        is_sensitive=description.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(name=it.name, value=it.value, source=it.source) for it in description.synonyms]
+        if request.include_synonyms
+        else [],
+        config_type=description.type,
+        documentation=description.documentation if request.include_documentation else None,
+    )

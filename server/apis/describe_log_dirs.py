@@ -1,0 +1,65 @@
+"""DescribeLogDirs (35): the data folder, how full its disk is, and what each partition takes of it.
+
+- A partition's size is that of its record batches; blocks and indexes are shared by the partitions of a topic and
+  not counted. There is one folder and no replica on its way to another one.
+- Null topics mean all of them; partitions that are not here are left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+from ottla.kproto.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.server.broker import Broker
+from ottla.server.context import RequestContext
+
+
+def log_dir(broker: Broker) -> str:
+    """The absolute path of the node's data."""
+    return os.path.abspath((broker.config.log_dirs or broker.config.log_dir)[0])
+
+
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    broker = context.broker
+    asked = None
+    if request.topics is not None:
+        asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for partition in broker.replica_manager.partitions():
+        if asked is None or (partition.topic, partition.index) in asked:
+            log = partition.log
+            topics[partition.topic].append(
+                DescribeLogDirsPartition(
+                    partition_index=partition.index,
+                    partition_size=log.size_bytes,
+                    offset_lag=max(0, log.high_watermark - log.log_end_offset),
+                )
+            )
+    path = log_dir(broker)
+    total_bytes, usable_bytes = _disk_space(path)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=path,
+                topics=[DescribeLogDirsTopic(name=name, partitions=them) for name, them in topics.items()],
+                total_bytes=total_bytes,
+                usable_bytes=usable_bytes,
+            )
+        ]
+    )
+
+
+def _disk_space(path: str) -> tuple[int, int]:
+    """Total and usable bytes of the disk, -1 each where there is none (a broker that keeps all in memory)."""
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return -1, -1
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize

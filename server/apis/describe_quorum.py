@@ -1,0 +1,66 @@
+"""DescribeQuorum (55): who keeps the cluster's metadata.
+
+Ottla keeps it in a store instead of a quorum of its own, and answers as a quorum whose voters are the brokers, the
+controller leads, and everybody has read up to the store's revision. Only partition 0 of __cluster_metadata exists.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+from ottla.server.context import RequestContext
+from ottla.server.metadata.topic_changes import CLUSTER_METADATA_TOPIC
+
+
+async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    image = context.broker.metadata
+    return DescribeQuorumResponse(
+        topics=[
+            TopicDataResponse(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _partition(topic.topic_name, partition.partition_index, context) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        nodes=[
+            Node(
+                node_id=broker.node_id,
+                listeners=[Listener(name=it.listener, host=it.host, port=it.port) for it in broker.endpoints],
+            )
+            for broker in image.brokers.values()
+        ],
+    )
+
+
+def _partition(topic: str, number: int, context: RequestContext) -> PartitionDataResponse:
+    if topic != CLUSTER_METADATA_TOPIC or number != 0:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionDataResponse(partition_index=number, error_code=code, error_message=code.message)
+    image = context.broker.metadata
+    now_ms = context.broker.clock.time_ms()
+    voters = [
+        ReplicaState(
+            replica_id=broker.node_id,
+            log_end_offset=image.revision + 1,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        for broker in image.live_brokers()
+    ]
+    return PartitionDataResponse(
+        partition_index=0,
+        leader_id=image.controller_id,
+        leader_epoch=1,
+        high_watermark=image.revision + 1,
+        current_voters=voters,
+    )

@@ -1,0 +1,89 @@
+"""DescribeTopicPartitions (75): partitions of topics in pages, sorted by topic name (KIP-966).
+
+- No topics means all of them. At most `response_partition_limit` partitions, and never more than
+  `max.request.partition.size.limit`; what is left begins at `next_cursor`.
+- The lists of eligible leaders are empty and never null, which the Java admin client does not survive.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ottla.kproto.schema import Response
+from ottla.server.apis.errors import error_response
+from ottla.server.apis.results import TOPIC_OPERATIONS
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidTopicError
+from ottla.server.metadata.image import PartitionState, TopicImage
+from ottla.server.metadata.topic_names import check_topic_name
+
+
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Response | None:
+    image = context.broker.metadata
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    room = min(request.response_partition_limit, context.broker.config.max_request_partition_size_limit)
+    live = {broker.node_id for broker in image.live_brokers()}
+    answers: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor = None
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            answers.append(_unknown(name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if room <= 0:
+            next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        page = topic.partitions[first : first + room]
+        answers.append(_topic(topic, first, page, live))
+        room -= len(page)
+        if first + len(page) < len(topic.partitions):
+            next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
+            break
+    return DescribeTopicPartitionsResponse(topics=answers, next_cursor=next_cursor)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except InvalidTopicError:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _topic(
+    topic: TopicImage, first: int, page: tuple[PartitionState, ...], live: set[int]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=state.leader if state.leader in live else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[replica for replica in state.replicas if replica not in live],
+            )
+            for number, state in enumerate(page, start=first)
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,54 @@
+"""ElectLeaders (43): gives leadership to preferred replicas, or to any living one (KIP-460).
+
+- Null partitions mean all of them; then only those are answered whose election was needed.
+- A partition that is led as it should be is ELECTION_NOT_NEEDED.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError
+from ottla.server.metadata.partition_changes import elect_preferred, elect_unclean
+
+_ELECTIONS: Final = {0: elect_preferred, 1: elect_unclean}
+
+
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    broker = context.broker
+    election = _ELECTIONS.get(request.election_type)
+    if election is None:
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    image = broker.metadata
+    live = {it.node_id for it in image.live_brokers()}
+    everything = request.topic_partitions is None
+    if request.topic_partitions is None:
+        asked = [(topic.name, list(range(len(topic.partitions)))) for topic in image.topics.values()]
+    else:
+        asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    answers = []
+    for name, partitions in asked:
+        results = []
+        for partition in partitions:
+            failure: MetadataError | None = None
+            try:
+                await broker.controller.change_partition(name, partition, partial(election, live=live))
+            except MetadataError as error:
+                failure = error
+            if everything and isinstance(failure, ElectionNotNeededError):
+                continue
+            code, message = outcome(failure)
+            results.append(PartitionResult(partition_id=partition, error_code=code, error_message=message))
+        if results or not everything:
+            answers.append(ReplicaElectionResult(topic=name, partition_result=results))
+    return ElectLeadersResponse(replica_election_results=answers)

@@ -1,0 +1,44 @@
+"""IncrementalAlterConfigs (44): sets, deletes, appends to and subtracts from single configs (KIP-339).
+
+- SET and DELETE work on every config; APPEND and SUBTRACT on lists only, beginning with the default where none is set.
+- Each resource is answered for itself and changes entirely or not at all. Loggers' levels are changed here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.server.apis.config_requests import alter
+from ottla.server.context import RequestContext
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.errors import InvalidRequestError
+
+
+async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+    asked = [((it.resource_type, it.resource_name), _changes(it)) for it in request.resources]
+    outcomes = await alter(asked, context.broker, replace=False, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=type_, resource_name=name
+            )
+            for ((type_, name), _), (code, message) in zip(asked, outcomes, strict=True)
+        ]
+    )
+
+
+def _changes(resource: AlterConfigsResource) -> Sequence[ConfigChange] | InvalidRequestError:
+    changes = []
+    for config in resource.configs:
+        try:
+            operation = ConfigOperation(config.config_operation)
+        except ValueError:
+            return InvalidRequestError(f"Unknown operations type {config.config_operation}")
+        changes.append(ConfigChange(config.name, operation, config.value))
+    return changes

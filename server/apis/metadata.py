@@ -1,0 +1,124 @@
+"""Metadata (3): the brokers, and the topics with who leads what.
+
+- Version 0 asks for all topics with an empty list; from version 1 that is null, and an empty list is no topic.
+- Absent topics are created where request and `auto.create.topics.enable` allow it; the answer then has the topic,
+  ready for records. Bad names are INVALID_TOPIC_EXCEPTION.
+- From version 12 topics may be named by id (in 10 and 11 that is INVALID_REQUEST); an unknown id is UNKNOWN_TOPIC_ID.
+- Leader epochs never go back (version 9 and later promise it): the image shows a change only when it is applied.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.kproto.schema import Response
+from ottla.server.apis.errors import error_code, error_response
+from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidTopicError, MetadataError
+from ottla.server.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
+from ottla.server.metadata.topic_names import check_topic_name
+
+_NO_ID: Final = UUID(int=0)
+
+
+async def handle(request: MetadataRequest, context: RequestContext) -> Response | None:
+    version = context.header.api_version
+    asked = request.topics
+    if asked is not None and 10 <= version < 12 and any(it.topic_id != _NO_ID or it.name is None for it in asked):
+        return error_response(request, version, ErrorCode.INVALID_REQUEST)
+    if asked is None or (version == 0 and not asked):
+        answered: list[TopicImage | MetadataResponseTopic] = list(context.broker.metadata.topics.values())
+    else:
+        answered = [await _find(it, request, context) for it in asked]
+    # After the auto-creations, so that what was created is in it.
+    image = context.broker.metadata
+    brokers = _brokers(image, context.listener)
+    reachable = {broker.node_id for broker in brokers}
+    topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=[
+            _topic(it, reachable, topic_operations, version) if isinstance(it, TopicImage) else it for it in answered
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+async def _find(
+    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> TopicImage | MetadataResponseTopic:
+    broker = context.broker
+    if asked.topic_id != _NO_ID:
+        topic = broker.metadata.topic_by_id(asked.topic_id)
+        if topic is not None:
+            return topic
+        name = None if context.header.api_version >= 12 else ""
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
+    name = asked.name or ""
+    topic = broker.metadata.topic(name)
+    if topic is not None:
+        return topic
+    try:
+        if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+            return await broker.controller.ensure_topic(name)
+        check_topic_name(name)
+    except InvalidTopicError:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+    except MetadataError as error:
+        return MetadataResponseTopic(error_code=error_code(error), name=name)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+
+def _brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
+    brokers = []
+    for broker in image.live_brokers():
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            brokers.append(
+                MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            )
+    return brokers
+
+
+def _topic(topic: TopicImage, reachable: set[int], operations: int, version: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(number, state, reachable, version) for number, state in enumerate(topic.partitions)],
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(number: int, state: PartitionState, reachable: set[int], version: int) -> MetadataResponsePartition:
+    code = ErrorCode.NONE
+    leader = state.leader
+    if leader not in reachable:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        if leader != NO_LEADER and version >= 6:
+            code = ErrorCode.LISTENER_NOT_FOUND
+        leader = NO_LEADER
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in reachable],
+    )

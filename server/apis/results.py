@@ -1,0 +1,33 @@
+"""What handlers of the administrative APIs share: an outcome as code and message, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.server.apis.errors import error_code
+
+#: Bits of the operations that exist for a resource, which without an authorizer are all allowed (KIP-430).
+TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+#: Stands for operations that were not asked for.
+NOT_ASKED: Final = -(1 << 31)
+
+
+def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:
+    """The code and message of an error; NONE without a message for success."""
+    if error is None:
+        return ErrorCode.NONE, None
+    code = error_code(error)
+    return code, str(error) or code.message
+
+
+def duplicates(names: Iterable[str]) -> set[str]:
+    """Those that occur more than once."""
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    for name in names:
+        (repeated if name in seen else seen).add(name)
+    return repeated

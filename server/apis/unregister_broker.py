@@ -1,0 +1,18 @@
+"""UnregisterBroker (64): forgets a broker that will not come back. One that is running is INVALID_REQUEST."""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.server.apis.results import outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import MetadataError
+
+
+async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    failure: MetadataError | None = None
+    try:
+        await context.broker.controller.unregister_broker(request.broker_id)
+    except MetadataError as error:
+        failure = error
+    code, message = outcome(failure)
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
