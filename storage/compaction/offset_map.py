@@ -7,6 +7,7 @@ same digest would be one to the cleaner, and with MD5 a producer could make such
 from __future__ import annotations
 
 import os
+import struct
 from array import array
 from hashlib import blake2b
 
@@ -16,7 +17,7 @@ ENTRY_BYTES = _DIGEST_BYTES + _OFFSET_BYTES
 """What a slot takes."""
 
 _EMPTY = -1
-_HALF = 1 << 64
+_HALVES = struct.Struct(">QQ")
 _SALT_BYTES = 16
 
 
@@ -27,7 +28,7 @@ class OffsetMap:
     slots are taken: `put` then refuses keys that it does not hold yet.
     """
 
-    __slots__ = ("_capacity", "_digests", "_offsets", "_salt", "_size", "_slots", "latest_offset")
+    __slots__ = ("_capacity", "_digests", "_hasher", "_offsets", "_size", "_slots", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9, salt: bytes | None = None) -> None:
         self._slots = _prime_not_above(memory_bytes // ENTRY_BYTES)
@@ -35,7 +36,7 @@ class OffsetMap:
         if self._capacity < 2:
             raise ValueError(f"an offset map of {memory_bytes} bytes holds no keys")
         # Salted, so that nobody can choose keys that crowd into the same slots.
-        self._salt = os.urandom(_SALT_BYTES) if salt is None else salt
+        self._hasher = blake2b(digest_size=_DIGEST_BYTES, salt=os.urandom(_SALT_BYTES) if salt is None else salt)
         self._digests = bytearray(self._slots * _DIGEST_BYTES)
         self._offsets = array("q", [_EMPTY]) * self._slots
         self._size = 0
@@ -55,7 +56,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Note that `key` has a record at `offset`, the highest so far; False if there is no room: nothing changed."""
-        digest = blake2b(key, digest_size=_DIGEST_BYTES, salt=self._salt).digest()
+        digest = self._digest(key)
         slot, found = self._find(digest)
         if not found:
             if self._size >= self._capacity:
@@ -68,7 +69,7 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The highest offset noted for `key`, -1 if none."""
-        slot, found = self._find(blake2b(key, digest_size=_DIGEST_BYTES, salt=self._salt).digest())
+        slot, found = self._find(self._digest(key))
         return self._offsets[slot] if found else _EMPTY
 
     def clear(self) -> None:
@@ -77,11 +78,16 @@ class OffsetMap:
         self._size = 0
         self.latest_offset = _EMPTY
 
+    def _digest(self, key: bytes) -> bytes:
+        hasher = self._hasher.copy()
+        hasher.update(key)
+        return hasher.digest()
+
     def _find(self, digest: bytes) -> tuple[int, bool]:
         """The slot of a digest, or the free one where it belongs. There always is a free one."""
-        number = int.from_bytes(digest, "big")
+        first, second = _HALVES.unpack(digest)
         slots = self._slots
-        slot = number % slots
+        slot: int = first % slots
         offsets, digests = self._offsets, self._digests
         step = 0
         while offsets[slot] >= 0:
@@ -89,7 +95,7 @@ class OffsetMap:
             if digests[start : start + _DIGEST_BYTES] == digest:
                 return slot, True
             # Double hashing: the number of slots is prime, so that any step visits all of them.
-            step = step or 1 + number // _HALF % (slots - 1)
+            step = step or 1 + second % (slots - 1)
             slot = (slot + step) % slots
         return slot, False
 
