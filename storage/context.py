@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import trio
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from ottla.storage.message_store import MessageStore
     from ottla.storage.segment import Segment
 
-__all__ = ["StorageContext"]
+__all__ = ["RunBlocking", "StorageContext"]
+
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""How a call that may block is run: `trio.to_thread.run_sync`, but in a simulation in place."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +38,7 @@ class StorageContext:
     """
 
     __slots__ = (
+        "_run_blocking",
         "_writers",
         "boot_id",
         "clock",
@@ -47,7 +52,8 @@ class StorageContext:
         "tail",
     )
 
-    def __init__(self, disk: Disk, config: StorageConfig, clock: Clock) -> None:
+    def __init__(self, disk: Disk, config: StorageConfig, clock: Clock, run_blocking: RunBlocking) -> None:
+        self._run_blocking = run_blocking
         self.disk = disk
         self.config = config
         self.clock = clock
@@ -62,7 +68,8 @@ class StorageContext:
 
     async def offload(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what may block in a worker thread."""
-        return await trio.to_thread.run_sync(lambda: function(*args, **kwargs))
+        result: T = await self._run_blocking(partial(function, *args, **kwargs))
+        return result
 
     def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a background task which the log manager owns."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.storage.context import StorageContext
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["FileStore", "sync_file"]
+__all__ = ["FileStore", "sync_file", "sync_names"]
 
 
 class FileStore:
@@ -124,8 +124,7 @@ class FileStore:
         if self.unsynced_bytes:
             disk.fdatasync(self._open())
         if self.segments and not self._directory_synced:
-            disk.fsync_directory(self.directory)
-            disk.fsync_directory(os.path.dirname(self.directory))
+            sync_names(disk, self.directory)
             self._directory_synced = True
         self.unsynced_bytes = 0
 
@@ -134,6 +133,13 @@ class FileStore:
         if self._handle is not None:
             self._context.disk.close(self._handle)
             self._handle = None
+
+
+def sync_names(disk: Disk, directory: str) -> None:
+    """Make the names in a store's folder durable, and those of the two folders it stands in. Blocks."""
+    for _ in range(3):
+        disk.fsync_directory(directory)
+        directory = os.path.dirname(directory)
 
 
 def sync_file(disk: Disk, path: str) -> None:

@@ -14,7 +14,7 @@ import trio
 
 from ottla.storage.block import RunKind, log_key
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
-from ottla.storage.context import StorageContext
+from ottla.storage.context import RunBlocking, StorageContext
 from ottla.storage.log_truncation import rebuild_producers, recover_end
 from ottla.storage.maintenance import maintain
 from ottla.storage.message_store import MessageStore
@@ -59,8 +59,9 @@ class LogManager:
         *,
         node_id: int = 0,
         listener: StorageListener | None = None,
+        run_blocking: RunBlocking = trio.to_thread.run_sync,
     ) -> None:
-        self.context = StorageContext(disk, config, clock)
+        self.context = StorageContext(disk, config, clock, run_blocking)
         self.context.listener = listener
         self.node_dir = NodeDir(disk, str(data_dir), node_id)
         self._stores: dict[str, MessageStore] = {}

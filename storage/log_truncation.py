@@ -33,7 +33,8 @@ async def truncate_to(log: PartitionLog, offset: int) -> None:
         log.forget_from(offset)
         log.store.add_note(log, RunKind.TRUNCATE, log.latest_epoch, offset)
         await log.store.flush(sync=False)
-    await rebuild_producers(log)
+        # Under the lock: no checkpoint may take the state half rebuilt.
+        await rebuild_producers(log)
 
 
 async def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
@@ -59,6 +60,7 @@ async def rebuild_producers(log: PartitionLog) -> None:
                 for pos, header in iter_batches(view):
                     log.replay_producer(view[pos : pos + header.size_bytes], header)
     log.set_high_watermark(log.high_watermark)
+    log.store.dirty.add(log)
 
 
 async def recover_end(log: PartitionLog) -> None:

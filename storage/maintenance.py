@@ -10,7 +10,8 @@ import trio
 from google_crc32c import extend
 
 from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, CheckpointBuilder, pack_checkpoint
-from ottla.storage.file_store import sync_file
+from ottla.storage.errors import StoreOfflineError
+from ottla.storage.file_store import sync_file, sync_names
 from ottla.storage.index_files import write_sealed_index
 from ottla.storage.run_table import RunTable
 
@@ -68,6 +69,9 @@ async def maintain(store: MessageStore) -> None:
                 await checkpoint_store(store)
         except OSError as error:
             store.fail(error)
+        except StoreOfflineError:
+            # It stopped meanwhile, and has said so.
+            return
 
 
 async def seal_segments(store: MessageStore) -> None:
@@ -133,6 +137,5 @@ def _write_checkpoint(disk: Disk, segments: list[Segment], index_tail: bytes, co
         disk.fdatasync(handle)
     finally:
         disk.close(handle)
-    disk.fsync_directory(segment.directory)
-    disk.fsync_directory(os.path.dirname(segment.directory))
+    sync_names(disk, segment.directory)
     disk.write_file_atomic(os.path.join(segment.directory, CHECKPOINT_NAME), content)

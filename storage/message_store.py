@@ -163,6 +163,9 @@ class MessageStore:
                     except OSError as error:
                         self._go_offline(error, memstore)
                         return
+                    if self.error is not None:
+                        _wake(memstore)
+                        return
                     await self._publish(memstore)
                     self._schedule_checkpoint()
             finally:
@@ -221,17 +224,18 @@ class MessageStore:
         if memstore.batch_count:
             self.context.tail.add(memstore)
             self._set_sync_timer(groups, synced=memstore.wants_sync)
-        if memstore.done is not None:
-            memstore.done.set()
+        _wake(memstore)
 
     def _go_offline(self, error: OSError, memstore: Memstore) -> None:
         """Stop for good: keep what was not written, acknowledge nothing, say so."""
         self.error = error
         logger.error("store %s is offline, its last write failed: %s", self.files.directory, error)
         self.room.unpark_all()
-        for waiting in (memstore, self.active):
-            if waiting.done is not None:
-                waiting.done.set()
+        _wake(memstore)
+        _wake(self.active)
+        if self.checkpoint is not None:
+            self.checkpoint.done.set()
+            self.checkpoint = None
         if self.context.listener is not None:
             self.context.listener.on_offline(list(self.logs.values()), error)
 
@@ -299,6 +303,12 @@ class MessageStore:
         self.checkpoint = builder
         if not self._loop_is_running:
             self._start_loop()
+
+
+def _wake(memstore: Memstore) -> None:
+    """Let go who waits for a memstore; they look whether the store is still online."""
+    if memstore.done is not None:
+        memstore.done.set()
 
 
 def enter_group(segment: Segment, group: RunGroup) -> None:

@@ -34,7 +34,7 @@ class NodeDir:
 
         DataDirLockedError if another process has it, UnsupportedFormatError if its files are of another version.
         """
-        self._disk.mkdir(self.path)
+        self._make(self.path)
         self._lock = self._disk.lock(os.path.join(self.path, _LOCK_FILE))
         try:
             node = self._read()
@@ -46,6 +46,14 @@ class NodeDir:
         except BaseException:
             self._unlock()
             raise
+
+    def _make(self, path: str) -> None:
+        """Make a folder and its missing parents, durably."""
+        if not self._disk.exists(path):
+            parent = os.path.dirname(path)
+            self._make(parent)
+            self._disk.mkdir(path)
+            self._disk.fsync_directory(parent)
 
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that everything in it is checkpointed."""
