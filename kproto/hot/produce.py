@@ -1,0 +1,161 @@
+"""Produce requests as producers send them, parsed faster than the schema's codec can.
+
+The parser reads the ordinary request: names of up to 126 bytes, records up to 2 MiB a partition in the flexible
+versions, no null where none belongs, no tagged fields. Whatever else it meets, malformed input included, it leaves to
+the schema's codec: the result and the errors are always that one's. Records are views of the frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ottla.kproto import codec
+from ottla.kproto.compiler.parser import uuid_of
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
+
+_new = object.__new__
+_unpack_int16 = struct.Struct(">h").unpack_from
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_acks_timeout_count = struct.Struct(">hii").unpack_from
+_unpack_acks_timeout_short_count = struct.Struct(">hiB").unpack_from
+_unpack_index_size = struct.Struct(">ii").unpack_from
+# Behind the index come the records' size, a varint, and at the least the tag sections of partition, topic and request:
+# three more bytes can always be read.
+_unpack_index_varint = struct.Struct(">iBBB").unpack_from
+
+
+def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:
+    """Parse the body of a Produce request, as `codec.parse_request` does."""
+    view = memoryview(buf)
+    request = None
+    try:
+        if 9 <= version <= 13:
+            request = _parse_flexible(view, pos, version)
+        elif 3 <= version <= 8:
+            request = _parse_classic(view, pos)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        request = None
+    return codec.parse(ProduceRequest, version, buf, pos) if request is None else request
+
+
+def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | None:  # noqa: C901 - flat for speed
+    size = len(buf)
+    request = _new(ProduceRequest)
+    n = buf[p]
+    p += 1
+    if n == 0:
+        request.transactional_id = None
+    else:
+        end = p + n - 1
+        if n > 127 or end > size:
+            return None
+        request.transactional_id = str(buf[p:end], "utf-8")
+        p = end
+    request.acks, request.timeout_ms, n = _unpack_acks_timeout_short_count(buf, p)
+    p += 7
+    if not 0 < n <= 127:
+        return None
+    request.topic_data = topics = []
+    for _ in range(n - 1):
+        topic = _new(TopicProduceData)
+        if version >= 13:
+            end = p + 16
+            topic.name = ""
+            topic.topic_id = uuid_of(bytes(buf[p:end]))
+        else:
+            n = buf[p]
+            p += 1
+            end = p + n - 1
+            if not 0 < n <= 127 or end > size:
+                return None
+            topic.name = str(buf[p:end], "utf-8")
+            topic.topic_id = ZERO_UUID
+        n = buf[end]
+        p = end + 1
+        if not 0 < n <= 127:
+            return None
+        topic.partition_data = partitions = []
+        for _ in range(n - 1):
+            partition = _new(PartitionProduceData)
+            partition.index, n, second, third = _unpack_index_varint(buf, p)
+            if n < 0x80:
+                p += 5
+            elif second < 0x80:
+                n += (second << 7) - 0x80
+                p += 6
+            elif third < 0x80:
+                n += (second << 7) + (third << 14) - 0x4080
+                p += 7
+            else:
+                return None
+            end = p + n - 1
+            # The byte at the end is the number of tagged fields; a size of 0 means null.
+            if n == 0 or buf[end]:
+                return None
+            partition.records = buf[p:end]
+            partition.unknown_tagged_fields = ()
+            partitions.append(partition)
+            p = end + 1
+        if buf[p]:
+            return None
+        p += 1
+        topic.unknown_tagged_fields = ()
+        topics.append(topic)
+    if buf[p] or p + 1 != size:
+        return None
+    request.unknown_tagged_fields = ()
+    return request
+
+
+def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
+    size = len(buf)
+    request = _new(ProduceRequest)
+    (n,) = _unpack_int16(buf, p)
+    p += 2
+    if n < 0:
+        request.transactional_id = None
+    else:
+        end = p + n
+        if end > size:
+            return None
+        request.transactional_id = str(buf[p:end], "utf-8")
+        p = end
+    request.acks, request.timeout_ms, n = _unpack_acks_timeout_count(buf, p)
+    p += 10
+    if not 0 <= n <= size:
+        return None
+    request.topic_data = topics = []
+    for _ in range(n):
+        topic = _new(TopicProduceData)
+        end = p + 2 + _unpack_int16(buf, p)[0]
+        if not p + 2 <= end <= size:
+            return None
+        topic.name = str(buf[p + 2 : end], "utf-8")
+        topic.topic_id = ZERO_UUID
+        (n,) = _unpack_int32(buf, end)
+        p = end + 4
+        if not 0 <= n <= size:
+            return None
+        topic.partition_data = partitions = []
+        for _ in range(n):
+            partition = _new(PartitionProduceData)
+            partition.index, n = _unpack_index_size(buf, p)
+            p += 8
+            end = p + n
+            if n < 0 or end > size:
+                return None
+            partition.records = buf[p:end]
+            partition.unknown_tagged_fields = ()
+            partitions.append(partition)
+            p = end
+        topic.unknown_tagged_fields = ()
+        topics.append(topic)
+    if p != size:
+        return None
+    request.unknown_tagged_fields = ()
+    return request

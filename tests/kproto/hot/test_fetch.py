@@ -1,0 +1,109 @@
+"""Fetch responses made of light partitions and chained records: the same bytes as the schema's codec."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.kproto import codec
+from ottla.kproto.errors import EncodeError
+from ottla.kproto.hot.fetch import FetchedPartition, build_parts
+from ottla.kproto.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+ABORTED = st.none() | st.lists(st.builds(AbortedTransaction, producer_id=INT64, first_offset=INT64), max_size=3)
+
+
+class Chain:
+    """Records in pieces, as storage's IOBuf offers them: a size and views, no length."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return map(memoryview, self.pieces)
+
+
+PARTITIONS = st.fixed_dictionaries(
+    {
+        "partition_index": INT32,
+        "error_code": st.integers(-1, 130),
+        "high_watermark": INT64,
+        "last_stable_offset": INT64,
+        "log_start_offset": INT64,
+        "aborted_transactions": ABORTED,
+    }
+)
+PIECES = st.lists(st.binary(min_size=1, max_size=200), max_size=3)
+
+
+@given(st.integers(4, 18), st.lists(st.tuples(PARTITIONS, PIECES, st.booleans()), max_size=5), st.booleans())
+def test_equal_to_the_codec(version: int, drawn: list[tuple[dict[str, Any], list[bytes], bool]], hint: bool) -> None:
+    light: list[Any] = []
+    full: list[Any] = []
+    for fields, pieces, chained in drawn:
+        whole = b"".join(pieces)
+        light.append(FetchedPartition(**fields, records=Chain(pieces) if chained else whole))
+        full.append(PartitionData(**fields, records=whole))
+    endpoints: list[NodeEndpoint] = []
+    if hint and version >= 16:
+        endpoints = [NodeEndpoint(node_id=1, host="h", port=2)]
+        moved = PartitionData(
+            current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=2),
+            diverging_epoch=EpochEndOffset(epoch=1, end_offset=5),
+        )
+        light.append(moved)
+        full.append(moved)
+    encoded = []
+    for partitions in (light, full):
+        topic = FetchableTopicResponse(
+            topic="topic" if version < 13 else "",
+            topic_id=uuid.UUID(int=5 if version >= 13 else 0),
+            partitions=partitions,
+        )
+        response = FetchResponse(session_id=9 if version >= 7 else 0, responses=[topic], node_endpoints=endpoints)
+        encoded.append(b"".join(build_parts(response, version)))
+        if partitions is full:
+            encoded.append(codec.build_response(response, version))
+    assert encoded[0] == encoded[1] == encoded[2]
+
+
+def response_of(partition: object) -> FetchResponse:
+    partitions: list[Any] = [partition]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+
+def test_records_are_passed_on_as_they_are() -> None:
+    pieces = [memoryview(bytearray(b"abc")), memoryview(bytearray(b"defg"))]
+
+    class Views(Chain):
+        def __iter__(self) -> Iterator[memoryview]:
+            return iter(pieces)
+
+    parts = build_parts(response_of(FetchedPartition(0, 0, 1, 1, 0, None, Views([b"abc", b"defg"]))), 12)
+    assert [part for part in parts if part in pieces] == pieces
+    assert all(any(part is piece for part in parts) for piece in pieces)
+    assert all(isinstance(part, bytes | memoryview) for part in parts)
+
+
+def test_what_does_not_fit_is_the_codecs_error() -> None:
+    with pytest.raises(EncodeError):
+        build_parts(response_of(FetchedPartition(2**31, 0, 1, 1, 0, None, b"")), 12)
+    with pytest.raises(EncodeError):
+        build_parts(response_of(FetchedPartition(0, 0, 1, 1, 0, None, b"")), 19)

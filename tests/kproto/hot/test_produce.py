@@ -1,0 +1,120 @@
+"""The hot Produce parser against the schema's codec: the same messages, the same errors, for every version."""
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.kproto import codec
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.hot import produce
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.schema import TaggedField
+
+VERSIONS = st.integers(3, 13)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+RECORDS = st.binary(max_size=300) | st.sampled_from([bytes(size) for size in (126, 127, 16_382, 16_383, 16_384)])
+TAGS = st.lists(st.binary(max_size=5), max_size=2).map(
+    lambda contents: tuple(TaggedField(tag, data) for tag, data in enumerate(contents))
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, version: int) -> ProduceRequest:
+    """Mostly what producers send; sometimes nulls, tags and long names, which the hot parser leaves to the codec."""
+    tags = (TAGS if draw(st.integers(0, 4)) == 0 else st.just(())) if version >= 9 else st.just(())
+    records = RECORDS | st.none() if draw(st.integers(0, 4)) == 0 else RECORDS
+    partitions = st.builds(PartitionProduceData, index=INT32, records=records, unknown_tagged_fields=tags)
+    names = st.text(max_size=20) | st.sampled_from(["n" * 126, "n" * 127, "é" * 63, "n" * 249])
+    topics = st.builds(
+        TopicProduceData,
+        name=names if version < 13 else st.just(""),
+        topic_id=st.uuids() | st.just(uuid.UUID(int=0)) if version >= 13 else st.just(uuid.UUID(int=0)),
+        partition_data=st.lists(partitions, max_size=4),
+        unknown_tagged_fields=tags,
+    )
+    return draw(
+        st.builds(
+            ProduceRequest,
+            transactional_id=st.none() | names,
+            acks=st.integers(-1, 1),
+            timeout_ms=INT32,
+            topic_data=st.lists(topics, max_size=3),
+            unknown_tagged_fields=tags,
+        )
+    )
+
+
+def outcome(version: int, frame: bytes) -> tuple[ProduceRequest | None, ProduceRequest | None]:
+    """What hot parser and codec make of a frame; None for a DecodeError."""
+    results: list[ProduceRequest | None] = []
+    for parse in (produce.parse_request, lambda v, buf: codec.parse_request(ApiKey.PRODUCE, v, buf)):
+        try:
+            results.append(parse(version, frame))
+        except DecodeError:
+            results.append(None)
+    return results[0], results[1]
+
+
+@settings(max_examples=300)
+@given(st.data(), VERSIONS)
+def test_equal_to_the_codec(data: st.DataObject, version: int) -> None:
+    request = data.draw(requests(version))
+    frame = bytearray(b"header" + codec.build_request(request, version))
+    assert produce.parse_request(version, frame, 6) == request
+
+
+@settings(max_examples=500)
+@given(st.data(), VERSIONS)
+def test_damaged_frames_have_the_codecs_outcome(data: st.DataObject, version: int) -> None:
+    frame = bytearray(codec.build_request(data.draw(requests(version)), version))[:2_000]
+    for _ in range(data.draw(st.integers(0, 3))):
+        frame[data.draw(st.integers(0, min(len(frame) - 1, 80)))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(0, len(frame)))] + data.draw(st.binary(max_size=3))
+    hot, by_schema = outcome(version, bytes(frame))
+    assert hot == by_schema
+
+
+@given(st.binary(max_size=60), st.integers(-1, 15))
+def test_arbitrary_bytes_have_the_codecs_outcome(frame: bytes, version: int) -> None:
+    hot, by_schema = outcome(version, frame)
+    assert hot == by_schema
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 16_382, 16_383, 100_000, 2**21 - 2])
+def test_ordinary_requests_take_the_hot_path(version: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = TopicProduceData(
+        name="t" if version < 13 else "",
+        topic_id=uuid.UUID(int=7 if version >= 13 else 0),
+        partition_data=[PartitionProduceData(index=number, records=bytes(size)) for number in range(2)],
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic], transactional_id="tx")
+    frame = codec.build_request(request, version)
+
+    def unexpected(*_: object) -> None:
+        pytest.fail("the codec was asked")
+
+    monkeypatch.setattr(codec, "parse", unexpected)
+    assert produce.parse_request(version, frame) == request
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+@pytest.mark.parametrize(("topics", "partitions", "size"), [(130, 1, 1), (1, 130, 1), (1, 1, 2**21)])
+def test_large_requests_are_equal_too(version: int, topics: int, partitions: int, size: int) -> None:
+    topic = TopicProduceData(partition_data=[PartitionProduceData(index=0, records=bytes(size))] * partitions)
+    request = ProduceRequest(topic_data=[topic] * topics)
+    assert produce.parse_request(version, codec.build_request(request, version)) == request
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_records_are_views_of_the_frame(version: int) -> None:
+    partition = PartitionProduceData(index=0, records=b"abc")
+    request = ProduceRequest(topic_data=[TopicProduceData(partition_data=[partition])])
+    frame = bytearray(codec.build_request(request, version))
+    records = produce.parse_request(version, frame).topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is frame
+    assert not records.readonly
