@@ -6,6 +6,7 @@ each kind and use topics of their own; a scenario that stops its broker starts o
 
 from __future__ import annotations
 
+import gc
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -47,13 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture, names in {"client": CLIENTS, "admin": ADMINS, "writer": CLIENTS}.items():
+    for fixture, names in {"client_name": CLIENTS, "admin_name": ADMINS}.items():
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(f"{fixture}_name", names, scope="session")
+            metafunc.parametrize(fixture, names, scope="session")
     if "broker_kind" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--broker")
         kinds = list(BROKERS) if chosen == "both" else [chosen]
         metafunc.parametrize("broker_kind", kinds, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """aiokafka leaves the sockets of lost connections to the garbage collector."""
+    for item in items:
+        if AioKafka.name in item.name:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +115,9 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[BrokerProcess,
     yield connect_client
     for client in opened:
         client.close()
+    if any(client.name == AioKafka.name for client in opened):
+        opened.clear()
+        gc.collect()
 
 
 @pytest.fixture

@@ -98,6 +98,8 @@ class AioKafkaConsumer:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset=reset)
         await consumer.start()
         consumer.assign([partition])
+        # A seek before the first position is found races with aiokafka's own reset.
+        await consumer.position(partition)
         if start.kind == "beginning":
             await consumer.seek_to_beginning(partition)
         elif start.kind == "end":
