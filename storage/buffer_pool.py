@@ -27,6 +27,8 @@ def _small_sizes() -> tuple[int, ...]:
 
 
 SMALL_SIZES = _small_sizes()
+POISON = b"\xdb"
+"""What a poisoning pool fills returned memory with."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,7 +36,8 @@ class PoolConfig:
     """The shape of a buffer pool.
 
     `num_tiers` tiers of `first_size_bytes * multiple**k` stand above the small sizes, each with `num_buffers`
-    preallocated (0: start empty, grow on demand). At most `max_retained_bytes` of unused memory is kept.
+    preallocated (0: start empty, grow on demand). At most `max_retained_bytes` of unused memory is kept. `poison`
+    overwrites memory that comes back, so that a view which outlived its reference shows it: for tests.
     """
 
     first_size_bytes: int = 256 * 1024
@@ -42,6 +45,7 @@ class PoolConfig:
     num_tiers: int = 7
     num_buffers: int = 0
     max_retained_bytes: int = 32 * 1024 * 1024
+    poison: bool = False
 
     def __post_init__(self) -> None:
         if self.first_size_bytes <= SMALL_SIZES[-1] or self.multiple < 2 or self.num_tiers < 0:
@@ -155,6 +159,8 @@ class BufferPool:
 
     def _take_back(self, tier: _Tier, memory: memoryview) -> None:
         self._returned(tier.size_bytes)
+        if self.config.poison:
+            memory[:] = POISON * len(memory)
         room_bytes = self.config.max_retained_bytes - tier.size_bytes
         while self.counters.retained_bytes > room_bytes:
             coldest = self._coldest_tier() if self.counters.retained_bytes else tier
@@ -166,6 +172,8 @@ class BufferPool:
 
     def _take_back_large(self, memory: memoryview) -> None:
         self._returned(memory.nbytes)
+        if self.config.poison:
+            memory[:] = POISON * len(memory)
         self.counters.freed += 1
 
     def _coldest_tier(self) -> _Tier:

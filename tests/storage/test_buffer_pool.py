@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.storage.buffer_pool import SMALL_SIZES, BufferPool, MemoryBudget, PoolConfig
+from ottla.storage.buffer_pool import POISON, SMALL_SIZES, BufferPool, MemoryBudget, PoolConfig
 from ottla.storage.iobuf import Fragment
 
 KIB = 1024
@@ -33,11 +35,17 @@ class TestSizes:
         assert not fragment.memory.readonly
 
     @pytest.mark.parametrize(
-        "arguments", [{"first_size_bytes": 131_072}, {"multiple": 1}, {"num_tiers": -1}, {"num_buffers": -1}]
+        "make",
+        [
+            lambda: PoolConfig(first_size_bytes=131_072),
+            lambda: PoolConfig(multiple=1),
+            lambda: PoolConfig(num_tiers=-1),
+            lambda: PoolConfig(num_buffers=-1),
+        ],
     )
-    def test_a_shape_that_makes_no_sense_is_refused(self, arguments: dict[str, int]) -> None:
+    def test_a_shape_that_makes_no_sense_is_refused(self, make: Callable[[], PoolConfig]) -> None:
         with pytest.raises(ValueError, match="must"):
-            PoolConfig(**arguments)
+            make()
 
 
 class TestPool:
@@ -106,6 +114,15 @@ class TestPool:
             pool.check_no_leak()
         fragment.release()
         pool.check_no_leak()
+
+    @pytest.mark.parametrize("size_bytes", [512, 100_000_000])
+    def test_poison_shows_a_view_that_outlived_its_reference(self, size_bytes: int) -> None:
+        pool = BufferPool(PoolConfig(poison=True))
+        fragment = pool.acquire(size_bytes)
+        late = fragment.memory[:100]
+        late[:] = b"x" * 100
+        fragment.release()
+        assert bytes(late) == POISON * 100
 
 
 class PoolMachine(RuleBasedStateMachine):

@@ -304,6 +304,44 @@ class TestFaults:
         assert 20 < failed < 80
 
 
+class TestAtomicWrites:
+    """`write_file_atomic` under a crash at each of its operations, with the power going off as well."""
+
+    @pytest.mark.parametrize("power_goes_off", [True, False])
+    def test_the_old_content_or_the_new_one_is_there(self, power_goes_off: bool) -> None:
+        outcomes = set()
+        for seed in range(20):
+            for operation in range(20):
+                disk = SimulatedDisk(seed)
+                synced_file(disk, b"old" * 2_000)
+                disk.faults.add(Fault(FaultKind.CRASH, after=operation))
+                finished = True
+                try:
+                    disk.write_file_atomic("/d/f", b"newer" * 2_000)
+                except DiskCrashedError:
+                    finished = False
+                restarted = disk.power_loss() if power_goes_off else disk.crash()
+                content = restarted.read_file("/d/f")
+                assert content in (b"old" * 2_000, b"newer" * 2_000)
+                if finished:
+                    assert content == b"newer" * 2_000
+                outcomes.add((finished, content[:3]))
+                restarted.write_file_atomic("/d/f", b"again")
+                assert restarted.read_file("/d/f") == b"again"
+        assert outcomes == {(True, b"new"), (False, b"new"), (False, b"old")}
+
+    def test_an_error_leaves_the_old_content(self) -> None:
+        for operation in ("create", "pwritev", "fdatasync", "rename"):
+            disk = SimulatedDisk()
+            synced_file(disk, b"old")
+            disk.faults.add(Fault(FaultKind.ERROR, frozenset({operation}), errno=errno.ENOSPC))
+            handles = disk.open_handles
+            with pytest.raises(OSError, match="No space left"):
+                disk.write_file_atomic("/d/f", b"new")
+            assert disk.read_file("/d/f") == b"old"
+            assert disk.open_handles == handles
+
+
 class TestFileSystem:
     """What it shares with the real disk is tested with it, in test_disk.py."""
 
