@@ -69,6 +69,8 @@ SERVED: Final = (
     ApiKey.DELETE_GROUPS,
     ApiKey.OFFSET_DELETE,
     ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
 """Every API that has a handler module; nothing else is advertised."""

@@ -9,7 +9,6 @@ closed. A node that was killed starts by the same code; storage finds its tail b
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, listen_addresses
@@ -47,10 +48,6 @@ logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 10.0
 """How long requests under way may take after the node was asked to stop."""
-
-# Young objects of a request die by reference count. What a collection of the young finds is little, so it may come
-# seldom; what survived the start is frozen and never looked at again.
-_GC_THRESHOLDS: Final = (20_000, 20, 100)
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,7 +115,9 @@ class Node:
             log_manager,
             self._clock,
             node_id=config.node_id,
-            response_budget=budget,
+            # A budget of its own: clients that do not read their responses must not keep others from being read.
+            response_budget=MemoryBudget(config.ottla_memory_budget_bytes),
+            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
             log_config=lambda topic: log_config(config.topic_config(topic.configs)),
             min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
         )
@@ -147,7 +146,6 @@ class Node:
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
                 nursery.start_soon(self._end_when_asked, listeners, replica_manager)
-                _settle_memory()
                 task_status.started(Ready(config.node_id, endpoints, bound, broker))
                 await listeners.run(STOP_GRACE_SECONDS)
                 replica_manager.close()
@@ -169,6 +167,8 @@ class Node:
             config=_group_config(config),
             clock=self._clock,
             log=ReplicaLog(replica_manager, topic_id),
+            topics=GroupTopics(lambda: broker.metadata),
+            topics=GroupTopics(lambda: image),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )
@@ -209,11 +209,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         offsets_topic_partitions=config.offsets_topic_num_partitions,
+        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        consumer_max_size=config.group_consumer_max_size,
     )
-
-
-def _settle_memory() -> None:
-    """Take what the start left behind out of the garbage collector's sight."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.server.coordinator.errors import (
-    GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
     UnstableOffsetCommitError,
 )
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import consumer_records, records
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
@@ -73,24 +73,26 @@ def fetch(
     return found
 
 
+def undeletable_topics(group: ClassicGroup) -> frozenset[str]:
+    """The topics whose offsets OffsetDelete must leave; NonEmptyGroupError if nobody can say which those are."""
+    if group.is_in(ClassicState.EMPTY):
+        return frozenset()
+    if group.protocol_type != PROTOCOL_TYPE:
+        raise NonEmptyGroupError(f"group {group.group_id} has members")
+    return group_subscription(group) or frozenset()
+
+
 def delete_records(
-    shard: GroupShard, group: ClassicGroup, partitions: Iterable[TopicPartition]
+    shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], subscribed: frozenset[str]
 ) -> tuple[list[CoordinatorRecord], Refusals]:
-    """Tombstones for offsets (OffsetDelete); topics that the group reads are refused."""
-    subscribed: frozenset[str] = frozenset()
-    if group.is_in(ClassicState.DEAD):
-        raise GroupIdNotFoundError(f"group {group.group_id} is being removed")
-    if not group.is_in(ClassicState.EMPTY):
-        if group.protocol_type != PROTOCOL_TYPE:
-            raise NonEmptyGroupError(f"group {group.group_id} has members")
-        subscribed = group_subscription(group) or frozenset()
+    """Tombstones for offsets (OffsetDelete); those of topics that the group reads are refused."""
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition in partitions:
         if partition.topic in subscribed:
-            refused[partition] = GroupSubscribedToTopicError(f"group {group.group_id} reads {partition.topic}")
-        elif shard.offsets.get(group.group_id, partition) is not None:
-            written.append(records.offset_tombstone(group.group_id, partition))
+            refused[partition] = GroupSubscribedToTopicError(f"group {group_id} reads {partition.topic}")
+        elif shard.offsets.get(group_id, partition) is not None:
+            written.append(records.offset_tombstone(group_id, partition))
     return written, refused
 
 
@@ -130,4 +132,23 @@ def expired_records(
     remains = len(shard.offsets.group(group.group_id)) > len(expired) or shard.offsets.has_pending_group(group.group_id)
     if group.is_in(ClassicState.EMPTY) and not group.pending_members and not remains:
         written.append(records.group_tombstone(group.group_id))
+    return written
+
+
+def expired_of_consumer_group(
+    shard: GroupShard, group: ConsumerGroup, *, now_ms: int, retention_ms: int
+) -> list[CoordinatorRecord]:
+    """The same for a group of the consumer protocol: topics that it reads never expire."""
+    group_id = group.group_id
+    expired = shard.offsets.expired(
+        group_id,
+        now_ms=now_ms,
+        retention_ms=retention_ms,
+        since_ms=None,
+        subscribed=group.all_subscribed_topics(),
+    )
+    written = [records.offset_tombstone(group_id, partition) for partition in expired]
+    remains = len(shard.offsets.group(group_id)) > len(expired) or shard.offsets.has_pending_group(group_id)
+    if not group.members and not remains:
+        written += consumer_records.group_tombstones(group)
     return written

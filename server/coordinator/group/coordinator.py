@@ -5,7 +5,7 @@ the partition of `__consumer_offsets` that its id hashes to, and here as long as
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import trio
@@ -13,17 +13,23 @@ import trio
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import (
     CoordinatorError,
+    CoordinatorNotAvailableError,
     GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group import commits, records
+from ottla.server.coordinator.group import commits, consumer_records, records
 from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
+from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup
+from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
 from ottla.server.metadata.image import MetadataDelta
@@ -46,6 +52,9 @@ class GroupConfig(NamedTuple):
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_partitions: int = 50
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
 
 
 class GroupListing(NamedTuple):
@@ -67,9 +76,15 @@ class GroupCoordinator:
         config: GroupConfig,
         clock: Clock,
         log: CoordinatorLog,
+        topics: GroupTopics,
         purgatory: Purgatory,
         nursery: trio.Nursery,
+        group_config: Callable[[str], ConsumerConfig] | None = None,
     ) -> None:
+        """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own)."""
+        default = ConsumerConfig(
+            config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms, config.consumer_max_size
+        )
         self.config = config
         self._node_id = node_id
         self._clock = clock
@@ -81,12 +96,20 @@ class GroupCoordinator:
             nursery=nursery,
             store=self._store_group,
         )
+        self._consumer = ConsumerProtocol(
+            config=group_config or (lambda group_id: default),
+            clock=clock,
+            topics=topics,
+            purgatory=purgatory,
+            nursery=nursery,
+            write=self._write,
+        )
         self._runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
             log=log,
             clock=clock,
             nursery=nursery,
-            new_shard=lambda partition: GroupShard(partition, self._classic, clock.time_ms),
+            new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
         )
         nursery.start_soon(self._expire_offsets)
 
@@ -125,9 +148,12 @@ class GroupCoordinator:
     def _group(self, group_id: str) -> ClassicGroup | None:
         return self._shard(group_id).groups.get(group_id)
 
+    async def _write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
+        await self._runtime.write(self.partition_for(group_id), written)
+
     async def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         record = records.group_metadata(group, assignments)
-        await self._runtime.write(self.partition_for(group.group_id), [record])
+        await self._write(group.group_id, [record])
 
     # The classic protocol
 
@@ -141,12 +167,54 @@ class GroupCoordinator:
                 f"{self.config.max_session_timeout_ms} ms"
             )
         shard = self._shard(group_id)
+        await self._make_room_for_classic(shard, group_id)
         group = shard.groups.get(group_id)
         if group is None:
             if request.member_id:
                 raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
             group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
         return await self._classic.join(group, request)
+
+    async def _make_room_for_classic(self, shard: GroupShard, group_id: str) -> None:
+        """An empty group of the consumer protocol gives way to the classic one; its offsets stay."""
+        other = shard.consumer_groups.get(group_id)
+        if other is None:
+            return
+        if other.members:
+            raise InconsistentGroupProtocolError(f"group {group_id} uses the consumer protocol")
+        await self._write(group_id, consumer_records.group_tombstones(other))
+        self._consumer.bury(other)
+
+    # The consumer protocol
+
+    async def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> HeartbeatResult:
+        """ConsumerGroupHeartbeat: join, stay, revoke, take or leave."""
+        shard = self._shard(group_id)
+        group = shard.consumer_groups.get(group_id)
+        if group is not None:
+            return await self._consumer.heartbeat(group, beat)
+        if beat.member_epoch != JOIN_EPOCH:
+            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+        await self._make_room_for_consumer(shard, group_id)
+        group = shard.consumer_groups.setdefault(group_id, ConsumerGroup(group_id))
+        try:
+            return await self._consumer.heartbeat(group, beat)
+        finally:
+            if not group.group_epoch and shard.consumer_groups.get(group_id) is group:
+                del shard.consumer_groups[group_id]
+
+    async def _make_room_for_consumer(self, shard: GroupShard, group_id: str) -> None:
+        """An empty classic group gives way to the consumer protocol; its offsets stay."""
+        other = shard.groups.get(group_id)
+        if other is None:
+            return
+        if not other.is_in(ClassicState.EMPTY) or other.pending_members:
+            raise GroupIdNotFoundError(f"group {group_id} is not a consumer group")
+        if other.generation_id:
+            await self._write(group_id, [records.group_tombstone(group_id)])
+        if shard.groups.get(group_id) is other and other.is_in(ClassicState.EMPTY):
+            del shard.groups[group_id]
+            self._classic.bury(other, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
 
     async def sync(
         self,
@@ -206,7 +274,11 @@ class GroupCoordinator:
         """OffsetCommit, and TxnOffsetCommit with a producer; returns the partitions that were refused."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        if group is not None:
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            if member_id or group_instance_id is not None or (producer is None and consumer_group.members):
+                consumer_group.validate_member(member_id, generation_id)
+        elif group is not None:
             self._classic.validate_commit(
                 group,
                 member_id=member_id,
@@ -242,15 +314,21 @@ class GroupCoordinator:
 
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by a group of KIP-848.
         """
-        return dict(commits.fetch(self._shard(group_id), group_id, partitions, require_stable=require_stable))
+        shard = self._shard(group_id)
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None and member_id is not None and member_epoch >= 0:
+            consumer_group.validate_member(member_id, member_epoch)
+        return dict(commits.fetch(shard, group_id, partitions, require_stable=require_stable))
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
         """OffsetDelete; returns the partitions that were refused."""
         shard = self._shard(group_id)
-        group = shard.groups.get(group_id)
-        if group is None:
-            raise GroupIdNotFoundError(f"group {group_id} does not exist")
-        written, refused = commits.delete_records(shard, group, partitions)
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            subscribed = consumer_group.all_subscribed_topics()
+        else:
+            subscribed = commits.undeletable_topics(self.describe_group(group_id))
+        written, refused = commits.delete_records(shard, group_id, partitions, subscribed)
         await self._runtime.write(shard.partition, written)
         return refused
 
@@ -270,11 +348,13 @@ class GroupCoordinator:
 
     def list_groups(self) -> list[GroupListing]:
         """Every group of this broker."""
-        return [
-            GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic")
-            for shard in self._runtime.shards()
-            for group in shard.groups.values()
-        ]
+        listings: list[GroupListing] = []
+        for shard in self._runtime.shards():
+            for group in shard.groups.values():
+                listings.append(GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic"))
+            for other in shard.consumer_groups.values():
+                listings.append(GroupListing(other.group_id, PROTOCOL_TYPE, other.state.value, "consumer"))
+        return listings
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
@@ -283,14 +363,28 @@ class GroupCoordinator:
             raise GroupIdNotFoundError(f"group {group_id} does not exist")
         return group
 
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
+        group = self._shard(group_id).consumer_groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFoundError(f"group {group_id} is not a consumer group")
+        return group
+
     async def delete_group(self, group_id: str) -> None:
         """Remove an empty group with its offsets."""
+        shard = self._shard(group_id)
+        tombstones = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.group(group_id)]
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            if consumer_group.members:
+                raise NonEmptyGroupError(f"group {group_id} has members")
+            await self._write(group_id, [*tombstones, *consumer_records.group_tombstones(consumer_group)])
+            self._consumer.bury(consumer_group)
+            return
         group = self.describe_group(group_id)
         if not group.is_in(ClassicState.EMPTY):
             raise NonEmptyGroupError(f"group {group_id} has members")
-        shard = self._shard(group_id)
-        written = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.group(group_id)]
-        await self._remove(shard, group, [*written, records.group_tombstone(group_id)])
+        await self._remove(shard, group, [*tombstones, records.group_tombstone(group_id)])
 
     async def _remove(self, shard: GroupShard, group: ClassicGroup, written: list[CoordinatorRecord]) -> None:
         await self._runtime.write(shard.partition, written)
@@ -311,12 +405,17 @@ class GroupCoordinator:
                 await self._expire_shard(shard)
 
     async def _expire_shard(self, shard: GroupShard) -> None:
-        for group in list(shard.groups.values()):
-            written = commits.expired_records(
-                shard, group, now_ms=self._clock.time_ms(), retention_ms=self.config.offsets_retention_ms
-            )
-            try:
+        retention_ms = self.config.offsets_retention_ms
+        try:
+            for group in list(shard.groups.values()):
+                now_ms = self._clock.time_ms()
+                written = commits.expired_records(shard, group, now_ms=now_ms, retention_ms=retention_ms)
                 await self._remove(shard, group, written)
-            except CoordinatorError as error:
-                logger.warning("offsets of group %s do not expire now: %s", group.group_id, error)
-                return
+            for consumer_group in list(shard.consumer_groups.values()):
+                now_ms = self._clock.time_ms()
+                written = commits.expired_of_consumer_group(
+                    shard, consumer_group, now_ms=now_ms, retention_ms=retention_ms
+                )
+                await self._write(consumer_group.group_id, written)
+        except CoordinatorError as error:
+            logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error)

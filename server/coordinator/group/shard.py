@@ -1,13 +1,17 @@
 """The groups and offsets of one partition of `__consumer_offsets`: what the log says, held in memory."""
 
 from collections.abc import Callable
+from typing import Any
 
+from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKey
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import NotCoordinatorError
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import consumer_records, records
 from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
+from ottla.server.coordinator.group.consumer import ConsumerProtocol
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.offsets import OffsetCache
 from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
 
@@ -17,14 +21,18 @@ class GroupShard:
 
     Offsets are what replay makes of them. A classic group's durable part (generation, members, assignment) is taken
     from the log when the partition is loaded; from then on the living group is ahead of its records, and those records
-    are only there for the next load.
+    are only there for the next load. A group of the consumer protocol is always what its records say.
     """
 
-    def __init__(self, partition: int, classic: ClassicProtocol, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, partition: int, classic: ClassicProtocol, consumer: ConsumerProtocol, now_ms: Callable[[], int]
+    ) -> None:
         self.partition = partition
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.offsets = OffsetCache()
         self._classic = classic
+        self._consumer = consumer
         self._now_ms = now_ms
         self._loading = True
 
@@ -35,7 +43,7 @@ class GroupShard:
                 self.offsets.remove(group_id, partition)
             case records.OffsetRecord(group_id, partition, committed) if committed is not None:
                 located = committed._replace(record_offset=offset)
-                if group_id not in self.groups:
+                if group_id not in self.groups and group_id not in self.consumer_groups:
                     self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
                 if producer is None:
                     self.offsets.put(group_id, partition, located)
@@ -43,6 +51,8 @@ class GroupShard:
                     self.offsets.put_pending(producer.producer_id, group_id, partition, located)
             case records.GroupRecord(group_id, value) if self._loading:
                 self._replay_group(group_id, value)
+            case records.OtherRecord(key, value) if consumer_records.is_consumer_group_key(key):
+                self._replay_consumer_group(key, value)
             case _:
                 pass
 
@@ -53,11 +63,27 @@ class GroupShard:
         self._loading = False
         for group in self.groups.values():
             self._classic.resume(group)
+        for consumer_group in self.consumer_groups.values():
+            self._consumer.resume(consumer_group)
 
     def unloaded(self) -> None:
         for group in self.groups.values():
             self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
+        for consumer_group in self.consumer_groups.values():
+            self._consumer.bury(consumer_group)
         self.groups.clear()
+        self.consumer_groups.clear()
+
+    def _replay_consumer_group(self, key: Any, value: Any) -> None:
+        group = self.consumer_groups.get(key.group_id)
+        if group is None:
+            if value is None:
+                return
+            self.groups.pop(key.group_id, None)
+            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+        consumer_records.replay(group, key, value)
+        if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            del self.consumer_groups[key.group_id]
 
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if value is None:

@@ -29,6 +29,7 @@ from ottla.server.coordinator.group.classic_group import ClassicState, JoinResul
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.runtime import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.purgatory import Purgatory
@@ -58,7 +59,13 @@ async def coordinating(log: Any, clock: ManualClock, **config: Any) -> AsyncIter
     settings = GroupConfig(offsets_topic_partitions=2, initial_rebalance_delay_ms=0)._replace(**config)
     async with trio.open_nursery() as nursery:
         coordinator = GroupCoordinator(
-            node_id=HERE, config=settings, clock=clock, log=log, purgatory=Purgatory("group"), nursery=nursery
+            node_id=HERE,
+            config=settings,
+            clock=clock,
+            log=log,
+            topics=GroupTopics(MetadataImage),
+            purgatory=Purgatory("group"),
+            nursery=nursery,
         )
         coordinator.apply(elected())
         await trio.testing.wait_all_tasks_blocked()
@@ -198,6 +205,7 @@ async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log
             config=coordinator.config,
             clock=clock,
             log=log,
+            topics=GroupTopics(MetadataImage),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )

@@ -1,0 +1,78 @@
+"""ConsumerGroupDescribe (69): epochs, members, current and target assignments of groups of the consumer protocol.
+
+- A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND with a message: clients then ask DescribeGroups.
+- `member_type` (version 1) is 1: members of the consumer protocol.
+"""
+
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group import assignors
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+
+CONSUMER_MEMBER: Final = 1
+
+
+async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+    described = [_describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    try:
+        group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
+    except CoordinatorError as error:
+        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=str(error))
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_member(group, member, context) for member in group.members.values()],
+    )
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
+    subscription = member.subscription
+    return Member(
+        member_id=member.member_id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topic_names),
+        subscribed_topic_regex=subscription.topic_regex,
+        assignment=_assignment(member.current.assigned, context),
+        target_assignment=_assignment(group.target_of(member), context),
+        member_type=CONSUMER_MEMBER,
+    )
+
+
+def _assignment(assignment: assignors.Assignment, context: RequestContext) -> Assignment:
+    """Topics that are gone since are left out: they have no name any more."""
+    image = context.broker.metadata
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(assignment[topic_id]))
+            for topic_id in sorted(assignment)
+            if (topic := image.topic_by_id(topic_id)) is not None
+        ]
+    )

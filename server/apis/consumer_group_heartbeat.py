@@ -1,0 +1,96 @@
+"""ConsumerGroupHeartbeat (68): the consumer protocol's one request (KIP-848).
+
+- Epoch 0 joins and must come with everything: a rebalance timeout, a subscription and an empty list of partitions.
+  From version 1 the member chooses its own id, and may subscribe by a regular expression, which RE2 evaluates.
+- Epoch -1 leaves, -2 leaves for a while (static members). What a later heartbeat leaves out has not changed.
+- The assignment is answered when it has changed, and to requests that say everything.
+- An error names the reason in `error_message`.
+"""
+
+from ottla.kproto.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
+from ottla.server.coordinator.group.assignors import ASSIGNORS
+from ottla.server.coordinator.group.consumer import Heartbeat
+from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.server.coordinator.group.topics import check_regex
+
+
+async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    try:
+        _check(request, context.header.api_version)
+        result = await context.broker.group_coordinator.consumer_heartbeat(
+            request.group_id, _heartbeat(request, context)
+        )
+    except CoordinatorError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error_code(error), error_message=str(error))
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+    )
+    if result.assignment is not None:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(result.assignment[topic_id]))
+                for topic_id in sorted(result.assignment)
+            ]
+        )
+    return response
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
+    if not request.member_id and (version >= 1 or request.member_epoch > JOIN_EPOCH):
+        raise InvalidRequestError("MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise InvalidRequestError("GroupId can't be empty.")
+    for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
+        if value is not None and not value.strip():
+            raise InvalidRequestError(f"{name} can't be empty.")
+    if request.member_epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise InvalidRequestError("InstanceId can't be null.")
+    elif request.member_epoch < LEAVE_STATIC_EPOCH:
+        raise InvalidRequestError("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+        raise UnsupportedAssignorError(
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}."
+        )
+    if request.subscribed_topic_regex:
+        check_regex(request.subscribed_topic_regex)
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
+    if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+        raise InvalidRequestError(
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        )
+
+
+def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Heartbeat:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return Heartbeat(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=context.header.client_id or "",
+        client_host=context.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=None if names is None else frozenset(names),
+        topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else {topic.topic_id: frozenset(topic.partitions) for topic in owned},
+    )

@@ -1,0 +1,314 @@
+"""The consumer protocol (KIP-848): one heartbeat that joins, leaves, subscribes, revokes and takes partitions.
+
+What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
+
+- All that a heartbeat changes is committed as one batch before it is answered, and the group follows the log. The
+  operations of one group come one after the other.
+- A partition has one owner at a time: it is given on only when its former owner has said that it revoked it, has left,
+  or was fenced because its session or its rebalance timeout ended.
+- A heartbeat whose answer was lost may be repeated with the epoch before.
+"""
+
+import logging
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+)
+from ottla.server.coordinator.group import consumer_records
+from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
+from ottla.server.coordinator.group.consumer_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    Current,
+    MemberState,
+    Subscription,
+)
+from ottla.server.coordinator.group.plan import Plan
+from ottla.server.coordinator.group.reconciliation import next_assignment
+from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.replica.purgatory import Purgatory
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat that was found valid. None means: as last time."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topic_names: frozenset[str] | None
+    topic_regex: str | None
+    server_assignor: str | None
+    owned: Assignment | None
+
+
+class HeartbeatResult(NamedTuple):
+    """The answer. `assignment` is None when it has not changed since the last one."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+
+class ConsumerConfig(NamedTuple):
+    """`group.consumer.session.timeout.ms`, `.heartbeat.interval.ms` and `.max.size`."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_size: int
+
+
+class ConsumerProtocol:
+    """Runs the consumer protocol for all groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        config: Callable[[str], ConsumerConfig],
+        clock: Clock,
+        topics: GroupTopics,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
+        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+    ) -> None:
+        """`config` gives a group's settings; `write` commits records of a group and replays them into it."""
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._purgatory = purgatory
+        self._nursery = nursery
+        self._write = write
+        self._locks: dict[str, trio.Lock] = {}
+
+    async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
+        """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
+        async with self._exclusively(group):
+            if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                return await self._leave(group, beat)
+            return await self._advance(group, beat)
+
+    def _exclusively(self, group: ConsumerGroup) -> trio.Lock:
+        return self._locks.setdefault(group.group_id, trio.Lock())
+
+    async def _commit(self, group: ConsumerGroup, written: list[CoordinatorRecord]) -> None:
+        """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
+        if written:
+            with trio.CancelScope(shield=True):
+                await self._write(group.group_id, written)
+
+    # Joining and staying
+
+    async def _advance(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
+        group_id = group.group_id
+        written: list[CoordinatorRecord] = []
+        former = self._find_member(group, beat)
+        member_id = beat.member_id or str(uuid.uuid4())
+        subscription = _subscription(former, beat)
+        planned = Plan(group, self._topics, member_id, subscription)
+        if former is not None and former.member_id != member_id:
+            # A static member came back under a new id: it inherits where it stood and what it was to have.
+            written += consumer_records.member_tombstones(group_id, former.member_id)
+            planned.replace(former)
+        if former is None or former.subscription != subscription or former.member_id != member_id:
+            written.append(consumer_records.member_subscription(group_id, member_id, subscription))
+        if written or group.checked_version != self._topics.version or group.group_epoch != group.target_epoch:
+            written += await planned.changes(self._clock.time_ms())
+        current = Current() if former is None or former.has_left else former.current
+        if former is not None and former.has_left:
+            current = Current(assigned=former.current.assigned)
+        stepped = next_assignment(
+            current,
+            target=planned.target.get(member_id, EMPTY_ASSIGNMENT),
+            target_epoch=planned.target_epoch,
+            owned=beat.owned,
+            is_free=planned.is_free,
+        )
+        if former is None or former.member_id != member_id or _differs(stepped, former.current):
+            written.append(consumer_records.current_assignment(group_id, member_id, stepped))
+        else:
+            stepped = former.current
+        await self._commit(group, written)
+        group.checked_version = planned.version
+        member = group.members[member_id]
+        self._touch(group, member, beat)
+        changed = former is None or stepped.assigned != former.current.assigned or _is_full(beat)
+        return HeartbeatResult(
+            member_id=member_id,
+            member_epoch=stepped.epoch,
+            heartbeat_interval_ms=self._config(group_id).heartbeat_interval_ms,
+            assignment=stepped.assigned if changed else None,
+        )
+
+    def _find_member(self, group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember | None:
+        """The member that a heartbeat speaks for; None for one that joins."""
+        if beat.instance_id is not None:
+            holder = group.members.get(group.static_members.get(beat.instance_id, ""))
+            if holder is not None:
+                return self._find_static(group, holder, beat)
+        member = group.members.get(beat.member_id)
+        if member is None:
+            if beat.member_epoch != JOIN_EPOCH:
+                raise UnknownMemberIdError(f"no member {beat.member_id} in group {group.group_id}")
+            if len(group.members) >= self._config(group.group_id).max_size:
+                raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
+            return None
+        if beat.member_epoch != JOIN_EPOCH:
+            group.check_epoch(member, beat.member_epoch, beat.owned)
+        return member
+
+    def _find_static(self, group: ConsumerGroup, holder: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+        if beat.member_epoch == JOIN_EPOCH:
+            if holder.member_id != beat.member_id and not holder.has_left:
+                raise UnreleasedInstanceIdError(f"{beat.instance_id} is still held by {holder.member_id}")
+        elif holder.member_id != beat.member_id:
+            raise FencedInstanceIdError(f"{beat.instance_id} is now {holder.member_id}")
+        else:
+            group.check_epoch(holder, beat.member_epoch, beat.owned)
+        return holder
+
+    # Leaving
+
+    async def _leave(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
+        member = group.members.get(beat.member_id)
+        if beat.instance_id is not None:
+            holder_id = group.static_members.get(beat.instance_id)
+            if holder_id is None:
+                raise UnknownMemberIdError(f"no static member {beat.instance_id} in group {group.group_id}")
+            if holder_id != beat.member_id:
+                raise FencedInstanceIdError(f"{beat.instance_id} is now {holder_id}")
+        if member is None:
+            raise UnknownMemberIdError(f"no member {beat.member_id} in group {group.group_id}")
+        if beat.member_epoch == LEAVE_STATIC_EPOCH:
+            away = member.current._replace(
+                epoch=LEAVE_STATIC_EPOCH, previous_epoch=member.current.epoch, pending_revocation=EMPTY_ASSIGNMENT
+            )
+            await self._commit(group, [consumer_records.current_assignment(group.group_id, member.member_id, away)])
+        else:
+            await self._remove(group, member)
+        return HeartbeatResult(beat.member_id, beat.member_epoch, 0, None)
+
+    async def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Remove a member; the others get its partitions with their next heartbeats."""
+        remaining: set[str] = set()
+        for other in group.members.values():
+            if other is not member:
+                remaining |= group.subscribed_topics(other.subscription)
+        metadata_hash = self._topics.metadata_hash(remaining)
+        written = consumer_records.member_tombstones(group.group_id, member.member_id)
+        regex = member.subscription.topic_regex
+        used = {other.subscription.topic_regex for other in group.members.values() if other is not member}
+        if regex and regex in group.regexes and regex not in used:
+            written.append(consumer_records.regex_tombstone(group.group_id, regex))
+        written.append(consumer_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
+        await self._commit(group, written)
+        self._purgatory.signal(member)
+
+    # Sessions
+
+    def _touch(self, group: ConsumerGroup, member: ConsumerMember, beat: Heartbeat) -> None:
+        """Prolong the session, and watch over a revocation that is under way."""
+        now = trio.current_time()
+        is_new = math.isinf(member.deadline)
+        member.deadline = now + self._config(group.group_id).session_timeout_ms / 1000
+        if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+            member.revocation_deadline = math.inf
+        elif math.isinf(member.revocation_deadline):
+            member.revocation_deadline = now + member.subscription.rebalance_timeout_ms / 1000
+            self._purgatory.signal(member)
+        if is_new:
+            self._nursery.start_soon(self._watch, group, member)
+
+    def resume(self, group: ConsumerGroup) -> None:
+        """Start the sessions of a group that was replayed from the log."""
+        for member in group.members.values():
+            member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
+            self._nursery.start_soon(self._watch, group, member)
+
+    def bury(self, group: ConsumerGroup) -> None:
+        """The group leaves this broker, or is deleted: end all that watches over it."""
+        for member in group.members.values():
+            member.removed = True
+            self._purgatory.signal(member)
+        self._locks.pop(group.group_id, None)
+
+    async def _watch(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
+        while not member.removed:
+            deadline = min(member.deadline, member.revocation_deadline)
+            remaining_ms = (deadline - trio.current_time()) * 1000
+            if remaining_ms > 0:
+                await self._purgatory.wait([member], partial(_came_nearer, member, deadline), remaining_ms)
+            else:
+                await self._fence(group, member)
+
+    async def _fence(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        async with self._exclusively(group):
+            if member.removed or min(member.deadline, member.revocation_deadline) > trio.current_time():
+                return
+            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id)
+            try:
+                await self._remove(group, member)
+            except CoordinatorError as error:
+                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error)
+                member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
+                member.revocation_deadline = math.inf
+
+
+def _came_nearer(member: ConsumerMember, deadline: float) -> bool | None:
+    return True if member.removed or min(member.deadline, member.revocation_deadline) < deadline else None
+
+
+def _differs(stepped: Current, before: Current) -> bool:
+    return stepped._replace(previous_epoch=before.previous_epoch) != before
+
+
+def _is_full(beat: Heartbeat) -> bool:
+    """A request that says everything is answered with everything: the member starts, or recovers from an error."""
+    subscribed = beat.topic_names is not None or beat.topic_regex is not None
+    return beat.rebalance_timeout_ms != -1 and subscribed and beat.owned is not None
+
+
+def _subscription(former: ConsumerMember | None, beat: Heartbeat) -> Subscription:
+    """What the member says of itself now: what it leaves out stays as it was."""
+    before = former.subscription if former is not None else None
+    joins = beat.member_epoch == JOIN_EPOCH or before is None
+    names, regex, assignor = beat.topic_names, beat.topic_regex, beat.server_assignor
+    if before is not None:
+        names = before.topic_names if names is None and not joins else names
+        regex = before.topic_regex if regex is None and not joins else regex
+        assignor = before.server_assignor if assignor is None else assignor
+    timeout_ms = beat.rebalance_timeout_ms
+    if timeout_ms == -1 and before is not None:
+        timeout_ms = before.rebalance_timeout_ms
+    return Subscription(
+        instance_id=beat.instance_id if before is None or beat.instance_id is not None else before.instance_id,
+        rack_id=beat.rack_id if before is None or beat.rack_id is not None else before.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        topic_names=names or frozenset(),
+        topic_regex=regex or None,
+        rebalance_timeout_ms=timeout_ms,
+        server_assignor=assignor,
+    )

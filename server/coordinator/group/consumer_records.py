@@ -1,0 +1,172 @@
+"""Groups of the consumer protocol as records of `__consumer_offsets` (record types 3 and 5 to 8, and 16)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.kproto.internal_records import consumer_group as schema
+from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
+from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.consumer_group import (
+    ConsumerGroup,
+    Current,
+    MemberState,
+    ResolvedRegex,
+    Subscription,
+)
+from ottla.server.coordinator.runtime import CoordinatorRecord
+
+VALUE_VERSION = 0
+
+
+def _record(key: CoordinatorKey, value: CoordinatorValue | None) -> CoordinatorRecord:
+    return CoordinatorRecord(build_key(key), None if value is None else build_value(value, VALUE_VERSION))
+
+
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    key = schema.ConsumerGroupMetadataKey(group_id=group_id)
+    return _record(key, schema.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
+
+
+def member_subscription(group_id: str, member_id: str, subscription: Subscription) -> CoordinatorRecord:
+    key = schema.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
+    value = schema.ConsumerGroupMemberMetadataValue(
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topic_names),
+        subscribed_topic_regex=subscription.topic_regex,
+        rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        server_assignor=subscription.server_assignor,
+    )
+    return _record(key, value)
+
+
+def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
+    key = schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
+    value = schema.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
+    return _record(key, value)
+
+
+def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
+    key = schema.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    partitions = [
+        schema.TopicPartition(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment)
+    ]
+    return _record(key, schema.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions))
+
+
+def current_assignment(group_id: str, member_id: str, current: Current) -> CoordinatorRecord:
+    key = schema.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
+    value = schema.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=current.epoch,
+        previous_member_epoch=current.previous_epoch,
+        state=current.state,
+        assigned_partitions=_partitions(current.assigned),
+        partitions_pending_revocation=_partitions(current.pending_revocation),
+    )
+    return _record(key, value)
+
+
+def resolved_regex(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
+    key = schema.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    value = schema.ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+    )
+    return _record(key, value)
+
+
+def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
+    return _record(schema.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """What removes a member: its current and target assignment first, its subscription last."""
+    return [
+        _record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        _record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        _record(schema.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """What removes a group: members first, then its own records."""
+    group_id = group.group_id
+    return [
+        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
+        _record(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(regex_tombstone(group_id, regex) for regex in group.regexes),
+        _record(schema.ConsumerGroupMetadataKey(group_id=group_id), None),
+    ]
+
+
+def is_consumer_group_key(key: CoordinatorKey) -> bool:
+    """Whether a record is about a group of the consumer protocol."""
+    return isinstance(key, _KEYS)
+
+
+_KEYS = (
+    schema.ConsumerGroupMetadataKey,
+    schema.ConsumerGroupMemberMetadataKey,
+    schema.ConsumerGroupTargetAssignmentMetadataKey,
+    schema.ConsumerGroupTargetAssignmentMemberKey,
+    schema.ConsumerGroupCurrentMemberAssignmentKey,
+    schema.ConsumerGroupRegularExpressionKey,
+)
+
+
+def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
+    """Apply one record of the group (`is_consumer_group_key`); the removal of the group itself is the caller's."""
+    match key:
+        case schema.ConsumerGroupMetadataKey():
+            group.group_epoch = 0 if value is None else value.epoch
+            group.metadata_hash = 0 if value is None else value.metadata_hash
+        case schema.ConsumerGroupMemberMetadataKey():
+            group.replay_member(key.member_id, None if value is None else _subscription(value))
+        case schema.ConsumerGroupTargetAssignmentMetadataKey():
+            group.target_epoch = 0 if value is None else value.assignment_epoch
+        case schema.ConsumerGroupTargetAssignmentMemberKey():
+            group.replay_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
+        case schema.ConsumerGroupCurrentMemberAssignmentKey():
+            group.replay_current(key.member_id, None if value is None else _current(value))
+        case schema.ConsumerGroupRegularExpressionKey() if value is None:
+            group.regexes.pop(key.regular_expression, None)
+        case schema.ConsumerGroupRegularExpressionKey():
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            group.regexes[key.regular_expression] = resolved
+
+
+def _subscription(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
+    return Subscription(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topic_names=frozenset(value.subscribed_topic_names),
+        topic_regex=value.subscribed_topic_regex,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+    )
+
+
+def _current(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> Current:
+    known = value.state in MemberState.__members__.values()
+    return Current(
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=MemberState(value.state) if known else MemberState.STABLE,
+        assigned=_assignment(value.assigned_partitions),
+        pending_revocation=_assignment(value.partitions_pending_revocation),
+    )
+
+
+def _assignment(partitions: Sequence[schema.TopicPartition | schema.TopicPartitions]) -> Assignment:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}
+
+
+def _partitions(assignment: Assignment) -> list[schema.TopicPartitions]:
+    return [
+        schema.TopicPartitions(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment)
+    ]

@@ -1,0 +1,117 @@
+"""What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
+
+from uuid import UUID
+
+from ottla.server.coordinator.group import consumer_records
+from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, MemberSpec
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, ResolvedRegex, Subscription
+from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.runtime import CoordinatorRecord
+
+
+class Plan:
+    """One member's heartbeat, as the group will see it once its records are committed."""
+
+    def __init__(self, group: ConsumerGroup, topics: GroupTopics, member_id: str, subscription: Subscription) -> None:
+        self.group = group
+        self.target = group.target
+        self.target_epoch = group.target_epoch
+        self.version = topics.version
+        self._regex_records: list[CoordinatorRecord] = []
+        self._topics = topics
+        self._member_id = member_id
+        self._replaced: ConsumerMember | None = None
+        self._regexes = dict(group.regexes)
+        self._subscriptions = {each.member_id: each.subscription for each in group.members.values()}
+        before = self._subscriptions.get(member_id)
+        self._bumps = before is None or not _same_topics(before, subscription)
+        self._subscriptions[member_id] = subscription
+
+    def replace(self, former: ConsumerMember) -> None:
+        """The member stands in for a former one: same place, no rebalance."""
+        self._replaced = former
+        before = self._subscriptions.pop(former.member_id)
+        self._bumps = not _same_topics(before, self._subscriptions[self._member_id])
+        self.target = dict(self.target)
+        self.target[self._member_id] = self.target.pop(former.member_id, EMPTY_ASSIGNMENT)
+
+    def is_free(self, topic_id: UUID, index: int) -> bool:
+        owner = self.group.owners.get((topic_id, index))
+        mine = {self._member_id} if self._replaced is None else {self._member_id, self._replaced.member_id}
+        return owner is None or owner in mine
+
+    async def changes(self, now_ms: int) -> list[CoordinatorRecord]:
+        """The records of what the group's topics, expressions and members bring about."""
+        await self._resolve_regexes(now_ms)
+        return self._regex_records + self._new_epochs(now_ms)
+
+    async def _resolve_regexes(self, now_ms: int) -> None:
+        """Match the members' expressions against the topics, unless that was done for the topics of now."""
+        group_id, version = self.group.group_id, self.version
+        used = {each.topic_regex for each in self._subscriptions.values() if each.topic_regex}
+        for regex in sorted(used):
+            known = self._regexes.get(regex)
+            if known is not None and known.version >= version:
+                continue
+            matched = await self._topics.matching(regex)
+            resolved = ResolvedRegex(matched, version, now_ms)
+            if known is None or known.topics != matched:
+                self._regex_records.append(consumer_records.resolved_regex(group_id, regex, resolved))
+                self._bumps = True
+            else:
+                self.group.regexes[regex] = resolved  # the same topics, seen later: no need to look again
+            self._regexes[regex] = resolved
+        for regex in sorted(self._regexes.keys() - used):
+            self._regex_records.append(consumer_records.regex_tombstone(group_id, regex))
+
+    def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:
+        """Raise the group's epoch if its topics or members changed, and then compute the target anew."""
+        group = self.group
+        written: list[CoordinatorRecord] = []
+        names = {member_id: self._names(each) for member_id, each in self._subscriptions.items()}
+        metadata_hash = self._topics.metadata_hash(frozenset().union(*names.values()))
+        epoch = group.group_epoch
+        if self._bumps or metadata_hash != group.metadata_hash:
+            epoch += 1
+            written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
+        if epoch > group.target_epoch:
+            written += self._new_target(epoch, names, now_ms)
+        elif self._replaced is not None:
+            inherited = self.target[self._member_id]
+            written.append(consumer_records.target_assignment(group.group_id, self._member_id, inherited))
+        return written
+
+    def _names(self, subscription: Subscription) -> frozenset[str]:
+        resolved = self._regexes.get(subscription.topic_regex) if subscription.topic_regex else None
+        return subscription.topic_names if resolved is None else subscription.topic_names | resolved.topics
+
+    def _new_target(self, epoch: int, names: dict[str, frozenset[str]], now_ms: int) -> list[CoordinatorRecord]:
+        group = self.group
+        ids = self._topics.ids(frozenset().union(*names.values()))
+        members = [
+            MemberSpec(
+                member_id=member_id,
+                instance_id=subscription.instance_id,
+                topic_ids=frozenset(ids[name] for name in names[member_id] if name in ids),
+                current=self.target.get(member_id, EMPTY_ASSIGNMENT),
+            )
+            for member_id, subscription in self._subscriptions.items()
+        ]
+        preferred = self._assignor()
+        computed = ASSIGNORS[preferred](members, self._topics.partition_counts(ids.values()))
+        written = [
+            consumer_records.target_assignment(group.group_id, member_id, assignment)
+            for member_id, assignment in computed.items()
+            if group.target.get(member_id) != assignment
+        ]
+        self.target = computed
+        self.target_epoch = epoch
+        return [*written, consumer_records.target_epoch(group.group_id, epoch, now_ms)]
+
+    def _assignor(self) -> str:
+        votes = [each.server_assignor for each in self._subscriptions.values() if each.server_assignor]
+        return min(set(votes), key=lambda name: (-votes.count(name), name)) if votes else self.group.assignor
+
+
+def _same_topics(before: Subscription, after: Subscription) -> bool:
+    return before.topic_names == after.topic_names and before.topic_regex == after.topic_regex

@@ -1,0 +1,55 @@
+"""A member's next step towards its target: revoke first, then take what others have released (KIP-848).
+
+Kafka's counterpart is CurrentAssignmentBuilder. No partition is ever assigned to a member while another one holds it.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.consumer_group import Current, MemberState
+
+
+def next_assignment(
+    current: Current,
+    *,
+    target: Assignment,
+    target_epoch: int,
+    owned: Assignment | None,
+    is_free: Callable[[UUID, int], bool],
+) -> Current:
+    """Where the member stands after a heartbeat that reported `owned` (None: not reported this time).
+
+    `is_free` tells whether nobody else holds a partition.
+    """
+    if current.state is MemberState.STABLE and current.epoch == target_epoch:
+        return current
+    if current.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, current.pending_revocation):
+        return current
+    kept: dict[UUID, frozenset[int]] = {}
+    revoked: dict[UUID, frozenset[int]] = {}
+    taken: dict[UUID, frozenset[int]] = {}
+    unreleased = False
+    for topic_id in {*current.assigned, *target}:
+        mine = current.assigned.get(topic_id, frozenset())
+        wanted = target.get(topic_id, frozenset())
+        free = frozenset(index for index in wanted - mine if is_free(topic_id, index))
+        unreleased |= len(free) < len(wanted - mine)
+        for found, into in ((mine & wanted, kept), (mine - wanted, revoked), (mine & wanted | free, taken)):
+            if found:
+                into[topic_id] = found
+    if revoked and _owns_any(owned, revoked):
+        return current._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked)
+    return Current(
+        epoch=target_epoch,
+        previous_epoch=current.epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+        assigned=taken,
+    )
+
+
+def _owns_any(owned: Assignment | None, partitions: Assignment) -> bool:
+    """Whether the member may still own one of these: for all we know it does unless it reported otherwise."""
+    if owned is None:
+        return True
+    return any(owned.get(topic_id, frozenset()) & indexes for topic_id, indexes in partitions.items())

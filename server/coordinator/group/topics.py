@@ -1,0 +1,74 @@
+"""What groups need to know of the cluster's topics: ids, partition counts, and which names an expression matches."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from ottla.server.coordinator.errors import InvalidRegularExpressionError
+from ottla.server.metadata.image import MetadataImage
+
+MAX_REGEX_BYTES: Final = 4_096
+
+
+class GroupTopics:
+    """A view of the metadata for the groups of one broker."""
+
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+
+    @property
+    def version(self) -> int:
+        """The revision of the metadata: what was resolved at an older one may have changed."""
+        return self._image().revision
+
+    def ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """The ids of those topics that exist."""
+        image = self._image()
+        return {name: topic.topic_id for name in names if (topic := image.topic(name)) is not None}
+
+    def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
+        image = self._image()
+        found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
+        return {topic_id: len(topic.partitions) for topic_id, topic in found.items() if topic is not None}
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """A number that changes when any of these topics comes, goes or grows; 0 for none of them."""
+        image = self._image()
+        parts = [
+            f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n"
+            for name in sorted(names)
+            if (topic := image.topic(name)) is not None
+        ]
+        return zlib.crc32("".join(parts).encode()) if parts else 0
+
+    async def matching(self, regex: str) -> frozenset[str]:
+        """The topics whose whole name matches. Runs in a worker thread, in time linear in what it reads (RE2)."""
+        names = [topic.name for topic in self._image().topics.values() if not topic.is_internal]
+        return await trio.to_thread.run_sync(_matching, regex, names)
+
+
+def check_regex(regex: str) -> None:
+    """Raise InvalidRegularExpressionError unless RE2 takes the expression."""
+    _compile(regex)
+
+
+def _compile(regex: str):  # type: ignore[no-untyped-def]  # re2 has no types
+    import re2  # type: ignore[import-untyped]
+
+    if len(regex) > MAX_REGEX_BYTES:
+        raise InvalidRegularExpressionError(f"a regular expression of more than {MAX_REGEX_BYTES} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(regex, options)
+    except re2.error as error:
+        raise InvalidRegularExpressionError(f"{regex}: {error}") from None
+
+
+def _matching(regex: str, names: list[str]) -> frozenset[str]:
+    pattern = _compile(regex)
+    return frozenset(name for name in names if pattern.fullmatch(name))
