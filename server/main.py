@@ -20,7 +20,6 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, listen_addresses
@@ -167,7 +166,6 @@ class Node:
             config=_group_config(config),
             clock=self._clock,
             log=ReplicaLog(replica_manager, topic_id),
-            topics=GroupTopics(lambda: broker.metadata),
             topics=GroupTopics(lambda: image),
             purgatory=Purgatory("group"),
             nursery=nursery,

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69): epochs, members, current and target assignments of groups of the consumer protocol.
 
-- A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND with a message: clients then ask DescribeGroups.
+- A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND: clients then ask DescribeGroups.
 - `member_type` (version 1) is 1: members of the consumer protocol.
 """
 
