@@ -45,6 +45,8 @@ _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 _FIRST_VERSION_WITH_LEADERS: Final = 16
+# Where Kafka says [] instead of null for the aborted transactions.
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -181,13 +183,18 @@ def _fill(response: FetchResponse, told: Sequence[_Told], context: RequestContex
 def _answer(
     request: FetchPartition, result: FetchResult, code: ErrorCode, response: FetchResponse, context: RequestContext
 ) -> FetchedPartition | PartitionData:
+    aborted: list[AbortedTransaction] | None = None
+    if result.aborted_transactions is not None:
+        aborted = [AbortedTransaction(producer_id=each, first_offset=at) for each, at in result.aborted_transactions]
+    elif code in _UNKNOWN:
+        aborted = []
     ordinary = FetchedPartition(
         request.partition,
         code,
         result.high_watermark,
         result.last_stable_offset,
         result.log_start_offset,
-        None if result.aborted_transactions is None else [_aborted(*each) for each in result.aborted_transactions],
+        aborted,
         b"" if result.records is None else result.records,
     )
     if code in _HINTED and context.header.api_version >= _FIRST_VERSION_WITH_LEADERS:
@@ -202,10 +209,6 @@ def _answer(
     return ordinary
 
 
-def _aborted(producer_id: int, first_offset: int) -> AbortedTransaction:
-    return AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-
-
 def _with_tags(ordinary: FetchedPartition) -> PartitionData:
     return PartitionData(
         partition_index=ordinary.partition_index,
@@ -213,6 +216,7 @@ def _with_tags(ordinary: FetchedPartition) -> PartitionData:
         high_watermark=ordinary.high_watermark,
         last_stable_offset=ordinary.last_stable_offset,
         log_start_offset=ordinary.log_start_offset,
+        aborted_transactions=None,
         records=b"",
     )
 

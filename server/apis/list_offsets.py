@@ -4,7 +4,7 @@
   times -1. The ends have no timestamp.
 - Special timestamps below their version, and negative ones that mean nothing, are UNSUPPORTED_VERSION.
 - A consumer sees up to the high watermark, or the last stable offset with read_committed; a follower the log end.
-- A partition that is named twice is INVALID_REQUEST each time.
+- A partition that is named twice is INVALID_REQUEST, and answered once.
 - OFFSET_NOT_AVAILABLE after an election is LEADER_NOT_AVAILABLE before version 5.
 """
 
@@ -50,15 +50,20 @@ _MIN_VERSIONS: Final[Mapping[int, int]] = {
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    told: set[tuple[str, int]] = set()
     response = ListOffsetsResponse()
     for topic in request.topics:
         image = context.broker.metadata.topic(topic.name)
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            if key in told:
+                continue
+            told.add(key)
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answered.partitions.append(answer)
-            if counts[topic.name, asked.partition_index] > 1:
+            if counts[key] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             elif not _is_supported(asked.timestamp, context.header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION

@@ -26,7 +26,7 @@ from ottla.kproto.messages.produce import (
 from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
-from ottla.server.apis.produced_records import check_produced_records, is_transactional
+from ottla.server.apis.produced_records import is_transactional, the_one_batch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.storage import errors as storage
@@ -88,14 +88,20 @@ class _Produce:
             for data in topic_data.partition_data:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answered.partition_responses.append(answer)
-                records = memoryview(data.records or b"")
-                code = refuse_all or self._refusal(topic, data.index, records)
-                if code or topic is None:
-                    answer.error_code = code
-                else:
-                    key = TopicIdPartition(topic.topic_id, data.index)
-                    self.entries[key] = Records(records, fragment)
-                    self._answers.append((key, answer))
+                answer.error_code = refuse_all or self._refusal(topic, data.index)
+                if answer.error_code or topic is None:
+                    continue
+                try:
+                    records = the_one_batch(memoryview(data.records or b""), self._version)
+                except RecordError as error:
+                    answer.error_code = error_code(error)
+                    continue
+                if self._request.acks not in _VALID_ACKS:
+                    answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+                    continue
+                key = TopicIdPartition(topic.topic_id, data.index)
+                self.entries[key] = Records(records, fragment)
+                self._answers.append((key, answer))
 
     def _refusal_of_all(self) -> ErrorCode:
         if self._request.transactional_id is None and any(
@@ -106,18 +112,12 @@ class _Produce:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
-    def _refusal(self, topic: TopicImage | None, partition: int, records: memoryview) -> ErrorCode:
+    def _refusal(self, topic: TopicImage | None, partition: int) -> ErrorCode:
         if topic is None:
             by_id = self._version >= _FIRST_VERSION_BY_ID
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not 0 <= partition < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            check_produced_records(records, self._version)
-        except RecordError as error:
-            return error_code(error)
-        if self._request.acks not in _VALID_ACKS:
-            return ErrorCode.INVALID_REQUIRED_ACKS
         return ErrorCode.NONE
 
     async def append(self) -> None:

@@ -24,32 +24,40 @@ _MAGIC_POS: Final = 16
 _ATTRIBUTES_POS: Final = 22
 
 
-def check_produced_records(records: memoryview, version: int) -> None:
-    """Raise unless there is exactly one whole batch of format v2, in a codec that this version may carry.
+def the_one_batch(records: memoryview, version: int) -> memoryview:
+    """The one batch of format v2 that a partition's field must hold, without bytes behind it that are no batch.
 
-    Kafka's `ProduceRequest.validateRecords` and the errors that it has for each case: InvalidRecordError,
-    CorruptRecordError for sizes and formats that never were, UnsupportedCompressionError for zstd before Produce v7.
+    The cases and errors are those of Kafka's `ProduceRequest.validateRecords`: InvalidRecordError; CorruptRecordError
+    for sizes and formats that never were; UnsupportedCompressionError for zstd before Produce v7.
     """
-    size_bytes = len(records)
-    if size_bytes < LENGTH_PREFIX_BYTES:
-        raise InvalidRecordError("a produce request holds a record batch for each partition")
+    size_bytes = _batch_size_bytes(records)
+    if size_bytes is None:
+        raise InvalidRecordError("a produce request holds a whole record batch for each partition")
+    if records[_MAGIC_POS] != _MAGIC_V2:
+        raise InvalidRecordError(f"record format {records[_MAGIC_POS]} was given up in Kafka 4.0: only 2 is taken")
+    if version < _ZSTD_MIN_VERSION and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
+        raise UnsupportedCompressionError(f"zstd needs Produce {_ZSTD_MIN_VERSION} or later")
+    if size_bytes == len(records):
+        return records
+    if _batch_size_bytes(records[size_bytes:]) is not None:
+        raise InvalidRecordError("a produce request holds one record batch for each partition, not more")
+    return records[:size_bytes]
+
+
+def _batch_size_bytes(records: memoryview) -> int | None:
+    """The size of the batch at the front, None if it is not there whole."""
+    available = len(records)
+    if available < LENGTH_PREFIX_BYTES:
+        return None
     length = int.from_bytes(records[_LENGTH], "big", signed=True)
     if length < _MIN_RECORD_SIZE:
         raise CorruptRecordError(f"a batch of length {length} is too short for any format")
-    if size_bytes < _SIZE_UP_TO_MAGIC:
-        raise InvalidRecordError("a produce request holds a whole record batch for each partition")
-    magic = records[_MAGIC_POS]
-    if magic > _MAGIC_V2:
-        raise CorruptRecordError(f"there is no record format {magic}")
-    batch_bytes = LENGTH_PREFIX_BYTES + length
-    if size_bytes < batch_bytes:
-        raise InvalidRecordError("a produce request holds a whole record batch for each partition")
-    if magic != _MAGIC_V2:
-        raise InvalidRecordError(f"record format {magic} was given up in Kafka 4.0: only 2 is taken")
-    if version < _ZSTD_MIN_VERSION and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
-        raise UnsupportedCompressionError(f"zstd needs Produce {_ZSTD_MIN_VERSION} or later")
-    if size_bytes > batch_bytes:
-        raise InvalidRecordError("a produce request holds one record batch for each partition, not more")
+    if available < _SIZE_UP_TO_MAGIC:
+        return None
+    if records[_MAGIC_POS] > _MAGIC_V2:
+        raise CorruptRecordError(f"there is no record format {records[_MAGIC_POS]}")
+    size_bytes = LENGTH_PREFIX_BYTES + length
+    return size_bytes if size_bytes <= available else None
 
 
 def is_transactional(records: memoryview) -> bool:

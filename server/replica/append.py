@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.replica.errors import NotEnoughReplicasAfterAppendError, NotLeaderError, RequestTimedOutError
+from ottla.server.replica.errors import (
+    InternalTopicError,
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from ottla.server.replica.partition import ACKS_ALL, Partition, Role
+from ottla.storage.errors import CorruptBatchError, RecordTooLargeError, StoreOfflineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,6 +20,17 @@ if TYPE_CHECKING:
 
     from ottla.storage.iobuf import Fragment
     from ottla.storage.partition_log import AppendInfo
+
+
+# Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).
+_WITHOUT_LOG_START: Final = (
+    UnknownTopicOrPartitionError,
+    NotLeaderError,
+    InternalTopicError,
+    StoreOfflineError,
+    RecordTooLargeError,
+    CorruptBatchError,
+)
 
 
 class TopicIdPartition(NamedTuple):
@@ -108,9 +126,12 @@ class AppendOperation:
         if self._required_acks:
             self._pending.append(_Pending(key, partition, result))
 
-    def refused(self, key: TopicIdPartition, error: Exception) -> None:
+    def refused(self, key: TopicIdPartition, error: Exception, partition: Partition | None) -> None:
         """A partition's records were not appended."""
-        self.results[key] = AppendResult(error)
+        result = AppendResult(error)
+        if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
+            result.log_start_offset = partition.log.log_start_offset
+        self.results[key] = result
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""

@@ -161,6 +161,7 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         deadline = trio.current_time() + timeout_ms / 1000
         for key, (view, fragment) in entries.items():
+            partition = None
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
                 if partition.is_internal and not may_write_internal:
@@ -170,7 +171,7 @@ class ReplicaManager:
                 info = partition.append(view, fragment, required_acks=required_acks, origin=origin, now_ms=now_ms)
             except (ReplicaError, StorageError, RecordError) as error:
                 counters.append_errors += 1
-                operation.refused(key, error)
+                operation.refused(key, error, partition)
             else:
                 counters.appends += 1
                 counters.appended_bytes += len(view)
