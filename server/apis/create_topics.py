@@ -70,6 +70,7 @@ def _result(name: str, result: TopicImage | MetadataError, config: BrokerConfig)
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
     return CreatableTopicResult(
         name=name,
+        error_message=None,
         topic_id=result.topic_id,
         num_partitions=len(result.partitions),
         replication_factor=len(result.partitions[0].replicas),

@@ -17,12 +17,14 @@ from ottla.kproto.messages.describe_quorum import (
     TopicDataResponse,
 )
 from ottla.server.context import RequestContext
+from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.topic_changes import CLUSTER_METADATA_TOPIC
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     image = context.broker.metadata
     return DescribeQuorumResponse(
+        error_message=None,
         topics=[
             TopicDataResponse(
                 topic_name=topic.topic_name,
@@ -32,14 +34,18 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             )
             for topic in request.topics
         ],
-        nodes=[
-            Node(
-                node_id=broker.node_id,
-                listeners=[Listener(name=it.listener, host=it.host, port=it.port) for it in broker.endpoints],
-            )
-            for broker in image.brokers.values()
-        ],
+        nodes=_nodes(image) if context.header.api_version >= 2 else [],
     )
+
+
+def _nodes(image: MetadataImage) -> list[Node]:
+    return [
+        Node(
+            node_id=broker.node_id,
+            listeners=[Listener(name=it.listener, host=it.host, port=it.port) for it in broker.endpoints],
+        )
+        for broker in image.brokers.values()
+    ]
 
 
 def _partition(topic: str, number: int, context: RequestContext) -> PartitionDataResponse:
@@ -59,6 +65,7 @@ def _partition(topic: str, number: int, context: RequestContext) -> PartitionDat
     ]
     return PartitionDataResponse(
         partition_index=0,
+        error_message=None,
         leader_id=image.controller_id,
         leader_epoch=1,
         high_watermark=image.revision + 1,

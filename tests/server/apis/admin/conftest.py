@@ -1,0 +1,68 @@
+"""The administrative handlers on a controller in memory, called with messages as they come off the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.kproto import codec
+from ottla.kproto.schema import Request
+from ottla.server.config import BrokerConfig
+from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
+from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.storage.clock import ManualClock
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class FakeBroker:
+    """The services that these handlers use."""
+
+    def __init__(self, config: BrokerConfig, controller: Controller) -> None:
+        self.node_id = 1
+        self.config = config
+        self.controller = controller
+        self.clock = ManualClock(1_000)
+        self.replica_manager: Any = None
+
+    @property
+    def metadata(self) -> MetadataImage:
+        return self.controller.image
+
+
+@pytest.fixture
+def static() -> dict[str, str]:
+    """Static settings; a test module may have its own."""
+    return {}
+
+
+@pytest.fixture
+async def broker(static: dict[str, str], nursery: trio.Nursery) -> AsyncIterator[FakeBroker]:
+    config = BrokerConfig(static)
+    controller = Controller(MemoryMetadataStore(), config, node_id=1)
+    await nursery.start(controller.run)
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+    await controller.register_broker(BrokerImage(1, (endpoint,), rack="r1"))
+    yield FakeBroker(config, controller)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def call(broker: FakeBroker) -> Call:
+    """Send a request in a version and return the response; both go through the codec."""
+
+    async def call(request: Request, version: int, listener: str = "PLAINTEXT") -> Any:
+        key = request.API_KEY
+        module = import_module(f"ottla.server.apis.{key.name.lower()}")
+        received = codec.parse_request(key, version, codec.build_request(request, version))
+        context = SimpleNamespace(broker=broker, listener=listener, header=SimpleNamespace(api_version=version))
+        response = await module.handle(received, context)
+        return codec.parse_response(key, version, codec.build_response(response, version))
+
+    return call
