@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ottla.storage.errors import CorruptLogError
@@ -77,6 +77,20 @@ class AbortedTransactions:
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`: drop the transactions that ended before it."""
         self._keep(bisect_left(self._last_offsets, start_offset), len(self._last_offsets))
+
+    def replace_before(self, end_offset: int, transactions: Iterable[AbortedTransaction]) -> None:
+        """Compaction has cleaned up to `end_offset`: of the transactions that ended before it, these are left.
+
+        ValueError unless their markers are in order and lie before it.
+        """
+        kept = list(self)[bisect_left(self._last_offsets, end_offset) :]
+        left = list(transactions)
+        offsets = [transaction.last_offset for transaction in left]
+        if any(offset >= end_offset for offset in offsets) or sorted(set(offsets)) != offsets:
+            raise ValueError("the transactions left must be in order and end before what is kept")
+        self.clear()
+        for transaction in (*left, *kept):
+            self.append(*transaction)
 
     def clear(self) -> None:
         """Forget all transactions."""

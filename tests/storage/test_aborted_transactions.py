@@ -98,3 +98,27 @@ def test_truncation_keeps_what_lies_within(history: tuple[list[AbortedTransactio
 def test_bytes_and_back(history: tuple[list[AbortedTransaction], int]) -> None:
     aborted, _ = history
     assert list(AbortedTransactions.from_bytes(index_of(aborted).to_bytes())) == aborted
+
+
+@given(histories(), st.data())
+def test_compaction_replaces_what_it_cleaned(
+    history: tuple[list[AbortedTransaction], int], data: st.DataObject
+) -> None:
+    aborted, end_offset = history
+    index = index_of(aborted)
+    end = data.draw(st.integers(0, end_offset))
+    cleaned = [transaction for transaction in aborted if transaction.last_offset < end]
+    left = [transaction for transaction in cleaned if data.draw(st.booleans())]
+    index.replace_before(end, left)
+    assert list(index) == left + [transaction for transaction in aborted if transaction.last_offset >= end]
+
+
+def test_compaction_cannot_invent_what_is_beyond_it() -> None:
+    index = index_of([AbortedTransaction(1, 0, 10, 11)])
+    for wrong in (
+        [AbortedTransaction(1, 0, 5, 6)],
+        [AbortedTransaction(1, 0, 3, 6), AbortedTransaction(1, 0, 2, 6)],
+    ):
+        with pytest.raises(ValueError, match="in order"):
+            index.replace_before(5, wrong)
+    assert len(index) == 1

@@ -23,9 +23,11 @@ from ottla.kproto.records import (
     parse_batch_header,
     parse_end_txn_marker,
 )
-from ottla.storage.aborted_transactions import AbortedTransaction
+from ottla.storage.aborted_transactions import AbortedTransaction, AbortedTransactions
 from ottla.storage.compaction.batch_filter import BatchFilter, LastRecord, index_batch, last_records
+from ottla.storage.compaction.cleaning import CleaningPass
 from ottla.storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
+from ottla.storage.compaction.policy import CleanableRange
 from ottla.storage.compaction.transactions import CleanedTransactions
 from ottla.storage.producer_state import ProducerStateManager
 
@@ -66,32 +68,35 @@ class Cleaning:
     first_dirty_offset: int = 0
     end_offset: int | None = None
     memory_bytes: int = ROOMY_BYTES
-    transactions: CleanedTransactions = field(init=False)
-    latest_offset: int = field(init=False)
-    filter: BatchFilter = field(init=False)
+    cleaning: CleaningPass = field(init=False)
 
     def run(self) -> list[bytes]:
         """The batches after the pass. Batches at and beyond the end offset are left alone."""
         end_offset = parse(self.batches[-1]).next_offset + 1 if self.end_offset is None else self.end_offset
         within = [batch for batch in self.batches if parse(batch).next_offset <= end_offset]
-        offset_map = OffsetMap(self.memory_bytes)
-        offset_map.latest_offset = self.first_dirty_offset - 1
-        walk = CleanedTransactions(self.aborted)
-        for batch in within:
-            if not index_batch(offset_map, walk, batch, 0, parse(batch), self.first_dirty_offset):
-                break
-        self.latest_offset = offset_map.latest_offset
-        self.transactions = CleanedTransactions(self.aborted)
-        self.filter = BatchFilter(
-            offset_map,
-            self.transactions,
-            self.producers,
-            end_offset=end_offset,
+        self.cleaning = cleaning = CleaningPass(
+            CleanableRange(self.first_dirty_offset, end_offset, 0, 0, is_due=True),
+            aborted=self.aborted,
+            producers=self.producers,
             now_ms=self.now_ms,
             delete_retention_ms=RETENTION_MS,
+            memory_bytes=self.memory_bytes,
         )
-        cleaned = [self.filter.clean(batch, 0, parse(batch)) for batch in within]
+        for batch in within:
+            header = parse(batch)
+            if header.last_offset >= self.first_dirty_offset and not cleaning.index(batch, 0, header):
+                break
+        cleaning.begin_rewrite()
+        cleaned = [cleaning.clean(batch, 0, parse(batch)) for batch in within]
         return [bytes(batch) for batch in cleaned if batch is not None] + self.batches[len(within) :]
+
+    @property
+    def latest_offset(self) -> int:
+        return self.cleaning.first_dirty_offset - 1
+
+    @property
+    def retained_aborted(self) -> list[AbortedTransaction]:
+        return self.cleaning.retained_aborted
 
 
 def keyed(base_offset: int, *pairs: tuple[bytes | None, bytes | None], **options: object) -> bytes:
@@ -125,7 +130,7 @@ class TestRecords:
         batch = keyed(0, (b"a", b"1"), (b"b", b"1"))
         cleaning = Cleaning([batch])
         cleaning.run()
-        again = cleaning.filter.clean(batch, 0, parse(batch))
+        again = cleaning.cleaning.clean(batch, 0, parse(batch))
         assert isinstance(again, memoryview)
         assert again.obj is batch
 
@@ -144,7 +149,7 @@ class TestRecords:
     def test_records_without_a_key_go(self) -> None:
         cleaning = Cleaning([keyed(0, (None, b"1"), (b"a", b"1"))])
         assert records_of(cleaning.run()) == [(1, b"a", b"1")]
-        assert cleaning.filter.counters.records_without_key == 1
+        assert cleaning.cleaning.counters.records_without_key == 1
 
     def test_a_full_map_ends_the_pass_and_the_next_one_continues(self) -> None:
         batches = [keyed(10 * n, *((b"%d" % k, b"%d" % n) for k in range(10))) for n in range(3)]
@@ -167,7 +172,7 @@ class TestRecords:
         batches = [keyed(0, (b"a", b"1")), keyed(1, (b"a", b"2"), (b"b", b"1")), keyed(3, (b"b", b"2"))]
         cleaning = Cleaning(batches)
         cleaned = cleaning.run()
-        counters = cleaning.filter.counters
+        counters = cleaning.cleaning.counters
         assert (counters.batches_read, counters.batches_kept, counters.batches_rewritten) == (3, 1, 1)
         assert (counters.batches_dropped, counters.records_read, counters.records_kept) == (1, 4, 2)
         assert (counters.bytes_read, counters.bytes_written) == (sum(map(len, batches)), sum(map(len, cleaned)))
@@ -178,6 +183,24 @@ class TestRecords:
         offset_map = OffsetMap(ROOMY_BYTES)
         with pytest.raises(CorruptRecordError):
             index_batch(offset_map, CleanedTransactions(), batch, 0, parse_batch_header(batch), 0)
+
+    def test_a_pass_that_noted_every_key_accounts_for_the_gap_at_its_end(self) -> None:
+        cleaning = Cleaning([keyed(0, (b"a", b"1"))], end_offset=50)
+        cleaning.run()
+        assert cleaning.cleaning.first_dirty_offset == 50
+
+    def test_cleaning_before_indexing_is_a_programming_error(self) -> None:
+        cleaning = CleaningPass(
+            CleanableRange(0, 1, 0, 0, is_due=True),
+            aborted=(),
+            producers={},
+            now_ms=0,
+            delete_retention_ms=0,
+            memory_bytes=ROOMY_BYTES,
+        )
+        batch = keyed(0, (b"a", b"1"))
+        with pytest.raises(AssertionError, match="begin_rewrite"):
+            cleaning.clean(batch, 0, parse(batch))
 
 
 class TestTombstones:
@@ -209,7 +232,7 @@ class TestTransactions:
         cleaned = cleaning.run()
         assert records_of(cleaned) == [(0, b"a", b"1")]
         assert shape_of(cleaned) == [(0, 1, False), (2, 1, True)]
-        assert cleaning.transactions.retained_aborted == [AbortedTransaction(1, 1, 2, 3)]
+        assert cleaning.retained_aborted == [AbortedTransaction(1, 1, 2, 3)]
 
     @pytest.mark.parametrize("commit", [True, False])
     def test_a_marker_goes_in_two_steps_when_its_transaction_is_gone(self, commit: bool) -> None:
@@ -219,11 +242,11 @@ class TestTransactions:
         batches = first.run()
         assert shape_of(batches) == [(1, 1, True), (2, 1, False)]
         assert parse(batches[0]).delete_horizon_ms is None
-        second = Cleaning(batches, aborted=first.transactions.retained_aborted, now_ms=20_000)
+        second = Cleaning(batches, aborted=first.retained_aborted, now_ms=20_000)
         batches = second.run()
         assert parse(batches[0]).delete_horizon_ms == 21_000
         assert parse_end_txn_marker(batches[0]) == EndTxnMarker(1, 0, 0, commit)
-        assert second.transactions.retained_aborted == []
+        assert second.retained_aborted == []
         assert shape_of(Cleaning(batches, now_ms=20_999).run()) == [(1, 1, True), (2, 1, False)]
         assert shape_of(Cleaning(batches, now_ms=21_000).run()) == [(2, 1, False)]
 
@@ -303,7 +326,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.first_dirty_offset = 0
         self.cleaned_up_to = 0
         self.state = ProducerStateManager()
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted = AbortedTransactions()
         self.written: dict[int, Written] = {}
         self.outcomes: dict[int, bool] = {}
         self.open: dict[int, int] = {}
@@ -360,9 +383,7 @@ class CompactionMachine(RuleBasedStateMachine):
         completed.restore(self.end_offset, self.state.active_producers())
         result = completed.replay(parse(batch), parse_end_txn_marker(batch))
         if result is not None and result.is_aborted:
-            self.aborted.append(
-                AbortedTransaction(producer_id, result.first_offset, result.last_offset, result.last_stable_offset)
-            )
+            self.aborted.append(producer_id, result.first_offset, result.last_offset, result.last_stable_offset)
         self.state = completed
         self.batches.append(batch)
         self.end_offset += 1
@@ -428,8 +449,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for base_offset in holds_tombstone:
             self.horizons.setdefault(base_offset, self.now_ms + RETENTION_MS)
         assert {offset for offset, _, _ in records_of(self.batches)} == expected
-        beyond = [transaction for transaction in self.aborted if transaction.last_offset >= end_offset]
-        self.aborted = cleaning.transactions.retained_aborted + beyond
+        self.aborted.replace_before(end_offset, cleaning.retained_aborted)
         self.first_dirty_offset = max(self.first_dirty_offset, cleaning.latest_offset + 1)
         self.cleaned_up_to = max(self.cleaned_up_to, end_offset)
 
