@@ -22,15 +22,16 @@ from ottla.server.metadata.watchers import Watcher, Watchers
 
 
 class MemoryMetadataStore:
-    """A `MetadataStore` in a dictionary. Leases end on Trio's clock, at the first operation after their time."""
+    """A `MetadataStore` in a dictionary. Leases end on the given clock, which is Trio's by default, at the first
+    operation after their time."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, time_ms: Callable[[], int] | None = None) -> None:
         self._entries: dict[str, KeyValue] = {}
         self._revision = 0
         self._watchers = Watchers()
-        self._leases: dict[int, tuple[int, float]] = {}
+        self._leases: dict[int, tuple[int, int]] = {}
         self._next_lease = 1
-        self._now = clock or trio.current_time
+        self._now_ms = time_ms or (lambda: int(trio.current_time() * 1000))
 
     async def get(self, key: str) -> KeyValue | None:
         await trio.lowlevel.checkpoint()
@@ -62,7 +63,7 @@ class MemoryMetadataStore:
     async def grant_lease(self, ttl_ms: int) -> int:
         await trio.lowlevel.checkpoint()
         lease, self._next_lease = self._next_lease, self._next_lease + 1
-        self._leases[lease] = (ttl_ms, self._now() + ttl_ms / 1000)
+        self._leases[lease] = (ttl_ms, self._now_ms() + ttl_ms)
         return lease
 
     async def keep_alive(self, lease: int) -> None:
@@ -71,7 +72,7 @@ class MemoryMetadataStore:
         if lease not in self._leases:
             raise LeaseExpiredError(f"Lease {lease} has ended.")
         ttl_ms, _ = self._leases[lease]
-        self._leases[lease] = (ttl_ms, self._now() + ttl_ms / 1000)
+        self._leases[lease] = (ttl_ms, self._now_ms() + ttl_ms)
 
     async def revoke_lease(self, lease: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -104,8 +105,8 @@ class MemoryMetadataStore:
         return revision
 
     def _expire(self) -> None:
-        now = self._now()
-        ended = {lease for lease, (_, deadline) in self._leases.items() if deadline <= now}
+        now_ms = self._now_ms()
+        ended = {lease for lease, (_, deadline) in self._leases.items() if deadline <= now_ms}
         for lease in ended:
             del self._leases[lease]
         if ended:

@@ -34,9 +34,6 @@ class Time:
     def ms(self) -> int:
         return self.now_ms
 
-    def seconds(self) -> float:
-        return self.now_ms / 1000
-
 
 @pytest.fixture
 def time() -> Time:
@@ -45,7 +42,7 @@ def time() -> Time:
 
 async def _open(kind: str, path: Path, time: Time) -> MetadataStore:
     if kind == "memory":
-        return MemoryMetadataStore(time.seconds)
+        return MemoryMetadataStore(time.ms)
     return await open_sqlite_store(path / "cluster.sqlite", time.ms, shared=kind == "sqlite, shared")
 
 
@@ -227,7 +224,7 @@ def test_sqlite_and_memory_are_the_same_store(
 ) -> None:
     async def compare() -> None:
         path = tmp_path_factory.mktemp("store") / "cluster.sqlite"
-        sqlite, memory = await open_sqlite_store(path, Time().ms), MemoryMetadataStore(Time().seconds)
+        sqlite, memory = await open_sqlite_store(path, Time().ms), MemoryMetadataStore(Time().ms)
         for compares, operations in transactions:
             conditions = [Compare(key, revision) for key, revision in compares]
             assert await sqlite.commit(conditions, operations) == await memory.commit(conditions, operations)
