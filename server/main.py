@@ -25,7 +25,6 @@ from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.features import SUPPORTED_FEATURES
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
 from ottla.server.producer_ids import ProducerIds
@@ -133,7 +132,6 @@ class Node:
             log_manager=log_manager,
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
-            supported_features=SUPPORTED_FEATURES,
         )
         listeners = Listeners(Dispatcher(broker.apis, broker), broker.pool, budget, _limits(config))
         try:
