@@ -21,6 +21,7 @@ from uuid import UUID
 
 import trio
 import trio.testing
+from trio._core import _run as _trio_run
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.storage.clock import ManualClock
@@ -31,6 +32,9 @@ from ottla.storage.log_manager import LogManager
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.reader import read
 from ottla.storage.simulated_disk import SimulatedDisk
+
+# Trio shuffles its tasks on purpose; a seed must replay.
+_trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True
 
 FOLDER = "/data"
 TOPIC_ID = UUID("0a0b0c0d-0000-4000-8000-000000000001")
@@ -104,7 +108,7 @@ Event = tuple[int, Callable[[PartitionModel], None]]
 State = dict[int, PartitionModel]
 
 
-class SimulationFailure(AssertionError):
+class SimulationError(AssertionError):
     """The engine did what it must not do; the message begins with the seed."""
 
 
@@ -148,7 +152,7 @@ class Simulation:
 
     def check(self, condition: bool, message: str) -> None:
         if not condition:
-            raise SimulationFailure(f"seed {self.seed}: {message}\n" + "\n".join(self.trace[-40:]))
+            raise SimulationError(f"seed {self.seed}: {message}\n" + "\n".join(self.trace[-40:]))
 
     def note(self, text: str) -> None:
         self.trace.append(text)
@@ -158,6 +162,7 @@ class Simulation:
     def run(self) -> str:
         """Live; returns a digest of all that happened."""
         for _ in range(self.rng.randint(2, 5)):
+            _trio_run._r.seed(self.seed)
             trio.run(self._life, clock=trio.testing.MockClock(autojump_threshold=0))
         return f"{len(self.events)} events, {self.disk.operation_count} operations, {hash(tuple(self.trace))}"
 
@@ -311,7 +316,7 @@ class Simulation:
         self.synced = max(self.synced, count)
         self.note(f"synced {count} events")
 
-    async def _let_run(self, partition: int, log: PartitionLog) -> None:  # noqa: ARG002
+    async def _let_run(self, partition: int, log: PartitionLog) -> None:
         self.clock.advance(10)
         for _ in range(self.rng.randint(1, 5)):
             await trio.lowlevel.checkpoint()
@@ -339,7 +344,7 @@ class Simulation:
         self.events.append((partition, lambda model: model.restart_at(offset)))
         await log.truncate_fully_and_start_at(offset)
 
-    async def _roll(self, partition: int, log: PartitionLog) -> None:  # noqa: ARG002
+    async def _roll(self, partition: int, log: PartitionLog) -> None:
         store = log.store
         if store.files.active is not None and not store.is_writing:
             self.clock.advance(self.config.segment_ms)
@@ -373,7 +378,7 @@ class Simulation:
             plan = log.plan_read(offset, max_bytes=1000, end_offset=log.flushed_end_offset, min_one_batch=True)
             await read([plan])
             if plan.error is not None:
-                raise SimulationFailure(f"seed {self.seed}: {log} at {offset}: {plan.error!r}")
+                raise SimulationError(f"seed {self.seed}: {log} at {offset}: {plan.error!r}")
             assert plan.records is not None
             with plan.records as records:
                 part = [pair for pair in _records(records.to_bytes()) if pair[0] >= offset]

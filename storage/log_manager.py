@@ -143,7 +143,7 @@ class LogManager:
             if store.error is None and store.active.has_work:
                 await store.flush(sync=False)
             store.logs.pop(log.key, None)
-            store.dirty.discard(log)
+            store.dirty.pop(log, None)
             store.snapshots.pop(log.key, None)
             log.start_at(0)
             if not store.logs and not store.snapshots:
@@ -152,7 +152,7 @@ class LogManager:
                 store.files.truncate_tables(log.key, 0)
                 store.add_note(log, RunKind.DELETE, -1, 0)
                 await store.flush(sync=False)
-                store.dirty.discard(log)
+                store.dirty.pop(log, None)
 
     async def flush_all(self) -> None:
         """Write and sync all that was appended up to now."""

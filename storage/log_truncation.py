@@ -60,7 +60,7 @@ async def rebuild_producers(log: PartitionLog) -> None:
                 for pos, header in iter_batches(view):
                     log.replay_producer(view[pos : pos + header.size_bytes], header)
     log.set_high_watermark(log.high_watermark)
-    log.store.dirty.add(log)
+    log.store.dirty[log] = None
 
 
 async def recover_end(log: PartitionLog) -> None:

@@ -66,7 +66,7 @@ class MessageStore:
         self.context = context
         self.files = FileStore(context, directory)
         self.logs: dict[bytes, PartitionLog] = {}
-        self.dirty: set[PartitionLog] = set()
+        self.dirty: dict[PartitionLog, None] = {}
         self.snapshots: dict[bytes, bytes] = {}
         self.active = Memstore()
         self.error: Exception | None = None
@@ -113,7 +113,7 @@ class MessageStore:
         memstore.group(log, self.context.config.run_bytes).add(header, view, fragment, base_offset, leader_epoch)
         memstore.size_bytes += view.nbytes
         memstore.batch_count += 1
-        self.dirty.add(log)
+        self.dirty[log] = None
         if log.needs_sync(header.last_offset_delta + 1, view.nbytes, self.sync_epoch):
             memstore.wants_sync = True
         if not self._loop_is_running:
@@ -124,7 +124,7 @@ class MessageStore:
     ) -> None:
         """Take a run without bytes."""
         self.active.group(log, self.context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
-        self.dirty.add(log)
+        self.dirty[log] = None
         if not self._loop_is_running:
             self._start_loop()
 
@@ -300,6 +300,7 @@ class MessageStore:
 
     def begin_checkpoint(self, builder: CheckpointBuilder) -> None:
         """Let the write loop take the partitions' states from now on, a slice at each swap."""
+        self.check_online()
         self.checkpoint = builder
         if not self._loop_is_running:
             self._start_loop()

@@ -23,6 +23,7 @@ from ottla.storage.block_scan import BlockHead, find_block, read_exactly, scan_h
 from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, load_state, parse_checkpoint
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.file_store import sync_file
 from ottla.storage.index_files import write_sealed_index
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.run_table import enter_run
@@ -46,8 +47,8 @@ class Recovery:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.disk = store.context.disk
-        self.stale: set[PartitionLog] = set()
-        self.lost: set[PartitionLog] = set()
+        self.stale: dict[PartitionLog, None] = {}
+        self.lost: dict[PartitionLog, None] = {}
         self.replayed_bytes = 0
         self._as_of: dict[bytes, int] = {}
         self._point: Checkpoint | None = None
@@ -70,8 +71,11 @@ class Recovery:
                 break
         for segment in files.segments[:-1]:
             if segment.tables is not None:
+                sync_file(self.disk, segment.data_path)
                 write_sealed_index(self.disk, segment, segment.tables)
                 segment.tables = None
+        # The process that wrote the replayed blocks may not have synced them.
+        files.unsynced_bytes = self.replayed_bytes
         self._check_states()
 
     def _read_checkpoint(self) -> None:
@@ -113,6 +117,8 @@ class Recovery:
                 start = point.data_length
                 files.next_sequence = point.next_sequence
                 self._load_index(segment, handle, point)
+            if header is not None and start == SEGMENT_HEADER_BYTES:
+                self.disk.pwritev(handle, [read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES)], 0)
             return self._replay(segment, handle, start)
         finally:
             self.disk.close(handle)
@@ -155,6 +161,9 @@ class Recovery:
             body = read_exactly(self.disk, handle, head.position, head.header.length)
             if not self._is_sound(head, body, verify=self._verify_all or head.end == end):
                 break
+            # Written again, because the process before may have died of a failed sync: the kernel then holds these
+            # pages to be clean, and no later sync would bring them to the disk.
+            self.disk.pwritev(handle, [body], head.position)
             for run in head.runs:
                 self._enter(segment, run)
                 self._apply(head, run, body)
@@ -228,13 +237,13 @@ class Recovery:
         log = self._log(run.key)
         if head.header.sequence <= self._as_of[run.key]:
             return
-        self.store.dirty.add(log)
+        self.store.dirty[log] = None
         kind = run.kind
         if kind == RunKind.DATA:
             self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
         elif kind == RunKind.TRUNCATE:
             log.forget_from(run.base_offset)
-            self.stale.add(log)
+            self.stale[log] = None
         elif kind == RunKind.LOG_START:
             if run.base_offset == run.last_offset:
                 log.start_at(run.base_offset)
@@ -243,8 +252,8 @@ class Recovery:
                 log.move_log_start(run.base_offset)
         elif kind == RunKind.DELETE:
             del self.store.logs[run.key]
-            self.store.dirty.discard(log)
-            self.stale.discard(log)
+            self.store.dirty.pop(log, None)
+            self.stale.pop(log, None)
             self.store.snapshots.pop(run.key, None)
 
     def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:
@@ -272,8 +281,8 @@ class Recovery:
             if int.from_bytes(state[:8], "big", signed=True) > last:
                 log = self._log(key)
                 logger.error("%s: blocks are missing that its checkpoint knows of", log)
-                self.lost.add(log)
-                self.stale.add(log)
+                self.lost[log] = None
+                self.stale[log] = None
 
 
 def restore_state(log: PartitionLog) -> int:
