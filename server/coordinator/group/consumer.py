@@ -135,9 +135,11 @@ class ConsumerProtocol:
             written.append(consumer_records.member_subscription(group_id, member_id, subscription))
         if written or group.checked_version != self._topics.version or group.group_epoch != group.target_epoch:
             written += await planned.changes(self._clock.time_ms())
-        current = Current() if former is None or former.has_left else former.current
-        if former is not None and former.has_left:
-            current = Current(assigned=former.current.assigned)
+        before = Current() if former is None else former.current
+        current = before
+        if beat.member_epoch == JOIN_EPOCH:
+            # It starts with nothing in hand: what it was to have it gets back, what it was to revoke is free.
+            current = Current(assigned=before.assigned)
         stepped = next_assignment(
             current,
             target=planned.target.get(member_id, EMPTY_ASSIGNMENT),
@@ -145,15 +147,15 @@ class ConsumerProtocol:
             owned=beat.owned,
             is_free=planned.is_free,
         )
-        if former is None or former.member_id != member_id or _differs(stepped, former.current):
+        if former is None or former.member_id != member_id or _differs(stepped, before):
             written.append(consumer_records.current_assignment(group_id, member_id, stepped))
         else:
-            stepped = former.current
+            stepped = before
         await self._commit(group, written)
         group.checked_version = planned.version
         member = group.members[member_id]
         self._touch(group, member, beat)
-        changed = former is None or stepped.assigned != former.current.assigned or _is_full(beat)
+        changed = former is None or stepped.assigned != before.assigned or _is_full(beat)
         return HeartbeatResult(
             member_id=member_id,
             member_epoch=stepped.epoch,
