@@ -93,6 +93,9 @@ class Connection:
             await self._serve_one_by_one()
         except CloseConnectionError as error:
             logger.warning("closed the connection from %r: %s", self, error)
+        except BrokenPipeError:
+            # It closed while it was being answered, as every consumer does that stops in the middle of a Fetch.
+            logger.debug("%r closed before it was answered", self)
         except OSError as error:
             logger.info("lost the connection from %r: %s", self, error.strerror or error)
         finally:

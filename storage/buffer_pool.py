@@ -7,6 +7,7 @@ fresh 1 MiB buffer takes twice as long as filling one that has been used before.
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
@@ -147,7 +148,11 @@ class BufferPool:
 
     def _allocate(self, size_bytes: int) -> memoryview:
         self.counters.grown += 1
-        return memoryview(bytearray(size_bytes))
+        if size_bytes <= SMALL_SIZES[-1]:
+            return memoryview(bytearray(size_bytes))
+        # A mapping costs memory only where it is written: a client that claims a large request and sends nothing costs
+        # nothing, and nobody waits for the zeroing of what is about to be overwritten.
+        return memoryview(mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
     def _retain(self, tier: _Tier, memory: memoryview) -> None:
         tier.free.append(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ottla.server.main import Node, Ready
 
 logger = logging.getLogger(__name__)
+
+# A request's objects die by reference count: what a collection of the young finds is little, so it may come seldom.
+_GC_THRESHOLDS = (20_000, 20, 100)
 
 _HUMAN_LOG = "%(asctime)s %(levelname)-7s %(message)s"
 
@@ -133,8 +137,17 @@ async def _serve(node: Node) -> None:
         async with trio.open_nursery() as obeying:
             obeying.start_soon(_obey, signals, node, obeying.cancel_scope)
             async with trio.open_nursery() as serving:
-                _announce(await serving.start(node.serve))
+                ready = await serving.start(node.serve)
+                _settle_memory()
+                _announce(ready)
             obeying.cancel_scope.cancel()
+
+
+def _settle_memory() -> None:
+    """Take what the start left behind out of the garbage collector's sight, and let it run seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _obey(signals: AsyncIterator[int], node: Node, scope: trio.CancelScope) -> None:

@@ -1,11 +1,13 @@
-"""A server of connections with handlers made for the test, and a client that speaks frames and messages."""
+"""Servers for tests: connections over handlers made for the test, and whole nodes; and a client of both."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -13,9 +15,13 @@ import trio
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response
+from ottla.server.config import BrokerConfig
 from ottla.server.dispatch import Api, ApiTable, Dispatcher
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.server.main import Node, Ready
+from ottla.server.metadata.topic_changes import NewTopic
 from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.disk import Disk
 
 
 class Client:
@@ -120,5 +126,55 @@ def serve_handlers() -> Callable[..., Any]:
         for client in server.clients:
             await client.stream.aclose()
         server.assert_nothing_held()
+
+    return serve
+
+
+class RunningNode:
+    """A node in this process, on a free port and a folder of its own."""
+
+    def __init__(self, node: Node, ready: Ready) -> None:
+        self.node = node
+        self.broker = ready.broker
+        self.port = ready.endpoints[0].port
+        self.clients: list[Client] = []
+
+    async def connect(self) -> Client:
+        client = Client(await trio.open_tcp_stream("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+        """Create a topic and return its id; settings by Kafka's names with underscores for dots."""
+        named = {setting.replace("_", "."): value for setting, value in configs.items()}
+        topic = await self.broker.controller.create_topic(NewTopic(name, partitions, 1, configs=named))
+        return topic.topic_id
+
+
+@pytest.fixture
+def serve_node(tmp_path: Path) -> Callable[..., Any]:
+    """`async with serve_node(settings={…}, disk=…) as node`: stops in order and leaves no memory held."""
+
+    @asynccontextmanager
+    async def serve(
+        settings: Mapping[str, str] | None = None,
+        *,
+        disk: Disk | None = None,
+        data_dir: Path = tmp_path,
+        keeps_memory: bool = False,
+    ) -> AsyncIterator[RunningNode]:
+        static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(settings or {})}
+        node = Node(BrokerConfig(static), disk=disk)
+        async with trio.open_nursery() as nursery:
+            running = RunningNode(node, await nursery.start(node.serve))
+            try:
+                yield running
+            finally:
+                for client in running.clients:
+                    await trio.aclose_forcefully(client.stream)
+                node.stop()
+        if not keeps_memory:  # a store that went offline keeps what it could not write
+            running.broker.pool.check_no_leak()
+        assert running.broker.budget.used_bytes == 0
 
     return serve
