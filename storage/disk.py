@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
@@ -246,6 +245,9 @@ class RealDisk(Disk):
         os.makedirs(path, exist_ok=True)
 
     def rmtree(self, path: str) -> None:
+        # Imported when needed: it brings the compression libraries with it.
+        import shutil
+
         if os.path.lexists(path):
             shutil.rmtree(path)
 
