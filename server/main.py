@@ -31,7 +31,7 @@ from ottla.server.producer_ids import ProducerIds
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.settings.storage import log_config, storage_config
-from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
@@ -126,7 +126,7 @@ class Node:
             config=config,
             clock=self._clock,
             apis=ApiTable.default(),
-            pool=BufferPool(),
+            pool=log_manager.context.pool,
             budget=budget,
             controller=controller,
             log_manager=log_manager,

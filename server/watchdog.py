@@ -1,7 +1,9 @@
 """A debug mode that names whatever holds the event loop: one process is one core, so a hold delays everybody.
 
 The instrument times every step of every task. A thread watches the step under way and, when it has lasted for the
-threshold, takes the loop thread's stack, so that the log line shows where the time went and not only which task it was.
+threshold, takes the loop thread's stack, so that the log line shows where the time went and not only which task it was. Little CPU
+time in a long hold means that the machine was busy with something else, or that the step waited for the disk.
+
 It costs a few per cent and is off unless asked for (`ottla serve --debug-loop`).
 """
 
@@ -13,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -24,6 +27,7 @@ DEFAULT_THRESHOLD_MS: Final = 0.5
 
 _STACK_DEPTH: Final = 12
 _MAX_LINES_PER_SECOND: Final = 10
+_TRIO_RUN: Final = "unrolled_run"
 # The thread has to get the interpreter while the loop is busy: by default it would wait 5 ms for it.
 _SWITCH_INTERVAL_SECONDS: Final = 0.000_1
 
@@ -37,6 +41,7 @@ class LoopWatchdog(trio.abc.Instrument):
     def __init__(self, threshold_ms: float = DEFAULT_THRESHOLD_MS) -> None:
         self._threshold_seconds = threshold_ms / 1000
         self._step_started = 0.0
+        self._cpu_started = 0.0
         self._sample: traceback.StackSummary | None = None
         self._collecting_since = 0.0
         self._collected_seconds = 0.0
@@ -64,6 +69,7 @@ class LoopWatchdog(trio.abc.Instrument):
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._collected_seconds = 0.0
         self._sample = None
+        self._cpu_started = time.thread_time()
         self._step_started = time.perf_counter()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -83,14 +89,16 @@ class LoopWatchdog(trio.abc.Instrument):
             return
         self._lines += 1
         where = "".join(traceback.format_list(self._sample)) if self._sample else "  (too short to be seen)\n"
+        cpu_ms = (time.thread_time() - self._cpu_started) * 1000
         collected = ""
         if self._collected_seconds:
             collected = f", {self._collected_seconds * 1000:.1f} ms of it garbage collection"
         left_out = f"; {self._suppressed} more were not logged" if self._suppressed else ""
         self._suppressed = 0
         logger.warning(
-            "the loop was held for %.1f ms by %s%s%s\n%s",
+            "the loop was held for %.1f ms (%.1f ms of CPU) by %s%s%s\n%s",
             held_seconds * 1000,
+            cpu_ms,
             task.name,
             collected,
             left_out,
@@ -115,10 +123,18 @@ class LoopWatchdog(trio.abc.Instrument):
             if time.perf_counter() - started >= self._threshold_seconds * 0.75:
                 sampled_step = started
                 frame = _frame_of(self._loop_thread)
-                stack = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=_STACK_DEPTH)
+                stack = traceback.StackSummary.extract(_frames_of_task(frame), limit=_STACK_DEPTH)
                 stack.reverse()
                 if self._step_started == started:
                     self._sample = stack
+
+
+def _frames_of_task(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames from the innermost out to where Trio steps the task."""
+    for inner, line in traceback.walk_stack(frame):
+        if inner.f_code.co_name == _TRIO_RUN:
+            return
+        yield inner, line
 
 
 def _frame_of(thread: int) -> FrameType | None:
