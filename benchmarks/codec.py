@@ -73,12 +73,16 @@ def cases() -> list[Case]:
 
 def _produce_request(batch: bytes) -> Message:
     partitions = [PartitionProduceData(index=index, records=batch) for index in range(4)]
-    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=partitions)])
+    return ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=partitions)]
+    )
 
 
 def _fetch_response(batch: bytes) -> Message:
     partitions = [
-        PartitionData(partition_index=index, high_watermark=1000, last_stable_offset=1000, log_start_offset=0, records=batch)
+        PartitionData(
+            partition_index=index, high_watermark=1000, last_stable_offset=1000, log_start_offset=0, records=batch
+        )
         for index in range(4)
     ]
     return FetchResponse(session_id=77, responses=[FetchableTopicResponse(topic="orders", partitions=partitions)])
@@ -97,7 +101,9 @@ def _metadata_response() -> Message:
 
 
 def _list_offsets_request() -> Message:
-    partitions = [ListOffsetsPartition(partition_index=index, current_leader_epoch=3, timestamp=-1) for index in range(10)]
+    partitions = [
+        ListOffsetsPartition(partition_index=index, current_leader_epoch=3, timestamp=-1) for index in range(10)
+    ]
     return ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=partitions)])
 
 
@@ -138,7 +144,9 @@ def _join_group_request() -> Message:
 
 
 def _join_group_response() -> Message:
-    members = [JoinGroupResponseMember(member_id=f"consumer-{n}-0123456789abcdef", metadata=bytes(60)) for n in range(10)]
+    members = [
+        JoinGroupResponseMember(member_id=f"consumer-{n}-0123456789abcdef", metadata=bytes(60)) for n in range(10)
+    ]
     return JoinGroupResponse(
         generation_id=7,
         protocol_type="consumer",

@@ -36,12 +36,12 @@ _UNFIT = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 
 def parse_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Request:
     """Parse the body of a request, which starts at `pos` (after its header) and ends with the buffer."""
-    return parse(_class(request_class, api_key, version, DecodeError), version, buf, pos)
+    return parse(_served_request(api_key, version), version, buf, pos)
 
 
 def parse_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Response:
     """Parse the body of a response, which starts at `pos` (after its header) and ends with the buffer."""
-    return parse(_class(response_class, api_key, version, DecodeError), version, buf, pos)
+    return parse(_served_response(api_key, version), version, buf, pos)
 
 
 def build_request(request: Request, version: int) -> bytes:
@@ -71,10 +71,12 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
     elif type(buf) is not bytes:
         data = bytes(buf)
     try:
-        message, end = run(data, pos)
+        parsed: tuple[M, int] = run(data, pos)
     except _MALFORMED as error:
         raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
-    return message, end
+    if parsed[1] > len(buf):
+        raise DecodeError(f"{cls.__name__} v{version} is longer than the bytes that are left")
+    return parsed
 
 
 def build(message: Message, version: int) -> bytes:
@@ -108,11 +110,21 @@ def _builder(cls: type[Message], version: int) -> Callable[..., None]:
     return compile_builder(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version))
 
 
-def _class(find: Callable[[ApiKey], type[M]], api_key: int, version: int, error: type[DecodeError]) -> type[M]:
+@cache
+def _served_request(api_key: int, version: int) -> type[Request]:
+    return request_class(_served(api_key, version))
+
+
+@cache
+def _served_response(api_key: int, version: int) -> type[Response]:
+    return response_class(_served(api_key, version))
+
+
+def _served(api_key: int, version: int) -> ApiKey:
     try:
         key = ApiKey(api_key)
     except ValueError:
-        raise error(f"there is no API key {api_key}") from None
+        raise DecodeError(f"there is no API key {api_key}") from None
     if not key.is_valid(version):
-        raise error(f"{key.name} has no version {version}")
-    return find(key)
+        raise DecodeError(f"{key.name} has no version {version}")
+    return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ottla.kproto.compiler.layout import FORMATS, MAX_STRING_SIZE, is_flexible
+from ottla.kproto.compiler.layout import FEW, FORMATS, MAX_STRING_SIZE, is_flexible, packers
 from ottla.kproto.compiler.source import Source
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
@@ -191,7 +191,11 @@ class _BuilderCompiler:
         self._source.line(f"{count} = {length}")
         self._prefix(count, "i", self._flexible, "uvarint")
         if isinstance(element, Primitive) and element.name in FORMATS and element.name != "uuid":
-            self._source.line(f"if {items}: {self._write}(pack('>%d{FORMATS[element.name]}' % len({items}), *{items}))")
+            formats = FORMATS[element.name]
+            few = self._source.constant(f"packers_{element.name}", packers(formats))
+            number = f"len({items})"
+            many = f"pack('>%d{formats}' % {number}, *{items})"
+            self._source.line(f"if {items}: {self._write}({few}[{number}](*{items}) if {number} < {FEW} else {many})")
             return
         item = self._source.local("v")
         with self._source.block(f"for {item} in {items} or ():" if nullable else f"for {item} in {items}:"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.schema import Primitive, StructType
 
@@ -25,6 +27,22 @@ FORMATS: Final = {
 
 MAX_STRING_SIZE: Final = 0x7FFF
 """Longest string in bytes, in both encodings, as in Kafka's own codec."""
+
+
+FEW: Final = 64
+"""Arrays of fewer numbers than this are read and written by formats that are at hand."""
+
+
+@cache
+def unpackers(formats: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
+    """For each number of values below FEW what unpacks so many."""
+    return tuple(struct.Struct(f">{count}{formats}").unpack_from for count in range(FEW))
+
+
+@cache
+def packers(formats: str) -> tuple[Callable[..., bytes], ...]:
+    """For each number of values below FEW what packs so many."""
+    return tuple(struct.Struct(f">{count}{formats}").pack for count in range(FEW))
 
 
 def size_of(formats: str) -> int:

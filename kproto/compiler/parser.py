@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from ottla.kproto.compiler.layout import (
+    FEW,
     FORMATS,
     MAX_STRING_SIZE,
     carries_records,
     is_flexible,
     minimum_size,
     size_of,
+    unpackers,
 )
 from ottla.kproto.compiler.source import Source
 from ottla.kproto.errors import DecodeError
@@ -195,7 +197,7 @@ class _ParserCompiler:
         if kind == "records":
             return f"buf[p:{end}]"
         if kind == "bytes":
-            return f"bytes(buf[p:{end}])"
+            return f"bytes(buf[p:{end}])" if self._views else f"buf[p:{end}]"
         return f"str(buf[p:{end}], 'utf-8')" if self._views else f"buf[p:{end}].decode()"
 
     def _fixed(self, kind: str, target: str) -> None:
@@ -253,7 +255,9 @@ class _ParserCompiler:
         if kind == "uuid":
             self._source.line(f"{target} = [uuid_of(bytes(buf[q:q + 16])) for q in range(p, p + {count} * 16, 16)]")
         else:
-            self._source.line(f"{target} = list(unpack_from('>%d{FORMATS[kind]}' % {count}, buf, p))")
+            many = f"unpack_from('>%d{FORMATS[kind]}' % {count}, buf, p)"
+            few = self._source.constant(f"unpackers_{kind}", unpackers(FORMATS[kind]))
+            self._source.line(f"{target} = list({few}[{count}](buf, p) if {count} < {FEW} else {many})")
         self._source.line(f"p += {count} * {size_of(FORMATS[kind])}")
 
     def _nested(self, element: StructType, target: str, nullable: bool) -> None:
