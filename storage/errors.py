@@ -114,13 +114,6 @@ class InvalidProducerEpochError(ProducerStateError):
     """
 
 
-class UnknownProducerIdError(ProducerStateError):
-    """The partition knows no state of this producer where it must.
-
-    Kafka 4 raises it only for a transactional producer that has lost its state; the producer bumps its epoch.
-    """
-
-
 class InvalidTransactionStateError(ProducerStateError):
     """The write does not fit the producer's open transaction (Kafka: InvalidTxnStateException).
 
@@ -133,11 +126,4 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a transaction coordinator with an older epoch than one seen before.
 
     The sender is no longer coordinator and must stop.
-    """
-
-
-class InsufficientMemoryError(StorageError):
-    """A bounded structure (the compaction offset map) has no room for what was asked.
-
-    The caller finishes with what fits and continues in another pass.
     """

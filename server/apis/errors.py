@@ -41,7 +41,6 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     storage.InvalidTimestampError: ErrorCode.INVALID_TIMESTAMP,
     storage.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     storage.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
-    storage.UnknownProducerIdError: ErrorCode.UNKNOWN_PRODUCER_ID,
     storage.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     storage.TransactionCoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     # Replica manager

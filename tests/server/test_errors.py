@@ -83,7 +83,6 @@ def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> No
         "DataDirLockedError",
         "UnsupportedFormatError",
         "UnexpectedAppendOffsetError",
-        "InsufficientMemoryError",
         "WatchLaggedError",
         "LeaseExpiredError",
     }
