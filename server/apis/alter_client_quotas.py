@@ -18,19 +18,19 @@ from ottla.server.metadata.image import QuotaEntity
 
 
 async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
-    entities: list[QuotaEntity] = []
+    named: dict[QuotaEntity, list[EntityData]] = {}
     asked: dict[QuotaEntity, dict[str, float | None]] = {}
     results: dict[QuotaEntity, MetadataError | None] = {}
     for entry in request.entries:
         pairs = [(it.entity_type, it.entity_name) for it in entry.entity]
         entity = tuple(sorted(pairs, key=lambda pair: (pair[0], pair[1] is not None, pair[1] or "")))
-        if entity in entities:
+        if entity in named:
             results[entity] = InvalidRequestError("An entity may be named only once.")
         elif len({op.key for op in entry.ops}) != len(entry.ops):
             results[entity] = InvalidRequestError("A quota may be named only once.")
         else:
             asked[entity] = {op.key: None if op.remove else op.value for op in entry.ops}
-        entities.append(entity)
+        named[entity] = entry.entity
     for entity in results:
         asked.pop(entity, None)
     try:
@@ -39,13 +39,7 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
     except MetadataError as error:
         results.update(dict.fromkeys(asked, error))
     answers = []
-    for entity in dict.fromkeys(entities):
+    for entity, data in named.items():
         code, message = outcome(results[entity])
-        answers.append(
-            EntryDataResponse(
-                error_code=code,
-                error_message=message,
-                entity=[EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
-            )
-        )
+        answers.append(EntryDataResponse(error_code=code, error_message=message, entity=data))
     return AlterClientQuotasResponse(entries=answers)

@@ -25,8 +25,10 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
         for topic in directory.topics:
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
             for number in topic.partitions:
-                code = ErrorCode.NONE if is_own else ErrorCode.LOG_DIR_NOT_FOUND
-                if image.partition(topic.name, number) is None:
+                code = ErrorCode.NONE
+                if not is_own:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif image.partition(topic.name, number) is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))

@@ -25,7 +25,6 @@ async def handle(request: DescribeClientQuotasRequest, context: RequestContext) 
         code, message = outcome(error)
         return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
@@ -40,9 +39,9 @@ def _filter(component: ComponentData) -> EntityFilter:
     try:
         match = Match(component.match_type)
     except ValueError:
-        raise InvalidRequestError(f"Unexpected match type: {component.match_type}") from None
+        raise InvalidRequestError(f"Unknown match type {component.match_type}") from None
     if match is Match.EXACT and component.match is None:
-        raise InvalidRequestError("Request specified MATCH_TYPE_EXACT, but set match string to null")
+        raise InvalidRequestError("Request specified MATCH_TYPE_EXACT, but set match string to null.")
     if match is not Match.EXACT and component.match is not None:
-        raise InvalidRequestError(f"Request specified MATCH_TYPE_{match.name}, but also specified a match string")
+        raise InvalidRequestError(f"Request specified MATCH_TYPE_{match.name}, but also specified a match string.")
     return EntityFilter(component.entity_type, match, component.match)

@@ -23,8 +23,8 @@ from ottla.server.metadata.topic_changes import CLUSTER_METADATA_TOPIC
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     image = context.broker.metadata
+    is_known = any(topic.topic_name == CLUSTER_METADATA_TOPIC for topic in request.topics)
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[
             TopicDataResponse(
                 topic_name=topic.topic_name,
@@ -34,7 +34,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             )
             for topic in request.topics
         ],
-        nodes=_nodes(image) if context.header.api_version >= 2 else [],
+        nodes=_nodes(image) if is_known and context.header.api_version >= 2 else [],
     )
 
 
@@ -51,7 +51,9 @@ def _nodes(image: MetadataImage) -> list[Node]:
 def _partition(topic: str, number: int, context: RequestContext) -> PartitionDataResponse:
     if topic != CLUSTER_METADATA_TOPIC or number != 0:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return PartitionDataResponse(partition_index=number, error_code=code, error_message=code.message)
+        return PartitionDataResponse(
+            partition_index=number, error_code=code, error_message="This server does not host this topic-partition."
+        )
     image = context.broker.metadata
     now_ms = context.broker.clock.time_ms()
     voters = [
@@ -65,7 +67,6 @@ def _partition(topic: str, number: int, context: RequestContext) -> PartitionDat
     ]
     return PartitionDataResponse(
         partition_index=0,
-        error_message=None,
         leader_id=image.controller_id,
         leader_epoch=1,
         high_watermark=image.revision + 1,

@@ -49,6 +49,5 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
                 continue
             code, message = outcome(failure)
             results.append(PartitionResult(partition_id=partition, error_code=code, error_message=message))
-        if results or not everything:
-            answers.append(ReplicaElectionResult(topic=name, partition_result=results))
+        answers.append(ReplicaElectionResult(topic=name, partition_result=results))
     return ElectLeadersResponse(replica_election_results=answers)

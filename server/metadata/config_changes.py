@@ -86,6 +86,8 @@ def check_configs(
 ) -> None:
     """Raise MetadataError unless the resource exists and may have exactly these configs."""
     if resource.type is ResourceType.TOPIC:
+        if not resource.name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
         if resource.name not in image.topics:
             raise UnknownTopicError(f"The topic '{resource.name}' does not exist.")
         check_topic_configs(configs, broker)
@@ -136,7 +138,7 @@ def _check_broker_configs(configs: Mapping[str, str], *, is_default: bool) -> No
     own = [name for name, setting in settings.items() if setting is not None and setting.update is Update.PER_BROKER]
     if is_default and own:
         raise InvalidRequestError(
-            f"Cannot update these configs at default cluster level, broker id must be specified:{_java_set(own)}"
+            f"Cannot update these configs at default cluster level, broker id must be specified: {_java_set(own)}"
         )
     for name, setting in settings.items():
         try:
@@ -172,7 +174,13 @@ def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None
     if not name:
         raise InvalidRequestError("Subscription name can't be empty")
     for key, text in configs.items():
-        value = _parse(CLIENT_METRICS_SETTINGS.get(key), key, text, "client metrics")
+        setting = CLIENT_METRICS_SETTINGS.get(key)
+        if setting is None:
+            raise InvalidRequestError(f"Unknown client metrics configuration: {key}")
+        try:
+            value = setting.parse(text)
+        except InvalidSettingError as error:
+            raise InvalidRequestError(str(error)) from None
         for pair in value if key == "match" else ():
             selector, equals, pattern = pair.partition("=")
             if not equals or selector.strip() not in _SELECTORS:
@@ -184,7 +192,7 @@ def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None
 
 
 def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:
-    if setting is None or setting.internal:
+    if setting is None or (setting.internal and kind == "topic"):
         raise InvalidConfigError(f"Unknown {kind} config name: {name}")
     try:
         return setting.parse(text)

@@ -295,14 +295,13 @@ class Controller:
         return await self._transact(plan)
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        """Set the finalized levels of features, all or none; raises FeatureUpdateFailedError or
-        InvalidRequestError."""
+        """Set the finalized levels of features, all or none; raises InvalidUpdateVersionError."""
 
         def plan(image: MetadataImage) -> _Plan[None]:
             levels = dict(image.features)
             operations: list[Operation] = []
             for update in updates:
-                level = change_feature(levels, update)
+                level = change_feature(levels, update, self.node_id)
                 levels[update.name] = level
                 operations.append(Put(keys.feature(update.name), keys.encode(level)))
             compares = [

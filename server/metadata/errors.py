@@ -67,8 +67,12 @@ class TopicDeletionDisabledError(MetadataError):
     """`delete.topic.enable` is false."""
 
 
-class FeatureUpdateFailedError(MetadataError):
+class InvalidUpdateVersionError(MetadataError):
     """A feature cannot be set to this level."""
+
+
+class UnsupportedEntityTypeError(MetadataError):
+    """Quotas are kept for users, client ids and addresses only."""
 
 
 class NoReassignmentInProgressError(MetadataError):

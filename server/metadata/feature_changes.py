@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ottla.server.metadata.errors import FeatureUpdateFailedError, InvalidRequestError
+from ottla.server.metadata.errors import InvalidUpdateVersionError
 from ottla.server.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
 
 
@@ -20,42 +20,44 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """A level that is asked for; 0 turns the feature off."""
+    """A level that is asked for; 0 turns the feature off. An upgrade type that is no `UpgradeType` is refused."""
 
     name: str
     level: int
-    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+    upgrade_type: int = UpgradeType.UPGRADE
 
 
-def change_feature(current: Mapping[str, int], update: FeatureUpdate) -> int:
-    """The level that the feature gets; raises MetadataError."""
+def change_feature(current: Mapping[str, int], update: FeatureUpdate, node_id: int) -> int:
+    """The level that the feature gets; raises InvalidUpdateVersionError."""
     name, level = update.name, update.level
-    supported = SUPPORTED_FEATURES.get(name)
-    if supported is None:
-        raise FeatureUpdateFailedError(
-            f"Invalid update version {level} for feature {name}. The controller does not support the given feature."
-        )
-    if level < 0:
-        raise InvalidRequestError(
-            f"Invalid update version {level} for feature {name}. A feature version cannot be less than 0."
-        )
-    least, greatest = supported
-    if not least <= level <= greatest:
-        raise FeatureUpdateFailedError(
-            f"Invalid update version {level} for feature {name}. This version supports {least}-{greatest}"
-        )
     now = current.get(name, 0)
-    if level < now and update.upgrade_type is UpgradeType.UPGRADE:
-        raise FeatureUpdateFailedError(
-            f"Invalid update version {level} for feature {name}. Can't downgrade the version of this feature without "
-            "setting the upgrade type to either safe or unsafe downgrade."
+    if name == METADATA_VERSION and level < now and update.upgrade_type != UpgradeType.UPGRADE:
+        raise InvalidUpdateVersionError(
+            f"Unsupported metadata.version downgrade from {now} to {level}. Refusing to perform the requested "
+            "downgrade because it might delete metadata information."
         )
-    if level < now and name == METADATA_VERSION:
-        raise FeatureUpdateFailedError(
-            f"Invalid update version {level} for feature {name}. Downgrading the metadata version is not possible."
-        )
-    if level > now and update.upgrade_type is not UpgradeType.UPGRADE:
-        raise FeatureUpdateFailedError(
-            f"Invalid update version {level} for feature {name}. Can't downgrade to a newer version."
-        )
+    reason = _refusal(now, update, node_id)
+    if reason is not None:
+        raise InvalidUpdateVersionError(f"Invalid update version {level} for feature {name}. {reason}")
     return level
+
+
+def _refusal(now: int, update: FeatureUpdate, node_id: int) -> str | None:
+    supported = SUPPORTED_FEATURES.get(update.name)
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        return "The controller does not support the given upgrade type."
+    if supported is None:
+        return f"Local controller {node_id} does not support this feature."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    least, greatest = supported
+    if not least <= update.level <= greatest:
+        return f"Local controller {node_id} only supports versions {least}-{greatest}"
+    if update.level < now and update.upgrade_type == UpgradeType.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if update.level > now and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None

@@ -20,7 +20,8 @@ def place_replicas(
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered or some "
+            "brokers have all their log directories cordoned."
         )
     order = _racks_in_turn(brokers)
     if replication_factor == 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from ottla.server.metadata.errors import InvalidRequestError
+from ottla.server.metadata.errors import InvalidRequestError, UnsupportedEntityTypeError
 from ottla.server.metadata.image import QuotaEntity
 
 USER: Final = "user"
@@ -65,7 +65,7 @@ def change_quota(
             result.pop(key, None)
             continue
         if allowed[key] is int and not value.is_integer():
-            raise InvalidRequestError(f"Configuration {key} must be a whole number")
+            raise InvalidRequestError(f"{key} cannot be a fractional value.")
         if not value > 0:
             raise InvalidRequestError(f"Quota {key} must be greater than 0")
         result[key] = value
@@ -77,15 +77,15 @@ def select_quotas(
 ) -> dict[QuotaEntity, Mapping[str, float]]:
     """The entities that have all of the components, and no others if `strict`."""
     types = [component.type for component in filters]
-    if len(set(types)) != len(types):
-        raise InvalidRequestError("Duplicate entity filter component")
     for type_ in types:
         if type_ not in (USER, CLIENT_ID, IP):
-            raise InvalidRequestError(f"Custom entity type '{type_}' not supported")
+            raise UnsupportedEntityTypeError(f"Unsupported entity type {type_}")
+        if types.count(type_) > 1:
+            raise InvalidRequestError(f"Entity type {type_} cannot appear more than once in the filter.")
     if IP in types and len(types) > 1:
         raise InvalidRequestError(
-            "Invalid entity filter component combination, IP filter component should not be "
-            "used with user or clientId filter component."
+            "Invalid entity filter component combination. IP filter component should not be used with user or "
+            "clientId filter component."
         )
     return {
         entity: values

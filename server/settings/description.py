@@ -107,7 +107,7 @@ def describe_broker(broker: BrokerConfig) -> Iterator[ConfigDescription]:
         else:
             value = synonyms[0].value if synonyms else None
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-        yield _description(name, setting, value, source, synonyms, is_read_only=not _is_dynamic(name, setting))
+        yield _description(name, setting, value, source, synonyms, is_read_only=not setting.dynamic)
 
 
 def describe_broker_default(broker: BrokerConfig) -> Iterator[ConfigDescription]:
@@ -119,7 +119,7 @@ def describe_broker_default(broker: BrokerConfig) -> Iterator[ConfigDescription]
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         shown = None if setting.sensitive else text
         synonyms = (Synonym(name, shown, source),)
-        yield _description(name, setting, text, source, synonyms, is_read_only=not _is_dynamic(name, setting))
+        yield _description(name, setting, text, source, synonyms, is_read_only=not setting.dynamic)
 
 
 def _describe_overriding(
@@ -134,6 +134,9 @@ def _describe_overriding(
         synonyms: tuple[Synonym, ...] = ()
         if setting.broker_names:
             synonyms = tuple(_broker_synonyms(setting.broker_names[0][0], broker, is_sensitive=setting.sensitive))
+        elif own is ConfigSource.GROUP:
+            # Kafka gives a group's setting itself where the broker has none for it, and a topic's nothing.
+            synonyms = (Synonym(name, setting.to_text(setting.default), ConfigSource.DEFAULT),)
         if name in overrides:
             synonyms = (Synonym(name, value, own), *synonyms)
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -173,8 +176,3 @@ def _broker_synonyms(name: str, broker: BrokerConfig, *, is_sensitive: bool) -> 
     # What stands before the setting's own name is another unit's; Kafka leaves it out.
     begin = next((position for position, it in enumerate(found) if it.name == name), len(found))
     yield from found[begin:]
-
-
-def _is_dynamic(name: str, setting: Setting) -> bool:
-    synonyms = (BROKER_SETTINGS[synonym] for synonym in _SYNONYMS.get(name, ()))
-    return setting.dynamic or any(synonym.dynamic for synonym in synonyms)

@@ -70,6 +70,7 @@ class ReplicationSettings:
         "Bytes a second that a follower may copy for throttled partitions.",
         check=between(0),
         update=CLUSTER_WIDE,
+        internal=True,
         needed=False,
     )
     leader_replication_throttled_rate: int = long(
@@ -77,8 +78,14 @@ class ReplicationSettings:
         "Bytes a second that a leader may send for throttled partitions.",
         check=between(0),
         update=CLUSTER_WIDE,
+        internal=True,
         needed=False,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = long(
-        INT64_MAX, "Bytes a second for moves between data folders.", check=between(0), update=CLUSTER_WIDE, needed=False
+        INT64_MAX,
+        "Bytes a second for moves between data folders.",
+        check=between(0),
+        update=CLUSTER_WIDE,
+        internal=True,
+        needed=False,
     )

@@ -13,13 +13,13 @@ from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.controller import MAX_PARTITIONS_PER_REQUEST, Controller
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
-    FeatureUpdateFailedError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
+    InvalidUpdateVersionError,
     MetadataError,
     PolicyViolationError,
     TopicAlreadyExistsError,
@@ -358,7 +358,7 @@ class TestCluster:
 
     async def test_features_go_up_freely_and_down_only_when_told(self, controller: Controller) -> None:
         down = FeatureUpdate("transaction.version", 1)
-        with pytest.raises(FeatureUpdateFailedError, match="downgrade"):
+        with pytest.raises(InvalidUpdateVersionError, match="downgrade"):
             await controller.update_features([down])
         await controller.update_features([FeatureUpdate("transaction.version", 1, UpgradeType.SAFE_DOWNGRADE)])
         assert controller.image.features["transaction.version"] == 1
@@ -367,7 +367,7 @@ class TestCluster:
 
     @pytest.mark.parametrize(("name", "level"), [("no.such.feature", 1), ("group.version", 2), ("group.version", 99)])
     async def test_unknown_features_and_levels_are_refused(self, controller: Controller, name: str, level: int) -> None:
-        with pytest.raises(FeatureUpdateFailedError):
+        with pytest.raises(InvalidUpdateVersionError):
             await controller.update_features([FeatureUpdate(name, level)])
 
     async def test_producer_ids_are_given_out_once(self, controller: Controller) -> None:

@@ -90,14 +90,12 @@ class TestFeatures:
 
     async def test_all_or_none(self, call: Any, broker: Any) -> None:
         before = broker.metadata.features
-        old = await self.update(call, 1, ("share.version", 1), ("share.version.x", 1))
-        assert [ErrorCode(it.error_code) for it in old.results] == [
-            ErrorCode.INVALID_UPDATE_VERSION,
-            ErrorCode.FEATURE_UPDATE_FAILED,
-        ]
-        new = await self.update(call, 2, ("share.version", 1), ("share.version.x", 1))
-        assert new.error_code == ErrorCode.FEATURE_UPDATE_FAILED
-        assert "had an error: Invalid update version 1 for feature share.version.x" in new.error_message
+        for version in (1, 2):
+            response = await self.update(call, version, ("share.version", 0), ("nope", 1), upgrade_type=2)
+            assert (response.error_code, response.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+            assert response.error_message.endswith(
+                "for feature nope. Local controller 1 does not support this feature."
+            )
         assert broker.metadata.features == before
 
 
@@ -142,13 +140,16 @@ class TestQuotas:
         assert await found(("user", 2, None), ("client-id", 2, None)) == [3.0]
         assert await found(("user", 0, "nobody")) == []
 
+    async def test_an_unknown_type_of_entity(self, call: Any) -> None:
+        response = await self.describe(call, ("tribe", 2, None))
+        assert (response.error_code, response.entries) == (ErrorCode.UNSUPPORTED_VERSION, None)
+
     @pytest.mark.parametrize(
         "parts",
         [
             [("user", 0, None)],
             [("user", 1, "x")],
             [("user", 9, None)],
-            [("tribe", 2, None)],
             [("user", 2, None), ("user", 2, None)],
             [("user", 2, None), ("ip", 2, None)],
         ],
@@ -172,7 +173,8 @@ class TestElections:
             ErrorCode.ELECTION_NOT_NEEDED,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        assert (await self.elect(call, version, None)).replica_election_results == []
+        (everything,) = (await self.elect(call, version, None)).replica_election_results
+        assert (everything.topic, everything.partition_result) == ("t", [])
 
     @pytest.mark.parametrize("election_type", [0, 1])
     async def test_a_partition_without_a_leader_gets_one(self, call: Any, broker: Any, election_type: int) -> None:

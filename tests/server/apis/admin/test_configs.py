@@ -68,7 +68,7 @@ class TestDescribe:
         assert set(found) == {name for name, setting in BROKER_SETTINGS.items() if not setting.internal}
         assert found["num.partitions"].read_only
         assert not found["log.retention.ms"].read_only
-        assert not found["log.retention.hours"].read_only
+        assert found["log.retention.hours"].read_only
         assert found["log.retention.ms"].value is None
         assert found["log.retention.hours"].value == "168"
 
