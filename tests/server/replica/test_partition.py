@@ -1,0 +1,337 @@
+"""One partition: its watermark, its in-sync set, its epochs, and whom it serves."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.metadata.image import PartitionState
+from ottla.server.replica.errors import (
+    FencedLeaderEpochError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+    UnknownTopicIdError,
+)
+from ottla.server.replica.partition import Isolation, Partition, Role
+from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
+from ottla.storage.leader_epochs import LeaderEpochs
+
+
+class Log:
+    """Offsets and epochs of a log."""
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.log_start_offset = 0
+        self.log_end_offset = end_offset
+        self.flushed_end_offset = end_offset
+        self.high_watermark = 0
+        self.last_stable_offset = 0
+        self.epochs = LeaderEpochs()
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest_epoch
+
+    def extend(self, end_offset: int, epoch: int) -> None:
+        self.epochs.assign(epoch, self.log_end_offset)
+        self.log_end_offset = self.flushed_end_offset = end_offset
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        moved = offset > self.high_watermark
+        self.high_watermark = max(offset, self.high_watermark)
+        return moved
+
+
+def state(leader: int = 0, replicas: tuple[int, ...] = (0,), **fields: Any) -> PartitionState:
+    return PartitionState(**({"leader": leader, "replicas": replicas, "isr": replicas} | fields))
+
+
+def make_partition(log: Log | None = None, min_insync_replicas: int = 1) -> Partition:
+    return Partition(
+        "topic",
+        uuid4(),
+        0,
+        log or Log(),  # type: ignore[arg-type]
+        node_id=0,
+        min_insync_replicas=min_insync_replicas,
+    )
+
+
+def lead(end_offset: int = 10, min_insync_replicas: int = 1, **fields: Any) -> Partition:
+    """Node 0 leads a log whose end no follower is known to have yet."""
+    partition = make_partition(Log(end_offset), min_insync_replicas)
+    partition.apply(state(**fields))
+    return partition
+
+
+def follow(partition: Partition, replica: int, offset: int, now_ms: int = 0) -> bool:
+    return partition.record_follower_fetch(replica, offset, 0, -1, now_ms)
+
+
+# The high watermark ---------------------------------------------------------------------------------------------------
+
+
+def test_alone_a_leader_commits_what_it_has_flushed() -> None:
+    assert lead(10).log.high_watermark == 10
+
+
+def test_the_watermark_is_the_least_end_in_the_in_sync_set() -> None:
+    partition = lead(10, replicas=(0, 1, 2, 3), isr=(0, 1, 2))
+    assert partition.log.high_watermark == 0
+    follow(partition, 1, 7)
+    assert partition.log.high_watermark == 0  # nothing is known of 2
+    follow(partition, 2, 4)
+    assert partition.log.high_watermark == 4
+    follow(partition, 3, 0)  # not in sync: does not count
+    follow(partition, 2, 9)
+    assert partition.log.high_watermark == 7
+
+
+def test_the_watermark_never_goes_back() -> None:
+    partition = lead(10, replicas=(0, 1))
+    follow(partition, 1, 8)
+    follow(partition, 1, 3)
+    assert partition.log.high_watermark == 8
+
+
+def test_the_watermark_stands_still_under_min_insync_replicas() -> None:
+    partition = lead(10, min_insync_replicas=2, replicas=(0, 1, 2), isr=(0,))
+    assert partition.is_under_min_isr
+    assert not partition.advance_high_watermark()
+    assert partition.log.high_watermark == 0
+
+
+def test_min_insync_replicas_never_asks_for_more_than_there_are() -> None:
+    partition = lead(10, min_insync_replicas=3)
+    assert not partition.is_under_min_isr
+    assert partition.log.high_watermark == 10
+
+
+def test_a_follower_does_not_move_the_watermark() -> None:
+    partition = lead(10, leader=1, replicas=(0, 1))
+    assert not partition.advance_high_watermark()
+    assert partition.log.high_watermark == 0
+
+
+def test_progress_is_forgotten_with_leadership() -> None:
+    partition = lead(10, replicas=(0, 1))
+    follow(partition, 1, 6)
+    partition.apply(state(leader=1, replicas=(0, 1), leader_epoch=1))
+    partition.apply(state(leader=0, replicas=(0, 1), leader_epoch=2))
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    partition.advance_high_watermark()
+    assert partition.log.high_watermark == 6
+    assert partition.term == 2
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from(["flush", "fetch", "isr"]), st.integers(0, 3), st.integers(0, 50))),
+)
+def test_the_watermark_is_covered_by_the_in_sync_set(
+    min_insync_replicas: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Whatever comes: it never passes the flushed end or an in-sync follower, and only moves with enough replicas."""
+    partition = lead(0, min_insync_replicas, replicas=(0, 1, 2, 3))
+    log = partition.log
+    ends = dict.fromkeys((1, 2, 3), -1)
+    for what, replica, offset in steps:
+        before = log.high_watermark
+        if what == "flush":
+            log.log_end_offset = log.flushed_end_offset = log.flushed_end_offset + offset
+            partition.advance_high_watermark()
+        elif what == "fetch" and replica:
+            ends[replica] = max(ends[replica], min(offset, log.flushed_end_offset))
+            follow(partition, replica, ends[replica])
+        elif what == "isr":
+            isr = tuple(sorted({0, replica, offset % 4}))
+            caught_up = tuple(r for r in isr if r == 0 or ends[r] >= log.high_watermark)
+            partition.apply(state(replicas=(0, 1, 2, 3), isr=caught_up))
+        if log.high_watermark > before:
+            assert len(partition.isr) >= min_insync_replicas
+            assert log.high_watermark <= log.flushed_end_offset
+            assert all(ends[r] >= log.high_watermark for r in partition.isr if r)
+
+
+# The in-sync set ------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_stays_in_sync_while_it_keeps_up() -> None:
+    partition = lead(10, replicas=(0, 1))
+    follow(partition, 1, 10, now_ms=1000)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    assert partition.in_sync_candidates(1500, max_lag_ms=1000) == (0, 1)
+    # It fetches what was the end at its last fetch: it is only one fetch behind.
+    follow(partition, 1, 20, now_ms=2000)
+    assert partition.in_sync_candidates(2900, max_lag_ms=1000) == (0, 1)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 30
+    assert partition.in_sync_candidates(3100, max_lag_ms=1000) == (0,)
+
+
+def test_a_follower_that_fetches_steadily_behind_a_busy_leader_stays() -> None:
+    partition = lead(0, replicas=(0, 1))
+    for second in range(1, 10):
+        follow(partition, 1, 100 * (second - 1), now_ms=second * 1000)
+        partition.log.log_end_offset = partition.log.flushed_end_offset = 100 * second
+        assert partition.in_sync_candidates(second * 1000, max_lag_ms=1500) == (0, 1)
+
+
+def test_a_follower_joins_at_the_watermark_and_the_epochs_start() -> None:
+    """KAFKA-7128: with the watermark alone, which lags here, it could lack records of the epoch before."""
+    partition = lead(10, min_insync_replicas=2, replicas=(0, 1), isr=(0,), leader_epoch=3)
+    assert (partition.epoch_start_offset, partition.log.high_watermark) == (10, 0)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 12
+    follow(partition, 1, 9)
+    assert partition.in_sync_candidates(0, max_lag_ms=1000) == (0,)
+    follow(partition, 1, 10)
+    assert partition.in_sync_candidates(0, max_lag_ms=1000) == (0, 1)
+
+
+def test_a_stranger_is_no_follower() -> None:
+    partition = lead(10, replicas=(0, 1))
+    with pytest.raises(NotLeaderError):
+        partition.record_follower_fetch(5, 0, 0, -1, 0)
+    with pytest.raises(UnknownLeaderEpochError):
+        partition.record_follower_fetch(5, 0, 0, 0, 0)
+
+
+def test_the_low_watermark_is_the_least_log_start_of_the_live() -> None:
+    partition = lead(10, replicas=(0, 1, 2))
+    partition.log.log_start_offset = 5
+    partition.record_follower_fetch(1, 10, 3, -1, 0)
+    partition.record_follower_fetch(2, 10, 4, -1, 0)
+    assert partition.low_watermark() == 3
+    assert partition.low_watermark(live_nodes={0, 2}) == 4
+
+
+# Roles ----------------------------------------------------------------------------------------------------------------
+
+
+def test_whom_a_leader_and_a_follower_serve() -> None:
+    leader, follower = lead(), lead(leader=1, replicas=(0, 1))
+    leader.require_readable(-1)
+    follower.require_readable(-1, from_follower=True)
+    with pytest.raises(NotLeaderError):
+        follower.require_readable(-1)
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_the_epoch_is_judged_before_the_role(leader: int) -> None:
+    partition = lead(leader=leader, replicas=(0, 1), leader_epoch=5)
+    with pytest.raises(FencedLeaderEpochError):
+        partition.require_readable(4)
+    with pytest.raises(UnknownLeaderEpochError):
+        partition.require_readable(6)
+
+
+@pytest.mark.parametrize(
+    ("end", "role", "error"),
+    [
+        (Partition.go_offline, Role.OFFLINE, StoreOfflineError),
+        (Partition.give_up, Role.GIVEN_UP, NotLeaderError),
+        (Partition.delete, Role.DELETED, UnknownTopicIdError),
+    ],
+)
+def test_final_roles(end: Any, role: Role, error: type[Exception]) -> None:
+    partition = lead()
+    end(partition)
+    partition.apply(state(leader_epoch=9))
+    assert partition.role is role
+    for refused in (partition.require_leader, lambda: partition.require_readable(0, from_follower=True)):
+        with pytest.raises(error):
+            refused()
+
+
+def test_a_deleted_partition_does_not_go_offline() -> None:
+    partition = lead()
+    partition.delete()
+    partition.go_offline()
+    assert partition.role is Role.DELETED
+
+
+def test_a_new_epoch_in_office_keeps_the_term() -> None:
+    partition = lead()
+    partition.apply(state(leader_epoch=1))
+    assert (partition.term, partition.leader_epoch, partition.epoch_start_offset) == (1, 1, 10)
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_each_isolation_sees() -> None:
+    partition = lead(10)
+    log = partition.log
+    log.log_end_offset, log.flushed_end_offset, log.high_watermark, log.last_stable_offset = 9, 8, 7, 6
+    assert partition.visible_end(Isolation.LOG_END) == 8
+    assert partition.visible_end(Isolation.HIGH_WATERMARK) == 7
+    assert partition.visible_end(Isolation.TXN_COMMITTED) == 6
+
+
+def test_the_range_of_offsets_includes_both_ends() -> None:
+    partition = lead(10)
+    partition.log.log_start_offset = 3
+    for offset in (3, 10):
+        partition.check_offset(offset)
+    for offset in (2, 11, -1):
+        with pytest.raises(OffsetOutOfRangeError):
+            partition.check_offset(offset)
+
+
+def history() -> Partition:
+    """Epochs 0 and 2 hold offsets [0, 10) and [10, 15); the leader of epoch 5 has appended nothing."""
+    partition = make_partition()
+    partition.log.extend(10, epoch=0)
+    partition.log.extend(15, epoch=2)
+    partition.apply(state(leader_epoch=5))
+    return partition
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(-1, (-1, -1)), (0, (0, 10)), (1, (0, 10)), (2, (2, 15)), (4, (2, 15)), (5, (5, 15)), (6, (-1, -1))],
+)
+def test_where_an_epoch_ended(epoch: int, expected: tuple[int, int]) -> None:
+    assert history().end_offset_for_epoch(epoch) == expected
+
+
+def test_the_current_epoch_ends_at_the_log_end_once_it_has_records() -> None:
+    partition = history()
+    partition.log.extend(20, epoch=5)
+    assert partition.end_offset_for_epoch(5) == (5, 20)
+    assert partition.end_offset_for_epoch(3) == (2, 15)
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 0)), (2, (2, 0)), (3, (3, 0)), (4, (-1, -1))])
+def test_epochs_of_an_empty_log(epoch: int, expected: tuple[int, int]) -> None:
+    partition = make_partition()
+    partition.apply(state(leader_epoch=3))
+    assert partition.end_offset_for_epoch(epoch) == expected
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (9, 0), (10, 2), (14, 2), (15, 5)])
+def test_the_epoch_of_an_offset(offset: int, epoch: int) -> None:
+    assert history().epoch_at(offset) == epoch
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "expected"),
+    [(10, 0, None), (11, 0, (0, 10)), (12, 1, (0, 10)), (15, 2, None), (15, 5, None), (16, 5, (5, 15))],
+)
+def test_where_a_follower_diverges(offset: int, last_epoch: int, expected: tuple[int, int] | None) -> None:
+    assert history().diverging_epoch(offset, last_epoch) == expected
+
+
+def test_a_follower_with_an_epoch_that_never_was_here_starts_again() -> None:
+    partition = history()
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.diverging_epoch(15, 6)
+    partition.log.log_start_offset = 12
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.diverging_epoch(11, 2)
