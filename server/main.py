@@ -23,6 +23,7 @@ from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, listen_addresses
+from ottla.server.errors import StartupError
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
@@ -82,6 +83,10 @@ class Node:
         config = self._config
         addresses = listen_addresses(config)
         data_dir = self._data_dir
+        try:
+            self._disk.mkdir(data_dir)
+        except OSError as error:
+            raise StartupError(f"cannot keep data in {data_dir}: {error.strerror}; choose another --data-dir") from None
         log_manager = LogManager(self._disk, data_dir, storage_config(config), self._clock, node_id=config.node_id)
         async with log_manager.run():
             store = await self._open_metadata(Path(data_dir))

@@ -1,8 +1,8 @@
 """A debug mode that names whatever holds the event loop: one process is one core, so a hold delays everybody.
 
 The instrument times every step of every task. A thread watches the step under way and, when it has lasted for the
-threshold, takes the loop thread's stack, so that the log line shows where the time went and not only which task it was. Little CPU
-time in a long hold means that the machine was busy with something else, or that the step waited for the disk.
+threshold, takes the loop thread's stack, so that the log line shows where the time went and not only which task it was.
+Little CPU time in a long hold means that the machine was busy with something else, or the step waited for the disk.
 
 It costs a few per cent and is off unless asked for (`ottla serve --debug-loop`).
 """

@@ -30,18 +30,23 @@ class CommandError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
-    called = next((word for word in arguments if not word.startswith("-")), None)
-    parser = _parser(called)
-    parsed = parser.parse_args(arguments)
-    if parsed.command is None:
-        parser.print_help()
+    """Run one command and return its exit code. Wrong usage ends in SystemExit(2), as argparse has it."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    name = words[0] if words and words[0] in _available() else None
+    if name is None:
+        _overview().parse_args(words)  # --help, --version, or what is wrong
+        _overview().print_help(sys.stderr)
         return 2
+    module = import_module(f"{__name__}.{name}")
+    parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
+    module.configure(parser)
+    # Files may stand among the options; argparse cannot do that for a command that has commands of its own.
+    has_actions = getattr(module, "HAS_ACTIONS", False)
+    arguments = parser.parse_args(words[1:]) if has_actions else parser.parse_intermixed_args(words[1:])
     try:
-        return int(parsed.run(parsed))
+        return int(module.run(arguments))
     except CommandError as error:
-        print(f"ottla {parsed.command}: {error}", file=sys.stderr)
+        print(f"ottla {name}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # Whoever read our output has enough of it (ottla consume … | head); nothing is left to be flushed.
@@ -51,19 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(called: str | None) -> argparse.ArgumentParser:
+def _available() -> list[str]:
+    return [name for name in COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+
+
+def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ottla", description="A broker that speaks Kafka's protocol.")
     parser.add_argument("--version", action="version", version=f"ottla {version()}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    for name, summary in COMMANDS.items():
-        if find_spec(f"{__name__}.{name}") is None:
-            continue
-        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if name == called:
-            module = import_module(f"{__name__}.{name}")
-            module.configure(command)
-            command.set_defaults(run=module.run)
+    for name in _available():
+        commands.add_parser(name, help=COMMANDS[name], description=_sentence(COMMANDS[name]))
     return parser
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
 
 
 def version() -> str:

@@ -20,6 +20,8 @@ from ottla.kproto.messages.incremental_alter_configs import (
 from ottla.server.cli import CommandError, options
 from ottla.server.cli.client import BrokerError, Client, bootstrap_servers
 
+HAS_ACTIONS = True
+
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
 _DYNAMIC_TOPIC_CONFIG = 1

@@ -1,0 +1,66 @@
+"""`ottla topic`."""
+
+import json
+from typing import Any
+
+
+def topics(broker: Any) -> dict[str, Any]:
+    listed = json.loads(broker.run("topic", "list", "--json").stdout)
+    return {topic["name"]: topic for topic in listed}
+
+
+def test_create_list_describe_alter_delete(broker: Any) -> None:
+    broker.run("topic", "create", "flights", "planes", "-p", "3", "-c", "retention.ms=1000")
+    assert {name: len(topic["partitions"]) for name, topic in topics(broker).items()} == {"flights": 3, "planes": 3}
+
+    broker.run(
+        "topic", "alter", "flights", "-p", "5", "-c", "max.message.bytes=2000", "--delete-config", "retention.ms"
+    )
+    (described,) = json.loads(broker.run("topic", "describe", "flights", "--json").stdout)
+    assert described["configs"] == {"max.message.bytes": "2000"}
+    assert [p["partition"] for p in described["partitions"]] == [0, 1, 2, 3, 4]
+    assert {p["leader"] for p in described["partitions"]} == {1}
+
+    text = broker.run("topic", "describe", "planes").stdout.decode()
+    assert "retention.ms=1000" in text
+    assert "PARTITION" in text
+    broker.run("topic", "delete", "planes")
+    assert set(topics(broker)) == {"flights"}
+
+
+def test_internal_topics_are_listed_when_asked_for(broker: Any) -> None:
+    broker.run("topic", "create", "t")
+    table = broker.run("topic", "list").stdout.decode().splitlines()
+    assert [line.split() for line in table] == [["TOPIC", "PARTITIONS", "REPLICAS"], ["t", "1", "1"]]
+
+
+def test_failures_say_what_to_do(broker: Any) -> None:
+    broker.run("topic", "create", "t")
+    for arguments, words in [
+        (["create", "t"], "already exists"),
+        (["create", "a/b"], "a/b"),
+        (["create", "u", "-c", "retention.mss=1"], "retention.mss"),
+        (["describe", "none"], "ottla topic create none"),
+        (["delete", "none"], "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["alter", "t"], "--partitions"),
+        (["alter", "t", "-p", "1"], "INVALID_PARTITIONS"),
+    ]:
+        done = broker.run("topic", *arguments, check=False)
+        assert done.returncode == 1, arguments
+        assert done.stderr.startswith(b"ottla topic: ")
+        assert words in done.stderr.decode()
+    broker.run("topic", "create", "t", "--if-not-exists")
+    broker.run("topic", "delete", "none", "--if-exists")
+
+
+def test_no_broker_is_said(broker: Any) -> None:
+    done = broker.run("topic", "list", "-b", "127.0.0.1:1", check=False)
+    assert done.returncode == 1
+    assert b"is it running?" in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2(broker: Any) -> None:
+    assert broker.run("topic", check=False).returncode == 2
+    assert broker.run(check=False).returncode == 2
+    assert broker.run("nonsense", check=False).returncode == 2
+    assert broker.run("topic", "create", "t", "-c", "novalue", check=False).returncode == 2
