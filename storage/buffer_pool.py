@@ -1,8 +1,8 @@
 """Pooled memory in fixed sizes, and the node's memory budget.
 
-Small requests use Redpanda's table of fifteen sizes; above it stand Mofka's tiers of
-`first_size_bytes * multiple^k`. A pool that reuses its memory spares the kernel's page faults: filling a
-fresh 1 MiB buffer takes twice as long as filling one that has been used before.
+Small requests use Redpanda's table of fifteen sizes; above it stand Mofka's tiers of `first_size_bytes * multiple^k`. A
+pool that reuses its memory spares the kernel's page faults: to fill a fresh MiB costs 256 of them and 0.37 ms, to fill
+one that has been used before 0.02 ms (`benchmarks/storage_parts.py`).
 """
 
 from __future__ import annotations

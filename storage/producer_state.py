@@ -12,7 +12,6 @@ producers needs no manager at all: callers make one at the first batch with a pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.storage.errors import InvalidTransactionStateError
@@ -55,8 +54,7 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class DuplicateBatch:
+class DuplicateBatch(NamedTuple):
     """The batch is in the log already; the producer is answered with where it lies."""
 
     base_offset: int
@@ -64,8 +62,7 @@ class DuplicateBatch:
     timestamp_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class AppendPlan:
+class AppendPlan(NamedTuple):
     """What `check` allowed; `apply` it when the batch has its offset, or drop it and nothing has changed."""
 
     header: BatchHeader
