@@ -32,11 +32,13 @@ _NO_ID: Final = UUID(int=0)
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     version = context.header.api_version
-    asked = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+    given = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+    # What is named twice is answered once.
+    asked = list({(it.name, it.topic_id): it for it in given}.values())
     controller = context.broker.controller
     image = context.broker.metadata
-    names = duplicates(it.name for it in asked if it.name is not None)
-    ids = duplicates(it.topic_id.hex for it in asked if it.topic_id != _NO_ID)
+    names = duplicates(it.name for it in given if it.name is not None)
+    ids = duplicates(it.topic_id.hex for it in given if it.topic_id != _NO_ID)
     found: list[UUID | MetadataError] = []
     for it in asked:
         try:

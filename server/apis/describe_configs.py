@@ -1,12 +1,13 @@
 """DescribeConfigs (32): every setting of topics, brokers, groups, client metrics and loggers.
 
 - Each with its value, where that comes from, its synonyms (what else could give it, first the one that does), its
-  type and, if asked, a sentence about it. The value of a password is null. Null keys mean all of them.
+  type and, if asked, a sentence about it. The value of a password is null. Null or no keys mean all of them.
 - The broker '' has what was set for all brokers. A broker answers for itself only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ottla.kproto.errors import ErrorCode
@@ -21,7 +22,6 @@ from ottla.kproto.messages.describe_configs import (
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
 from ottla.server.context import RequestContext
-from ottla.server.metadata.config_changes import check_broker_name
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name
@@ -46,7 +46,8 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
         try:
             result.configs = [_answer(it, request) for it in _describe(asked, context.broker) if _is_asked(it, asked)]
         except MetadataError as error:
-            result.error_code, result.error_message = outcome(error)
+            code, message = outcome(error)
+            result.error_code, result.error_message = code, message or ""
         else:
             # Kafka sends an empty text and not null where there is no error.
             result.error_code, result.error_message = ErrorCode.NONE, ""
@@ -65,7 +66,7 @@ def _describe(asked: DescribeConfigsResource, broker: Broker) -> Iterable[Config
     if resource.type is ResourceType.TOPIC:
         check_topic_name(name)
         if name not in image.topics:
-            raise UnknownTopicError("This server does not host this topic-partition.")
+            raise UnknownTopicError
         return describe_topic(own, config)
     if resource.type is ResourceType.GROUP:
         if not name:
@@ -75,12 +76,24 @@ def _describe(asked: DescribeConfigsResource, broker: Broker) -> Iterable[Config
         if not name:
             raise InvalidRequestError("Client metrics subscription name must not be empty")
         return describe_client_metrics(own, config)
-    if resource.type is ResourceType.BROKER_LOGGER and not name:
-        raise InvalidRequestError("Broker id must not be empty")
-    check_broker_name(name, broker.node_id)
+    _check_broker(resource, broker.node_id)
     if resource.type is ResourceType.BROKER_LOGGER:
         return _loggers()
     return describe_broker(config) if name else describe_broker_default(config)
+
+
+def _check_broker(resource: ConfigResource, node_id: int) -> None:
+    name = resource.name
+    is_logger = resource.type is ResourceType.BROKER_LOGGER
+    if not name and not is_logger:
+        return
+    if not name:
+        raise InvalidRequestError("Broker id must not be empty")
+    if not re.fullmatch(r"[+-]?[0-9]+", name):
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        expected = str(node_id) if is_logger else f"{node_id} or empty string,"
+        raise InvalidRequestError(f"Unexpected broker id, expected {expected} but received {name}")
 
 
 def _loggers() -> Iterator[ConfigDescription]:
@@ -91,7 +104,7 @@ def _loggers() -> Iterator[ConfigDescription]:
 
 
 def _is_asked(description: ConfigDescription, asked: DescribeConfigsResource) -> bool:
-    return asked.configuration_keys is None or description.name in asked.configuration_keys
+    return not asked.configuration_keys or description.name in asked.configuration_keys
 
 
 def _answer(description: ConfigDescription, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -33,7 +33,8 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     names = sorted(asked or image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    room = min(request.response_partition_limit, context.broker.config.max_request_partition_size_limit)
+    # At least one, or a client that asks for none would never come to an end.
+    room = min(max(1, request.response_partition_limit), context.broker.config.max_request_partition_size_limit)
     live = {broker.node_id for broker in image.live_brokers()}
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
@@ -61,7 +62,9 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except InvalidTopicError:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _topic(

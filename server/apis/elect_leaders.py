@@ -18,7 +18,7 @@ from ottla.kproto.messages.elect_leaders import (
 )
 from ottla.server.apis.results import outcome
 from ottla.server.context import RequestContext
-from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError
+from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError, UnknownTopicError
 from ottla.server.metadata.partition_changes import elect_preferred, elect_unclean
 
 _ELECTIONS: Final = {0: elect_preferred, 1: elect_unclean}
@@ -43,6 +43,9 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             failure: MetadataError | None = None
             try:
                 await broker.controller.change_partition(name, partition, partial(election, live=live))
+            except UnknownTopicError:
+                absent = f"topic as {name}" if image.topic(name) is None else f"partition as {name}-{partition}"
+                failure = UnknownTopicError(f"No such {absent}")
             except MetadataError as error:
                 failure = error
             if everything and isinstance(failure, ElectionNotNeededError):

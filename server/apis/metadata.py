@@ -40,7 +40,8 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     if asked is None or (version == 0 and not asked):
         answered: list[TopicImage | MetadataResponseTopic] = list(context.broker.metadata.topics.values())
     else:
-        answered = [await _find(it, request, context) for it in asked]
+        distinct = {(it.topic_id, it.name): it for it in asked}
+        answered = [await _find(it, request, context) for it in distinct.values()]
     # After the auto-creations, so that what was created is in it.
     image = context.broker.metadata
     brokers = _brokers(image, context.listener)

@@ -17,11 +17,8 @@ NOT_ASKED: Final = -(1 << 31)
 
 
 def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:
-    """The code and message of an error; NONE without a message for success."""
-    if error is None:
-        return ErrorCode.NONE, None
-    code = error_code(error)
-    return code, str(error) or code.message
+    """The code and message of an error, NONE for success; an error without words has no message."""
+    return (ErrorCode.NONE, None) if error is None else (error_code(error), str(error) or None)
 
 
 def duplicates(names: Iterable[str]) -> set[str]:

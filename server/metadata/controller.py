@@ -203,7 +203,7 @@ class Controller:
                 try:
                     topic = image.topic(one.name)
                     if topic is None:
-                        raise UnknownTopicError("This server does not host this topic-partition.")
+                        raise UnknownTopicError
                     added = plan_partitions(one, topic, image)
                 except MetadataError as error:
                     results[one.name] = error

