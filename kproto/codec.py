@@ -1,9 +1,10 @@
 """Parse and build any message in any of its versions.
 
 A message is bytes-like on one side and an instance of its class on the other. Parsing takes the whole body: bytes left
-over are an error. Record batches come out as views of the input; all else is copied, so that the input may be reused
-once the records are done with. Malformed input raises DecodeError, a message that does not fit its version EncodeError,
-and nothing else does; what is claimed by a length is never allocated before it is there.
+over are an error, except behind a request, where Kafka ignores them too. Record batches come out as views of the input;
+all else is copied, so that the input may be reused once the records are done with. Malformed input raises DecodeError,
+a message that does not fit its version EncodeError, and nothing else does; what is claimed by a length is never
+allocated before it is there.
 
 The code for a class and a version is compiled when it is first used and kept (`ottla.kproto.compiler`).
 """
@@ -35,8 +36,11 @@ _UNFIT = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 
 
 def parse_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Request:
-    """Parse the body of a request, which starts at `pos` (after its header) and ends with the buffer."""
-    return parse(_served_request(api_key, version), version, buf, pos)
+    """Parse the body of a request, which starts at `pos` (after its header).
+
+    Bytes behind it are ignored, as Kafka ignores them: librdkafka's Metadata v13 for all topics has three too many.
+    """
+    return parse_prefix(_served_request(api_key, version), version, buf, pos)[0]
 
 
 def parse_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Response:

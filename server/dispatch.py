@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
-from ottla.kproto.messages import request_class
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.errors import error_response
 from ottla.server.context import RequestContext
@@ -126,7 +125,7 @@ class Api:
 
     def load(self) -> None:
         """Import what serving this API needs; Produce and Fetch have codecs of their own for what they carry."""
-        self.parse = partial(codec.parse, request_class(self.key))
+        self.parse = partial(codec.parse_request, self.key)
         self.build_parts = codec.build_parts
         if self.key is ApiKey.PRODUCE:
             from ottla.kproto.hot import produce

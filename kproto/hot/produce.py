@@ -40,7 +40,7 @@ def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:
             request = _parse_classic(view, pos)
     except (struct.error, IndexError, UnicodeDecodeError):
         request = None
-    return codec.parse(ProduceRequest, version, buf, pos) if request is None else request
+    return codec.parse_prefix(ProduceRequest, version, buf, pos)[0] if request is None else request
 
 
 def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | None:  # noqa: C901 - flat for speed
@@ -65,6 +65,8 @@ def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | N
         topic = _new(TopicProduceData)
         if version >= 13:
             end = p + 16
+            if end > size:
+                return None
             topic.name = ""
             topic.topic_id = uuid_of(bytes(buf[p:end]))
         else:
