@@ -86,7 +86,7 @@ def _field_type(field: Field, version: int, flexible: bool) -> Construct:
     if field.kind == "struct":
         assert isinstance(field.element, StructType)
         nested = struct_type(field.element, version, flexible=flexible)
-        return types.NullableStruct(nested) if nullable else nested
+        return types.NullableStruct(nested, null=0 if field.is_tagged(version) else -1) if nullable else nested
     if field.kind == "array":
         length = types.CompactLength if flexible else types.Int32
         return types.Array(length, _element_type(field, version, flexible), nullable=nullable)

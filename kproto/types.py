@@ -173,18 +173,19 @@ class Array(_Sized):
 
 
 class NullableStruct(Construct):  # type: ignore[misc]
-    """A struct after a byte that is 1, or -1 for null."""
+    """A struct after a byte that is 1, or `null` for null: -1, but 0 in a tagged field."""
 
-    def __init__(self, subcon: Construct) -> None:
+    def __init__(self, subcon: Construct, null: int = -1) -> None:
         super().__init__()
         self._subcon = subcon
+        self._null = null
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
-        present = Int8._parsereport(stream, context, path) >= 0
+        present = Int8._parsereport(stream, context, path) > self._null
         return self._subcon._parsereport(stream, context, path) if present else None
 
     def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
-        Int8._build(-1 if obj is None else 1, stream, context, path)
+        Int8._build(self._null if obj is None else 1, stream, context, path)
         if obj is not None:
             self._subcon._build(obj, stream, context, path)
         return obj

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ottla.kproto.compiler.layout import FEW, FORMATS, MAX_STRING_SIZE, is_flexible, packers
+from ottla.kproto.compiler.layout import FEW, FORMATS, MAX_STRING_SIZE, NULL_STRUCT, is_flexible, packers
 from ottla.kproto.compiler.source import Source
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
@@ -125,7 +125,8 @@ class _BuilderCompiler:
         if field.kind == "struct":
             assert isinstance(field.element, StructType)
             nested = [self._differs_from_default(f, f"{where}.{f.name}") for f in field.element.FIELDS]
-            return f"({' or '.join([*nested, f'{where}.unknown_tagged_fields'])})"
+            is_null = [f"{where} is None"] if field.nullable.includes(self._version) else []
+            return f"({' or '.join([*is_null, *nested, f'{where}.unknown_tagged_fields'])})"
         if field.default is FRESH or field.kind == "bytes":
             empty_or_null = f"{where} is None or " if field.nullable.lowest <= field.nullable.highest else ""
             return f"({empty_or_null}len({where}) > 0)"
@@ -138,7 +139,7 @@ class _BuilderCompiler:
             self._array(field.element, where, nullable)
         elif field.kind == "struct":
             assert isinstance(field.element, StructType)
-            self._nested(field.element, where, nullable)
+            self._nested(field.element, where, nullable, NULL_STRUCT[field.is_tagged(self._version)])
         else:
             flexible = is_flexible(field, self._version, self._flexible)
             self._value(field.kind, where, nullable or field.kind == "records", flexible)
@@ -205,13 +206,13 @@ class _BuilderCompiler:
                 self._value(element.name, item, False, self._flexible)
             self._flush()
 
-    def _nested(self, element: StructType, where: str, nullable: bool) -> None:
+    def _nested(self, element: StructType, where: str, nullable: bool, null: int) -> None:
         nested = self._source.local("o")
         self._source.line(f"{nested} = {where}")
         if not nullable:
             self._struct(element, nested)
             return
-        self._fixed("b", f"(-1 if {nested} is None else 1)")
+        self._fixed("b", f"({null} if {nested} is None else 1)")
         self._flush()
         with self._source.block(f"if {nested} is not None:"):
             self._struct(element, nested)

@@ -25,6 +25,9 @@ FORMATS: Final = {
 }
 """The `struct` format of every type that has one size."""
 
+NULL_STRUCT: Final = (-1, 0)
+"""The byte in place of a null struct: -1 for an ordinary field, 0 for a tagged one, as Kafka's generator has it."""
+
 MAX_STRING_SIZE: Final = 0x7FFF
 """Longest string in bytes, in both encodings, as in Kafka's own codec."""
 

@@ -12,6 +12,7 @@ from ottla.kproto.compiler.layout import (
     FEW,
     FORMATS,
     MAX_STRING_SIZE,
+    NULL_STRUCT,
     carries_records,
     is_flexible,
     minimum_size,
@@ -177,7 +178,7 @@ class _ParserCompiler:
             self._array(field.element, target, what, nullable)
         elif field.kind == "struct":
             assert isinstance(field.element, StructType)
-            self._nested(field.element, target, nullable)
+            self._nested(field.element, target, nullable, NULL_STRUCT[field.is_tagged(self._version)])
         else:
             self._value(field.kind, target, what, nullable or field.kind == "records", flexible)
 
@@ -260,14 +261,14 @@ class _ParserCompiler:
             self._source.line(f"{target} = list({few}[{count}](buf, p) if {count} < {FEW} else {many})")
         self._source.line(f"p += {count} * {size_of(FORMATS[kind])}")
 
-    def _nested(self, element: StructType, target: str, nullable: bool) -> None:
+    def _nested(self, element: StructType, target: str, nullable: bool, null: int) -> None:
         if not nullable:
             self._source.line(f"{target} = {self._struct(element)}")
             return
         flag = self._source.local("n")
         self._run.append(_Fixed("b", flag, None))
         self._flush()
-        self._source.line(f"if {flag} < 0: {target} = None")
+        self._source.line(f"if {flag} <= {null}: {target} = None")
         with self._source.block("else:"):
             nested = self._struct(element)
             self._flush()

@@ -70,7 +70,7 @@ class ConsumerGroupMemberMetadataValue(CoordinatorValue, record_type=5, versions
     rebalance_timeout_ms: int = int32("0+", default=-1)
     server_assignor: str | None = string("0+", nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, "0+", nullable="0+", tag=0, tagged="0+", default=None
+        ClassicMemberMetadata, "0+", nullable="0+", tag=0, tagged="0+"
     )
 
 
@@ -105,7 +105,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=8, ver
 class TopicPartitions(Struct):
     topic_id: UUID = uuid("0+")
     partitions: list[int] = array(int32, "0+")
-    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, tagged="0+", default=None)
+    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, tagged="0+")
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=8, versions="0", flexible="0+"):

@@ -23,7 +23,7 @@ class StreamsGroupMetadataValue(CoordinatorValue, record_type=17, versions="0", 
     metadata_hash: int = int64("0+")
     validated_topology_epoch: int = int32("0+", tag=0, tagged="0+", default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = array(
-        LastAssignmentConfig, "0+", nullable="0+", tag=1, tagged="0+", default=None
+        LastAssignmentConfig, "0+", nullable="0+", tag=1, tagged="0+"
     )
 
 
@@ -87,7 +87,7 @@ class StreamsGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=22, ver
 class CurrentTaskIds(Struct, official_name="TaskIds"):
     subtopology_id: str = string("0+")
     partitions: list[int] = array(int32, "0+")
-    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, tagged="0+", default=None)
+    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, tagged="0+")
 
 
 class StreamsGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=22, versions="0", flexible="0+"):

@@ -167,9 +167,12 @@ def _default_of(field: Field) -> object:
 
 
 def _official_default(definition: Any) -> object:
-    kind, text = definition["type"], definition.get("default", "")
-    if text in ("null", None):
+    # A null of JSON is no default at all to Kafka's generator; null is the string "null".
+    kind, text = definition["type"], definition.get("default")
+    if text == "null":
         return None
+    if text is None:
+        text = ""
     if kind.startswith("[]"):
         return "empty"
     if kind[0].isupper():

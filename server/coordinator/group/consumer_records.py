@@ -38,6 +38,7 @@ def member_subscription(group_id: str, member_id: str, subscription: Subscriptio
         subscribed_topic_regex=subscription.topic_regex,
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         server_assignor=subscription.server_assignor,
+        classic_member_metadata=None,
     )
     return _record(key, value)
 
