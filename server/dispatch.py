@@ -147,7 +147,7 @@ class ApiTable:
     __slots__ = ("_apis",)
 
     def __init__(self, apis: Iterable[Api]) -> None:
-        self._apis = {int(api.key): api for api in apis}
+        self._apis = {int(api.key): api for api in sorted(apis, key=lambda api: api.key)}
 
     @classmethod
     def default(cls) -> ApiTable:

@@ -5,7 +5,7 @@
   COORDINATOR_NOT_AVAILABLE and the client asks again.
 - A key type that does not exist, or share (2) before version 6, is INVALID_REQUEST. A share partition's key is
   `group:topic id:partition`.
-- Success says "NONE" as its error message, as Kafka's Errors.message does.
+- Up to version 3 an error message stands with every answer, "NONE" with success; from version 4 on it is empty.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     found = await _find(request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=ErrorCode.NONE.name if not found.error_code else ErrorCode(found.error_code).message,
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -56,9 +56,7 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
     endpoint = None if image is None else image.endpoint(context.listener)
     if endpoint is None:
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Coordinator(
-        key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=ErrorCode.NONE.name
-    )
+    return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
 def _is_share_key(key: str, context: RequestContext) -> bool:
@@ -67,4 +65,4 @@ def _is_share_key(key: str, context: RequestContext) -> bool:
 
 
 def _refused(key: str, code: ErrorCode) -> Coordinator:
-    return Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message=code.message)
+    return Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code)
