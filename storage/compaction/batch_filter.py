@@ -22,7 +22,7 @@ from ottla.kproto.records import (
 )
 from ottla.kproto.records.header import DELETE_HORIZON_FLAG
 from ottla.storage.compaction.offset_map import OffsetMap
-from ottla.storage.compaction.transactions import CleanedTransactions
+from ottla.storage.compaction.transactions import CleanedTransactions, MarkerUse
 from ottla.storage.producer_state import ProducerStateManager
 
 
@@ -145,14 +145,13 @@ class BatchFilter:
 
     def _clean_control(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
         marker = parse_end_txn_marker(buf, pos, header)
-        may_go = self._transactions.on_marker(header, marker)
+        use = self._transactions.on_marker(header, marker)
         if header.record_count == 0:
             return self._keep(buf, pos, header, 0) if self._must_stay(header) else None
-        if not may_go:
-            return self._keep(buf, pos, header, header.record_count)
-        if header.delete_horizon_ms is None:
+        horizon_ms = header.delete_horizon_ms
+        if use is not MarkerUse.NEEDED and horizon_ms is None:
             return self._rewrite(header, list(iter_records(buf, pos, header)), self._new_horizon_ms)
-        if header.delete_horizon_ms <= self._now_ms:
+        if use is MarkerUse.NONE and horizon_ms is not None and horizon_ms <= self._now_ms:
             return self._empty(header)
         return self._keep(buf, pos, header, header.record_count)
 

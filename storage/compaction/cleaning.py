@@ -8,8 +8,8 @@ The engine drives it, in a worker thread if it likes, and may abandon it at any 
    durably and in ascending order of offsets: a tombstone may go only because older records of its key went before it;
 4. when all is in place, `first_dirty_offset` is where the next pass begins, and `AbortedTransactions.replace_before`
    takes `end_offset` and `retained_aborted`. Both must be durable before the next pass of this log begins: it may drop
-   the markers whose transactions are no longer in the index, and without its marker a transaction that was still in
-   the index would hide the producer's later records from read_committed readers.
+   the markers of transactions that it no longer finds in the index, and an index that came back from before, after a
+   crash, would hide the producer's later records from read_committed readers.
 
 What is abandoned between steps 3 and 4 is done again by the next pass; nothing is lost by that.
 """

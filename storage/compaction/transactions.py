@@ -7,12 +7,27 @@ finds one needs to know how it ended.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from ottla.storage.aborted_transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
+
+
+class MarkerUse(Enum):
+    """What a control batch is still good for."""
+
+    NEEDED = "needed"
+    """Records of its transaction are in the log, or it is no end of a transaction."""
+    INDEXED = "indexed"
+    """No records are left, but the transaction was in the index when the pass began; it leaves it with this pass.
+
+    Until then the marker must stay: it is where readers stop to skip the producer's records.
+    """
+    NONE = "none"
+    """Nothing is left of its transaction."""
 
 
 class CleanedTransactions:
@@ -48,23 +63,22 @@ class CleanedTransactions:
         self._ongoing_aborted[header.producer_id] = (ongoing[0], True)
         return True
 
-    def on_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> bool:
-        """Walk over a control batch; True if nothing of its transaction is left, so that it may go.
-
-        `marker` is None for a control batch of another kind, which stays, and for an empty one, which may go.
-        """
+    def on_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> MarkerUse:
+        """Walk over a control batch; `marker` is None for one of another kind, and for one that is empty already."""
         self._begin_up_to(header.last_offset)
         if marker is None:
-            return header.record_count == 0
+            return MarkerUse.NEEDED if header.record_count else MarkerUse.NONE
         if marker.is_commit:
             had_records = header.producer_id in self._ongoing_committed
             self._ongoing_committed.discard(header.producer_id)
-            return not had_records
+            return MarkerUse.NEEDED if had_records else MarkerUse.NONE
         transaction, had_records = self._ongoing_aborted.pop(header.producer_id, (None, False))
-        if transaction is None or not had_records:
-            return True
+        if transaction is None:
+            return MarkerUse.NONE
+        if not had_records:
+            return MarkerUse.INDEXED
         self.retained_aborted.append(transaction)
-        return False
+        return MarkerUse.NEEDED
 
     def _begin_up_to(self, offset: int) -> None:
         while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= offset:

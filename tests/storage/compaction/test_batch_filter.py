@@ -250,6 +250,16 @@ class TestTransactions:
         assert shape_of(Cleaning(batches, now_ms=20_999).run()) == [(1, 1, True), (2, 1, False)]
         assert shape_of(Cleaning(batches, now_ms=21_000).run()) == [(2, 1, False)]
 
+    def test_a_marker_stays_while_its_transaction_is_in_the_index(self) -> None:
+        """A pass that was given up after its rewrite leaves the index as it was: the next one must not drop markers."""
+        aborted = [AbortedTransaction(1, 0, 1, 2)]
+        batches = [marker(1, commit=False), keyed(2, (b"a", b"1"))]
+        for now_ms in (10_000, 20_000, 30_000):
+            batches = Cleaning(batches, aborted=aborted, now_ms=now_ms).run()
+            assert shape_of(batches) == [(1, 1, True), (2, 1, False)]
+            assert parse(batches[0]).delete_horizon_ms == 11_000
+        assert shape_of(Cleaning(batches, now_ms=30_000).run()) == [(2, 1, False)]
+
     def test_a_commit_marker_stays_while_a_record_does(self) -> None:
         batches = [transactional(0, (b"a", b"1"), (b"b", b"1")), marker(2, commit=True), keyed(3, (b"a", b"2"))]
         cleaned = Cleaning(Cleaning(batches).run(), now_ms=50_000).run()
@@ -399,8 +409,8 @@ class CompactionMachine(RuleBasedStateMachine):
         if producer_id not in self.open:
             self.state.restore(self.end_offset, entries)
 
-    @rule(memory=st.sampled_from([3, 5, 1_000]), lag=st.integers(0, 3))
-    def compact(self, memory: int, lag: int) -> None:
+    @rule(memory=st.sampled_from([3, 5, 1_000]), lag=st.integers(0, 3), given_up=st.booleans())
+    def compact(self, memory: int, lag: int, given_up: bool) -> None:
         unstable = self.state.first_undecided_offset
         limit = self.end_offset if unstable is None else unstable
         ends = [parse(batch).next_offset for batch in self.batches if parse(batch).next_offset <= limit]
@@ -417,6 +427,10 @@ class CompactionMachine(RuleBasedStateMachine):
             memory_bytes=memory * ENTRY_BYTES,
         )
         self.expect(cleaning, end_offset)
+        self.cleaned_up_to = max(self.cleaned_up_to, end_offset)
+        if not given_up:
+            self.aborted.replace_before(end_offset, cleaning.retained_aborted)
+            self.first_dirty_offset = max(self.first_dirty_offset, cleaning.latest_offset + 1)
 
     def expect(self, cleaning: Cleaning, end_offset: int) -> None:
         """Run a pass and compare with the records that the model says must be there."""
@@ -449,9 +463,6 @@ class CompactionMachine(RuleBasedStateMachine):
         for base_offset in holds_tombstone:
             self.horizons.setdefault(base_offset, self.now_ms + RETENTION_MS)
         assert {offset for offset, _, _ in records_of(self.batches)} == expected
-        self.aborted.replace_before(end_offset, cleaning.retained_aborted)
-        self.first_dirty_offset = max(self.first_dirty_offset, cleaning.latest_offset + 1)
-        self.cleaned_up_to = max(self.cleaned_up_to, end_offset)
 
     def is_aborted(self, record: Written) -> bool:
         return record.transaction is not None and self.outcomes.get(record.transaction) is False
