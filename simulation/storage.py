@@ -130,8 +130,9 @@ class Simulation:
             inline_write_bytes=rng.choice((0, 1 << 20)),
             inline_read_bytes=rng.choice((0, 1 << 20)),
             fd_cache_capacity=rng.choice((1, 8)),
+            rewrite_dead_ratio=rng.choice((0.01, 0.5)),
         )
-        self.log_config = LogConfig(flush_messages=rng.choice((1, 1, 5, 1 << 40)))
+        self.log_config = LogConfig(delete=False, flush_messages=rng.choice((1, 1, 5, 1 << 40)))
         self.partitions = rng.randint(1, 5)
         self.events: list[Event] = []
         self.written = 0
@@ -140,6 +141,7 @@ class Simulation:
         self.next_value = 0
         self.trace: list[str] = []
         self.logs: dict[int, PartitionLog] = {}
+        self.manager: LogManager
 
     # The model.
 
@@ -261,14 +263,15 @@ class Simulation:
             (3, self._move_start),
             (1, self._restart_at),
             (1, self._roll),
+            (2, self._clean),
         ]
+        self.manager = manager
         weights = [weight for weight, _ in operations]
         for _ in range(self.rng.randint(5, 80)):
             operation = self.rng.choices(operations, weights)[0][1]
             partition = self.rng.randrange(self.partitions)
             await operation(partition, self.logs[partition])
             self._observe()
-        del manager
 
     def _observe(self) -> None:
         """Move the lower bound of what a killed process must find again."""
@@ -349,6 +352,10 @@ class Simulation:
         if store.files.active is not None and not store.is_writing:
             self.clock.advance(self.config.segment_ms)
             self.note("time to roll")
+
+    async def _clean(self, partition: int, log: PartitionLog) -> None:
+        self.note("clean")
+        await self.manager.clean()
 
     async def _check_read(self, partition: int, log: PartitionLog) -> None:
         model = self.state_after(len(self.events))[partition]

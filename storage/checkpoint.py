@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from ottla.storage.message_store import MessageStore
     from ottla.storage.partition_log import PartitionLog
 
-__all__ = ["Checkpoint", "CheckpointBuilder", "load_state", "pack_checkpoint", "pack_state", "parse_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointBuilder",
+    "load_state",
+    "log_start_of",
+    "pack_checkpoint",
+    "pack_state",
+    "parse_checkpoint",
+]
 
 CHECKPOINT_NAME = "checkpoint"
 CHECKPOINT_MAGIC = b"OtChkpnt"
@@ -35,8 +43,9 @@ CHECKPOINT_MAGIC = b"OtChkpnt"
 _HEADER = struct.Struct(">8sHH36sQQQQII")
 _CRC = struct.Struct(">I")
 _ENTRY = struct.Struct(">20sI")
-# as of sequence, log start, log end, size in bytes, then the lengths of epochs, aborted transactions, producers
-_STATE = struct.Struct(">qqqqIII")
+# as of sequence, log start, log end, first dirty offset, size in bytes, then the lengths of epochs, aborted
+# transactions, producers
+_STATE = struct.Struct(">qqqqqIII")
 _SLICE = 64
 
 
@@ -95,6 +104,7 @@ def pack_state(log: PartitionLog, as_of_sequence: int) -> bytes:
         as_of_sequence,
         log.log_start_offset,
         log.log_end_offset,
+        log.first_dirty_offset,
         log.size_bytes,
         len(epochs),
         len(aborted),
@@ -103,9 +113,21 @@ def pack_state(log: PartitionLog, as_of_sequence: int) -> bytes:
     return b"".join((head, epochs, aborted, producers))
 
 
+def as_of_sequence(state: bytes) -> int:
+    """The sequence of the block up to which a packed state is true."""
+    return int(_STATE.unpack_from(state)[0])
+
+
+def log_start_of(state: bytes) -> int:
+    """The log start offset in a packed state."""
+    return int(_STATE.unpack_from(state)[1])
+
+
 def load_state(log: PartitionLog, state: bytes) -> int:
     """Restore what `pack_state` took; returns the sequence of the block up to which it is true."""
-    as_of, log.log_start_offset, log.log_end_offset, log.size_bytes, *lengths = _STATE.unpack_from(state)
+    as_of, log.log_start_offset, log.log_end_offset, log.first_dirty_offset, log.size_bytes, *lengths = (
+        _STATE.unpack_from(state)
+    )
     epochs_end = _STATE.size + lengths[0]
     aborted_end = epochs_end + lengths[1]
     if lengths[0]:

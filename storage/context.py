@@ -103,8 +103,16 @@ class StorageContext:
             self.remove_segment_files(segment)
 
     def remove_segment_files(self, segment: Segment) -> None:
-        """Remove a segment's files now."""
+        """Remove a segment's files now: in the background, for a large file takes its time."""
         for path in (segment.data_path, segment.index_path):
             self.fd_cache.drop(path)
-            if self.disk.exists(path):
-                self.disk.unlink(path)
+        if self.nursery is not None:
+            self.spawn(partial(self._unlink, segment))
+
+    async def _unlink(self, segment: Segment) -> None:
+        def unlink() -> None:
+            for path in (segment.data_path, segment.index_path):
+                if self.disk.exists(path):
+                    self.disk.unlink(path)
+
+        await self.offload(unlink)

@@ -13,6 +13,7 @@ from uuid import UUID
 import trio
 
 from ottla.storage.block import RunKind, log_key
+from ottla.storage.cleaner import Cleaner
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.context import RunBlocking, StorageContext
 from ottla.storage.log_truncation import rebuild_producers, recover_end
@@ -67,6 +68,7 @@ class LogManager:
         self._stores: dict[str, MessageStore] = {}
         self._logs: dict[bytes, PartitionLog] = {}
         self._opening = trio.Lock()
+        self.cleaner = Cleaner(self.context, self._stores.values)
 
     def set_listener(self, listener: StorageListener) -> None:
         """Register the one listener (before the first append)."""
@@ -82,6 +84,7 @@ class LogManager:
         try:
             async with trio.open_nursery() as nursery:
                 context.nursery = nursery
+                nursery.start_soon(self.cleaner.run)
                 try:
                     yield
                 finally:
@@ -146,6 +149,7 @@ class LogManager:
             store.dirty.pop(log, None)
             store.snapshots.pop(log.key, None)
             log.start_at(0)
+            store.released += 1
             if not store.logs and not store.snapshots:
                 await self._remove_store(store)
             elif store.error is None:
@@ -159,6 +163,10 @@ class LogManager:
         for store in list(self._stores.values()):
             if store.error is None and (store.files.unsynced_bytes or store.active.has_work or store.is_writing):
                 await store.flush(sync=True)
+
+    async def clean(self) -> None:
+        """One pass of retention, compaction and reclaiming now, instead of in its time."""
+        await self.cleaner.clean()
 
     def _store_directory(self, topic_id: UUID, topic: str, partition: int) -> str:
         config = self.context.config

@@ -41,6 +41,7 @@ class MessageStore:
 
     `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
     `dirty` the logs that have changed since. `lock` is held by whoever seals, rewrites, truncates or checkpoints.
+    `released` counts what has made bytes in sealed segments dead; `uncleanable` are logs with damage.
     The write loop runs only while there is something to write: an idle store has no task.
     """
 
@@ -56,9 +57,11 @@ class MessageStore:
         "files",
         "lock",
         "logs",
+        "released",
         "room",
         "snapshots",
         "sync_epoch",
+        "uncleanable",
         "written_bytes",
     )
 
@@ -70,6 +73,8 @@ class MessageStore:
         self.snapshots: dict[bytes, bytes] = {}
         self.active = Memstore()
         self.error: Exception | None = None
+        self.released = 0
+        self.uncleanable: set[PartitionLog] = set()
         self.sync_epoch = 0
         self.room = trio.lowlevel.ParkingLot()
         self.lock = trio.Lock()

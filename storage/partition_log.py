@@ -99,6 +99,7 @@ class PartitionLog:
         "aborted",
         "config",
         "epochs",
+        "first_dirty_offset",
         "flushed_end_offset",
         "high_watermark",
         "is_closed",
@@ -127,6 +128,7 @@ class PartitionLog:
         self.log_end_offset = 0
         self.flushed_end_offset = 0
         self.high_watermark = 0
+        self.first_dirty_offset = 0
         self.size_bytes = 0
         self.epochs = LeaderEpochs()
         self.producers: ProducerStateManager | None = None
@@ -370,6 +372,13 @@ class PartitionLog:
         """(largest known epoch not above this one, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        if self.producers is not None and self.producers.expire(
+            now_ms, self.store.context.config.producer_id_expiration_ms
+        ):
+            self.store.dirty[self] = None
+
     def active_producers(self) -> Sequence[ProducerEntry]:
         """The producers that DescribeProducers names."""
         return list(self.producers.active_producers()) if self.producers is not None else []
@@ -397,6 +406,7 @@ class PartitionLog:
     def move_log_start(self, offset: int) -> None:
         """Forget what lies below a new log start offset."""
         self.log_start_offset = offset
+        self.store.released += 1
         self.epochs.truncate_from_start(offset)
         if self.producers is not None:
             self.producers.advance_log_start_offset(offset)
@@ -408,6 +418,7 @@ class PartitionLog:
         self.log_end_offset = min(self.log_end_offset, offset)
         self.flushed_end_offset = min(self.flushed_end_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.epochs.truncate_from_end(offset)
         if self.aborted is not None:
             self.aborted.truncate_from_end(offset)
@@ -424,6 +435,7 @@ class PartitionLog:
     def start_at(self, offset: int) -> None:
         """Forget everything; the log is empty and goes on at an offset."""
         self.log_start_offset = self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
+        self.first_dirty_offset = offset
         self.size_bytes = 0
         self.epochs.clear()
         self.producers = None

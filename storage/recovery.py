@@ -20,14 +20,14 @@ from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.block import Run, RunKind, iter_runs, split_key
 from ottla.storage.block_scan import BlockHead, find_block, read_exactly, scan_heads
-from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, load_state, parse_checkpoint
+from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, as_of_sequence, load_state, parse_checkpoint
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.file_store import sync_file
 from ottla.storage.index_files import write_sealed_index
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.run_table import enter_run
-from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header
+from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Handle
@@ -60,23 +60,21 @@ class Recovery:
         if not self.disk.exists(files.directory):
             return
         names = self.disk.listdir(files.directory)
-        self._finish_rewrites(names)
         self._read_checkpoint()
-        segments = [
-            Segment(files.directory, int(name.removesuffix(".data"))) for name in names if name.endswith(".data")
-        ]
+        segments = self._list_segments(names)
         for place, segment in enumerate(segments):
             if not self._recover_segment(segment, is_last=place == len(segments) - 1):
                 self._set_aside(segments[place + 1 :])
                 break
-        for segment in files.segments[:-1]:
+        self._check_states()
+        # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
+        for segment in files.segments if self.lost else files.segments[:-1]:
             if segment.tables is not None:
                 sync_file(self.disk, segment.data_path)
                 write_sealed_index(self.disk, segment, segment.tables)
                 segment.tables = None
         # The process that wrote the replayed blocks may not have synced them.
         files.unsynced_bytes = self.replayed_bytes
-        self._check_states()
 
     def _read_checkpoint(self) -> None:
         path = os.path.join(self.store.files.directory, CHECKPOINT_NAME)
@@ -87,6 +85,7 @@ class Recovery:
         except CorruptLogError as error:
             logger.warning("%s: %s; reading all blocks instead", path, error)
             return
+        self.store.files.next_sequence = self._point.next_sequence
         self._verify_all = self._point.boot_id != self.store.context.boot_id
 
     # Segments.
@@ -108,10 +107,12 @@ class Recovery:
                 segment.adopt_header(header)
             files.segments.append(segment)
             point = self._point
-            if point is not None and segment.position < point.segment_position:
+            if segment.generation or (point is not None and segment.position < point.segment_position):
+                if point is None:
+                    self._replay_sealed(segment, handle)
                 return True
             start = SEGMENT_HEADER_BYTES
-            files.next_sequence = segment.first_sequence
+            files.next_sequence = max(files.next_sequence, segment.first_sequence)
             segment.tables = {}
             if point is not None and segment.position == point.segment_position:
                 start = point.data_length
@@ -177,6 +178,16 @@ class Recovery:
         self._cut(segment, handle, position)
         return False
 
+    def _replay_sealed(self, segment: Segment, handle: Handle) -> None:
+        """Without a checkpoint a rewritten segment must be read too: for its partitions' state, not for its runs."""
+        for head in scan_heads(self.disk, handle, segment.size_bytes, skip_damage=True):
+            body = read_exactly(self.disk, handle, head.position, head.header.length)
+            if self._is_sound(head, body, verify=True):
+                for run in head.runs:
+                    self._apply(head, run, body)
+            else:
+                logger.error("%s: the block at byte %d is damaged", segment.data_path, head.position)
+
     def _cut(self, segment: Segment, handle: Handle, position: int) -> None:
         """Cut the tail after the last sound block. A sound block beyond says that this is damage: it is kept aside."""
         end = segment.size_bytes
@@ -203,11 +214,38 @@ class Recovery:
             logger.error("%s: set aside, the segment before it ends early", segment.data_path)
             self.disk.rename(segment.data_path, segment.data_path + ".cut")
 
-    def _finish_rewrites(self, names: list[str]) -> None:
-        """A rewrite that was interrupted is undone, or done if the data file has its place already."""
+    def _list_segments(self, names: list[str]) -> list[Segment]:
+        """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""
+        files = self.store.files
+        newest: dict[int, Segment] = {}
+        for place in filter(None, map(parse_segment_name, names)):
+            other = newest.get(place[0])
+            if other is None or other.generation < place[1]:
+                newest[place[0]] = Segment(files.directory, *place)
+        segments = [newest[position] for position in sorted(newest)]
+        segments = self._without_replaced(segments)
+        known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
         for name in names:
-            if name.endswith((".new", ".tmp")):
-                self.disk.unlink(os.path.join(self.store.files.directory, name))
+            if name.endswith((".new", ".tmp")) or (name.endswith((".data", ".index")) and name not in known):
+                self.disk.unlink(os.path.join(files.directory, name))
+        return segments
+
+    def _without_replaced(self, segments: list[Segment]) -> list[Segment]:
+        """The segments less those which lie within a rewritten one before them."""
+        kept: list[Segment] = []
+        end_position = 0
+        for segment in segments:
+            if segment.position < end_position:
+                continue
+            kept.append(segment)
+            if segment.generation:
+                handle = self.disk.open_read(segment.data_path)
+                try:
+                    header = parse_segment_header(read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES))
+                finally:
+                    self.disk.close(handle)
+                end_position = header.end_position if header is not None else 0
+        return kept
 
     # Partitions.
 
@@ -240,6 +278,9 @@ class Recovery:
         self.store.dirty[log] = None
         kind = run.kind
         if kind == RunKind.DATA:
+            if log.log_end_offset == 0 and run.base_offset > 0:
+                # What was before is gone from the files: a store without its checkpoint, after retention.
+                log.start_at(run.base_offset)
             self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
         elif kind == RunKind.TRUNCATE:
             log.forget_from(run.base_offset)
@@ -276,13 +317,16 @@ class Recovery:
 
     def _check_states(self) -> None:
         """A state that knows more than the blocks which were found cannot be believed."""
-        last = self.store.files.next_sequence - 1
+        files = self.store.files
+        first_missing = files.next_sequence
         for key, state in self.store.snapshots.items():
-            if int.from_bytes(state[:8], "big", signed=True) > last:
+            as_of = as_of_sequence(state)
+            if as_of >= first_missing:
                 log = self._log(key)
                 logger.error("%s: blocks are missing that its checkpoint knows of", log)
                 self.lost[log] = None
                 self.stale[log] = None
+                files.next_sequence = max(files.next_sequence, as_of + 1)
 
 
 def restore_state(log: PartitionLog) -> int:

@@ -7,6 +7,7 @@ is sealed, they are searched through its index file.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from typing import NamedTuple
 
@@ -17,17 +18,34 @@ from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.run_table import RunTable
 from ottla.storage.sealed_index import SealedIndex
 
-__all__ = ["SEGMENT_HEADER_BYTES", "Segment", "SegmentHeader", "build_segment_header", "parse_segment_header"]
+__all__ = [
+    "SEGMENT_HEADER_BYTES",
+    "SORTED_FLAG",
+    "Segment",
+    "SegmentHeader",
+    "build_segment_header",
+    "parse_segment_header",
+    "parse_segment_name",
+]
 
 SEGMENT_MAGIC = b"OtSegmnt"
-# magic, format version, flags (0), generation, position, first sequence, created at (ms), …, CRC
-_HEADER = struct.Struct(">8sHHIQQq20xI")
+# magic, format version, flags, generation, position, first sequence, created at (ms), end position, …, CRC
+_HEADER = struct.Struct(">8sHHIQQqQ12xI")
 SEGMENT_HEADER_BYTES = _HEADER.size
+_NAME = re.compile(r"(\d{20})(?:-(\d+))?\.data")
 _CRC_POS = SEGMENT_HEADER_BYTES - 4
 
 
+SORTED_FLAG = 0x01
+"""The segment was rewritten: its runs are sorted by partition, and as long as they can be."""
+
+
 class SegmentHeader(NamedTuple):
-    """The first 64 bytes of a data file. `generation` counts the rewrites of the segment."""
+    """The first 64 bytes of a data file.
+
+    `generation` counts the rewrites of the segment. A rewritten segment stands for all that began in [`position`,
+    `end_position`); one that was not has an `end_position` of 0.
+    """
 
     magic: bytes
     format_version: int
@@ -36,14 +54,17 @@ class SegmentHeader(NamedTuple):
     position: int
     first_sequence: int
     created_at_ms: int
+    end_position: int
     crc: int
 
 
-def build_segment_header(generation: int, position: int, first_sequence: int, created_at_ms: int) -> bytes:
+def build_segment_header(
+    generation: int, position: int, first_sequence: int, created_at_ms: int, *, flags: int = 0, end_position: int = 0
+) -> bytes:
     """Return the 64 bytes."""
-    head = _HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, generation, position, first_sequence, created_at_ms, 0)[
-        :_CRC_POS
-    ]
+    head = _HEADER.pack(
+        SEGMENT_MAGIC, FORMAT_VERSION, flags, generation, position, first_sequence, created_at_ms, end_position, 0
+    )[:_CRC_POS]
     return head + struct.pack(">I", crc32c(head))
 
 
@@ -57,6 +78,17 @@ def parse_segment_header(buf: bytes) -> SegmentHeader | None:
     if header.format_version != FORMAT_VERSION:
         raise UnsupportedFormatError(f"segment of format version {header.format_version}, this is {FORMAT_VERSION}")
     return header
+
+
+def segment_name(position: int, generation: int) -> str:
+    """The name of a segment's files, without their suffix; a rewritten segment has new files."""
+    return f"{position:020d}-{generation}" if generation else f"{position:020d}"
+
+
+def parse_segment_name(name: str) -> tuple[int, int] | None:
+    """The position and the generation in a data file's name; None for other files."""
+    found = _NAME.fullmatch(name)
+    return (int(found[1]), int(found[2] or 0)) if found is not None else None
 
 
 class Segment:
@@ -78,6 +110,7 @@ class Segment:
         "index",
         "index_crc",
         "index_length",
+        "is_sorted",
         "pending_index",
         "pins",
         "position",
@@ -87,10 +120,11 @@ class Segment:
         "version",
     )
 
-    def __init__(self, directory: str, position: int) -> None:
+    def __init__(self, directory: str, position: int, generation: int = 0) -> None:
         self.directory = directory
         self.position = position
-        self.generation = 0
+        self.generation = generation
+        self.is_sorted = False
         self.first_sequence = 0
         self.created_at_ms = 0
         self.size_bytes = 0
@@ -106,11 +140,11 @@ class Segment:
 
     @property
     def data_path(self) -> str:
-        return os.path.join(self.directory, f"{self.position:020d}.data")
+        return os.path.join(self.directory, segment_name(self.position, self.generation) + ".data")
 
     @property
     def index_path(self) -> str:
-        return os.path.join(self.directory, f"{self.position:020d}.index")
+        return os.path.join(self.directory, segment_name(self.position, self.generation) + ".index")
 
     @property
     def is_sealed(self) -> bool:
@@ -126,6 +160,6 @@ class Segment:
 
     def adopt_header(self, header: SegmentHeader) -> None:
         """Take over what the file says of itself."""
-        self.generation = header.generation
+        self.is_sorted = bool(header.flags & SORTED_FLAG)
         self.first_sequence = header.first_sequence
         self.created_at_ms = header.created_at_ms
