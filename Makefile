@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka flights bench jars clean
+.PHONY: help run test check format compat compat-kafka flights fuzz bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,7 +40,10 @@ compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka,
 flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
 	$(BIN)/python -m compat_tests.flights
 
-bench: .venv/.test-ready jars ## the measurements of docs/performance.md
+fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
+	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}
+
+bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks
 
 clean: ## forget everything that the targets above made, but not ./data
@@ -62,6 +65,14 @@ $(LINKS):
 
 .venv/.test-ready: pyproject.toml | .venv/bin/pip $(LINKS)
 	$(PIP) install --editable . --group test --group check
+	@touch $@
+
+.venv/.bench-ready: .venv/.test-ready
+	$(PIP) install --group bench
+	@touch $@
+
+.venv/.fuzz-ready: .venv/.test-ready
+	$(PIP) install --group fuzz
 	@touch $@
 
 .venv/.flights-ready: .venv/.test-ready

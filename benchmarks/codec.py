@@ -3,9 +3,8 @@
     python -m benchmarks.codec            # pyperf: calibrated, in worker processes; see --help, try --fast
     python -m benchmarks.codec --quick    # a table in half a minute, less exact
 
-The same bytes go through all three libraries: ours, kio (whose parser is native code) and kafka-python. Each is given its
-own message object to build from, so that a build includes nothing but the encoding. Where the hot path has a codec of its
-own (`ottla.kproto.hot`) it is measured too.
+The same bytes go through all three libraries: ours, kio (whose parser, but not its builder, is native code) and
+kafka-python. Each is given its own message object to build from, so that a build is nothing but the encoding.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import timeit
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from ottla.kproto import codec
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.kproto import internal_records
 from ottla.kproto.headers import RequestHeader, ResponseHeader
 from ottla.kproto.messages import all_message_classes
-from ottla.kproto.schema import FRESH, Field, Message, Primitive, StructType, TaggedField
+from ottla.kproto.schema import FRESH, Field, Message, StructType, TaggedField
 from ottla.kproto.versions import NO_VERSIONS
 
 MessageStrategy = Callable[[type[Message], int], st.SearchStrategy[Message]]
@@ -58,14 +59,13 @@ def _unknown_tags(cls: StructType) -> st.SearchStrategy[tuple[TaggedField, ...]]
 
 
 def _field(field: Field, version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    if field.kind == "array":
-        element = field.element
-        item = _VALUES[element.name] if isinstance(element, Primitive) else _struct(element, version, flexible)
-        value: st.SearchStrategy[Any] = st.lists(item, max_size=3)
-    elif field.kind == "struct":
-        value = _struct(field.element, version, flexible)
+    element = field.element
+    if isinstance(element, StructType):
+        value = _struct(element, version, flexible)
     else:
-        value = _VALUES[field.kind]
+        value = _VALUES[field.kind if element is None else element.name]
+    if field.kind == "array":
+        value = st.lists(value, max_size=3)
     if field.default is not FRESH:
         value |= st.just(field.default) if _may_hold_default(field, version) else st.nothing()
     if field.nullable.includes(version) or field.kind == "records":
@@ -91,6 +91,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes `message_class` runs for every message, header and internal record."""
     if "message_class" in metafunc.fixturenames:
         metafunc.parametrize("message_class", _every_class(), ids=lambda cls: cls.__name__)
+
+
+@pytest.fixture(scope="session")
+def example_factor() -> int:
+    """How many times as many examples as usual: OTTLA_EXAMPLE_FACTOR in the environment."""
+    return int(os.environ.get("OTTLA_EXAMPLE_FACTOR", "1"))
 
 
 @pytest.fixture(scope="session")

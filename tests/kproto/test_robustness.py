@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec, reference
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.compiler.builder import uvarint
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.headers import RequestHeader, parse_request_header, parse_response_header
+from ottla.kproto.hot import produce
 from ottla.kproto.messages import all_message_classes
 from ottla.kproto.messages.fetch import FetchResponse
 from ottla.kproto.messages.metadata import MetadataResponse
 from ottla.kproto.schema import Message
 
-SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+UNHURRIED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def _parse_both(cls: type[Message], version: int, raw: bytes) -> None:
@@ -39,10 +41,10 @@ def _holds_nan(message: Message) -> bool:
     return "nan" in repr(message)
 
 
-def test_random_bytes(message_class: type[Message]) -> None:
+def test_random_bytes(message_class: type[Message], example_factor: int) -> None:
     versions = st.integers(message_class.VERSIONS.lowest, message_class.VERSIONS.highest)
 
-    @settings(max_examples=25, **SETTINGS)
+    @settings(UNHURRIED, max_examples=10 * example_factor)
     @given(versions, st.binary(max_size=80))
     @example(message_class.VERSIONS.highest, b"")
     @example(message_class.VERSIONS.highest, b"\xff" * 64)
@@ -53,10 +55,10 @@ def test_random_bytes(message_class: type[Message]) -> None:
     survives()
 
 
-def test_mutated_messages(message_class: type[Message], strategy_of: Any) -> None:
+def test_mutated_messages(message_class: type[Message], strategy_of: Any, example_factor: int) -> None:
     version = message_class.VERSIONS.highest
 
-    @settings(max_examples=25, **SETTINGS)
+    @settings(UNHURRIED, max_examples=10 * example_factor)
     @given(strategy_of(message_class, version), st.data())
     def survives(message: Message, data: st.DataObject) -> None:
         raw = bytearray(codec.build(message, version))
@@ -68,10 +70,10 @@ def test_mutated_messages(message_class: type[Message], strategy_of: Any) -> Non
     survives()
 
 
-def test_truncated_and_extended_messages(message_class: type[Message], strategy_of: Any) -> None:
+def test_truncated_and_extended_messages(message_class: type[Message], strategy_of: Any, example_factor: int) -> None:
     version = message_class.VERSIONS.highest
 
-    @settings(max_examples=5, **SETTINGS)
+    @settings(UNHURRIED, max_examples=2 * example_factor)
     @given(strategy_of(message_class, version))
     def refuses(message: Message) -> None:
         raw = codec.build(message, version)
@@ -120,22 +122,18 @@ def test_a_length_allocates_nothing_before_its_bytes_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "version", "element"),
+    ("cls", "version", "head", "element"),
     [
-        (MetadataResponse, 12, b"\x00\x00" + b"\x01" + bytes(16) + b"\x00" + b"\x01" + bytes(4) + b"\x00"),
-        (FetchResponse, 16, bytes(16) + b"\x01" + b"\x00"),
+        (MetadataResponse, 12, b"\0\0\0\0\1\0\0\0\0\0", b"\0\0\1" + bytes(17) + b"\1" + bytes(5)),
+        (FetchResponse, 16, bytes(10), bytes(16) + b"\1\0"),
     ],
+    ids=["Metadata", "Fetch"],
 )
-def test_memory_is_a_small_multiple_of_the_input(cls: type[Message], version: int, element: bytes) -> None:
+def test_memory_is_a_small_multiple_of_the_input(
+    cls: type[Message], version: int, head: bytes, element: bytes
+) -> None:  # fmt: skip
     count = 20_000
-    head = {
-        MetadataResponse: b"\x00\x00\x00\x00" + b"\x01" + b"\x00" + b"\x00\x00\x00\x00",
-        FetchResponse: bytes(4) + bytes(2) + bytes(4),
-    }[cls]
-    varint = (count + 1).to_bytes(4, "big")
-    compact = bytes([(count + 1) & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14])
-    assert int.from_bytes(varint, "big") == count + 1
-    raw = head + compact + element * count + b"\x00"
+    raw = head + uvarint(count + 1) + element * count + b"\0"
     codec.parse(cls, version, codec.build(cls(), version))
     tracemalloc.start()
     try:
@@ -154,6 +152,11 @@ def test_varint_has_at_most_five_bytes_and_32_bits() -> None:
                 codec.parse(FetchResponse, version, bytes(10) + raw)
         with pytest.raises(DecodeError):
             reference.parse(FetchResponse, 16, bytes(10) + raw)
+
+
+def test_hot_parser_of_a_topic_id_that_is_cut_off() -> None:
+    with pytest.raises(DecodeError):
+        produce.parse_request(13, b"\x01" + bytes(6) + b"\x02" + bytes(7))
 
 
 def test_invalid_utf8_is_a_decode_error() -> None:
