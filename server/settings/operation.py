@@ -61,7 +61,7 @@ class OperationSettings:
     )
     metric_reporters: tuple[str, ...] = strings(
         ("org.apache.kafka.common.metrics.JmxReporter",),
-        "Classes that report metrics in Kafka; Ottla serves them at ottla.http.listen.",
+        "Classes that report metrics in Kafka.",
         importance=LOW,
         update=CLUSTER_WIDE,
         needed=False,

@@ -9,25 +9,11 @@ from ottla.server.settings.declaration import HIGH, LOW, boolean, double, intege
 class OttlaSettings:
     """Ottla's own settings."""
 
-    ottla_in_memory: bool = boolean(False, "Keep everything in memory and nothing on disk; for tests.")
     ottla_metadata_store: str = string(
         "sqlite",
-        "Where the cluster's metadata is kept: sqlite, memory, or the URL of an etcd such as etcd://127.0.0.1:2379.",
+        "Where the cluster's metadata is kept: sqlite, a file in the data folder, or memory.",
+        check=one_of("sqlite", "memory"),
         importance=HIGH,
-    )
-    ottla_nodes: str = string(
-        "1", "Nodes that one `ottla serve` starts on this machine: a number, or auto for one a core.", importance=HIGH
-    )
-    ottla_upstream: str | None = string(
-        None, "Bootstrap addresses of a Kafka cluster whose topics are served through this node."
-    )
-    ottla_http_listen: str | None = string(
-        None, "host:port of /metrics, /healthz and /readyz; unset serves none of them."
-    )
-    ottla_log_format: str = string(
-        "auto",
-        "How log lines look: human, json, or auto for human on a terminal.",
-        check=one_of("auto", "human", "json"),
     )
     ottla_log_level: str = string(
         "info",

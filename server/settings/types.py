@@ -12,6 +12,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class SettingType(IntEnum):
@@ -66,10 +67,10 @@ def _parse_integer(type_: SettingType, text: str) -> int:
 
 
 def _parse_double(type_: SettingType, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"Not a number of type {type_.name}") from None
+    # float() also takes underscores, other scripts' digits and what is no number at all.
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError(f"Not a number of type {type_.name}")
+    return float(text)
 
 
 def _parse_list(_: SettingType, text: str) -> tuple[str, ...]:

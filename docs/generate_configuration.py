@@ -1,0 +1,129 @@
+"""Writes docs/configuration.md from the declared table of settings: `python docs/generate_configuration.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ottla.server.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from ottla.server.settings.cluster import ClusterSettings
+from ottla.server.settings.declaration import Setting, settings_of
+from ottla.server.settings.groups import GroupCoordinatorSettings
+from ottla.server.settings.log import LogSettings
+from ottla.server.settings.network import NetworkSettings
+from ottla.server.settings.operation import OperationSettings
+from ottla.server.settings.ottla import OttlaSettings
+from ottla.server.settings.remote_storage import RemoteStorageSettings
+from ottla.server.settings.replication import ReplicationSettings
+from ottla.server.settings.security import SecuritySettings
+from ottla.server.settings.transactions import TransactionSettings
+from ottla.server.settings.types import INT32_MAX, INT64_MAX
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+_SECTIONS = (
+    ("Ottla's own", OttlaSettings),
+    ("Network", NetworkSettings),
+    ("Cluster", ClusterSettings),
+    ("Logs", LogSettings),
+    ("Replication", ReplicationSettings),
+    ("Groups", GroupCoordinatorSettings),
+    ("Transactions", TransactionSettings),
+    ("Security", SecuritySettings),
+    ("Operation", OperationSettings),
+    ("Tiered storage", RemoteStorageSettings),
+)
+
+_INTRODUCTION = """\
+# Configuration
+
+This page is generated from the table of settings in `server/settings/` by `docs/generate_configuration.py`.
+
+Settings have the names of Kafka 4.3, and Ottla's own begin with `ottla.`. A broker reads them from these places; a
+later one goes before those above it:
+
+1. the defaults below
+2. a TOML file: `ottla serve --config ottla.toml`; dotted names are tables, so `[log.retention]` with `hours = 24` is
+   `log.retention.hours`, and the `ottla.` in front may be left out
+3. or a `server.properties` as Kafka has it: `ottla serve --config server.properties`
+4. the environment: `OTTLA_` and the name in capitals with underscores, such as `OTTLA_NUM_PARTITIONS=3`
+5. flags: `ottla serve --set num.partitions=3`
+
+A name that does not exist or a value that is out of range is one sentence that says where it stands and which name was
+probably meant, and the broker does not start. While it runs, `cluster-wide` settings can be changed for all brokers or
+for one, `per-broker` ones for one, and the others not at all, by IncrementalAlterConfigs (`kafka-configs.sh --alter`):
+what was set for one broker goes before what was set for all, and both before the places above. Settings of a listener
+may be given as `listener.name.<name>.<setting>`.
+
+Settings that Kafka needs and Ottla does not are accepted, shown and reported once at the start; they are listed at the
+end of each section.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION, "\n## Broker settings\n"]
+    for title, owner in _SECTIONS:
+        parts += ["\n", f"### {title}\n", "\n"]
+        parts += _broker_table(settings_of(owner).values())
+    parts += [
+        "\n## Topic settings\n",
+        "\nWhat a topic does not set is its broker's; the setting there is named in brackets.\n\n",
+    ]
+    parts += _resource_table(TOPIC_SETTINGS.values())
+    parts += [
+        "\n## Group settings\n",
+        "\nWhat a group does not set is its broker's; the setting there is named in brackets.\n\n",
+    ]
+    parts += _resource_table(GROUP_SETTINGS.values())
+    parts += ["\n## Client metrics settings\n", "\n"]
+    parts += _resource_table(CLIENT_METRICS_SETTINGS.values())
+    return "".join(parts)
+
+
+def _broker_table(settings: Iterable[Setting]) -> Iterator[str]:
+    shown = [setting for setting in settings if not setting.internal]
+    needed = [setting for setting in shown if setting.needed]
+    if needed:
+        yield "| setting | type | default | range | change | |\n|---|---|---|---|---|---|\n"
+    for setting in needed:
+        yield (
+            f"| `{setting.name}` | {setting.type.name.lower()} | {_default(setting)} | {_range(setting)} "
+            f"| {setting.update.value} | {_cell(setting.doc)} |\n"
+        )
+    accepted = [f"`{setting.name}`" for setting in shown if not setting.needed]
+    if accepted:
+        yield f"\nAccepted and not needed: {', '.join(accepted)}.\n"
+
+
+def _resource_table(settings: Iterable[Setting]) -> Iterator[str]:
+    yield "| setting | type | default | range | |\n|---|---|---|---|---|\n"
+    for setting in settings:
+        if setting.internal:
+            continue
+        broker = ", ".join(f"`{name}`" for name, _ in setting.broker_names)
+        doc = _cell(setting.doc) + (f" ({broker})" if broker else "") + ("" if setting.needed else " Not needed.")
+        yield (
+            f"| `{setting.name}` | {setting.type.name.lower()} | {_default(setting)} | {_range(setting)} | {doc} |\n"
+        )
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None:
+        return "unset"
+    if setting.default in (INT32_MAX, INT64_MAX) or setting.default == float("1.7976931348623157e308"):
+        return "no limit"
+    text = setting.to_text(setting.default)
+    return f"`{text}`" if text else "empty"
+
+
+def _range(setting: Setting) -> str:
+    return "" if setting.check is None else _cell(setting.check.text)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
