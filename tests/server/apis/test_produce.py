@@ -1,0 +1,186 @@
+"""Produce: how requests become appends, and results become answers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import trio
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.records import Record, build_batch
+from ottla.server.errors import CloseConnectionError
+from ottla.server.replica import errors as replica
+from ottla.server.replica.append import AppendResult, TopicIdPartition
+from ottla.storage import errors as storage
+from ottla.storage.disk_faults import Fault, FaultKind
+from ottla.storage.simulated_disk import SimulatedDisk
+
+Cluster = Any
+Serve = Callable[..., Any]
+
+BATCH = build_batch([Record(value=b"value", timestamp_ms=1_700_000_000_000)])
+
+
+def request(topic: Any, version: int, *partitions: int, **options: Any) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=options.get("records", BATCH)) for index in partitions or (0,)]
+    named = {"topic_id": topic.topic_id} if version >= 13 else {"name": topic.name}
+    return ProduceRequest(
+        acks=options.get("acks", -1), timeout_ms=1234, topic_data=[TopicProduceData(partition_data=data, **named)]
+    )
+
+
+def only(response: ProduceResponse) -> Any:
+    ((answer,),) = [topic.partition_responses for topic in response.responses]
+    return answer
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_what_is_appended(cluster: Cluster, version: int) -> None:
+    cluster.manager.append_result = AppendResult(base_offset=5, last_offset=5, log_append_time_ms=9, log_start_offset=2)
+    answer = only(await cluster.call(request(cluster.topic, version, acks=1), version))
+    assert (answer.index, answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, 0, 5, 9)
+    assert answer.log_start_offset == (2 if version >= 5 else -1)
+    (asked,) = cluster.manager.appended
+    ((key, records),) = asked["entries"].items()
+    assert key == TopicIdPartition(cluster.topic.topic_id, 0)
+    assert bytes(records.view) == BATCH
+    assert (asked["required_acks"], asked["timeout_ms"], asked["internal_topics_allowed"]) == (1, 1234, False)
+    assert cluster.context.appended_calls > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (replica.NotLeaderError(), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (replica.NotEnoughReplicasError(), ErrorCode.NOT_ENOUGH_REPLICAS),
+        (replica.NotEnoughReplicasAfterAppendError(), ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        (replica.RequestTimedOutError(), ErrorCode.REQUEST_TIMED_OUT),
+        (replica.InternalTopicError(), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (storage.StoreOfflineError(), ErrorCode.KAFKA_STORAGE_ERROR),
+        (storage.RecordTooLargeError(), ErrorCode.MESSAGE_TOO_LARGE),
+        (storage.CorruptBatchError(), ErrorCode.CORRUPT_MESSAGE),
+        (storage.OutOfOrderSequenceError(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (storage.InvalidProducerEpochError(), ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+async def test_what_is_refused(cluster: Cluster, error: Exception, code: ErrorCode) -> None:
+    cluster.manager.append_result = AppendResult(error)
+    answer = only(await cluster.call(request(cluster.topic, 9), 9))
+    assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (code, -1, -1)
+    assert answer.error_message is None
+    with pytest.raises(CloseConnectionError, match=code.name):
+        await cluster.call(request(cluster.topic, 9, acks=0), 9)
+
+
+async def test_a_refused_record_is_explained(cluster: Cluster) -> None:
+    cluster.manager.append_result = AppendResult(storage.InvalidRecordError("it has no key"))
+    answer = only(await cluster.call(request(cluster.topic, 8), 8))
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_RECORD, "it has no key")
+
+
+@pytest.mark.parametrize("version", [9, 10, 13])
+async def test_the_leader_is_named(cluster: Cluster, version: int) -> None:
+    """KIP-951: one endpoint for the leader of however many partitions."""
+    cluster.manager.append_result = AppendResult(replica.NotLeaderError())
+    topic = cluster.topic
+    asked = request(topic, version)
+    asked.topic_data.append(asked.topic_data[0])
+    response = await cluster.call(asked, version)
+    hints = [
+        (p.current_leader.leader_id, p.current_leader.leader_epoch)
+        for t in response.responses
+        for p in t.partition_responses
+    ]
+    endpoints = [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+    if version < 10:
+        assert (hints, endpoints) == ([(-1, -1)] * 2, [])
+    else:
+        assert (hints, endpoints) == ([(1, 7)] * 2, [(1, "neighbour", 9093, "r1")])
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+async def test_a_topic_that_is_deleted_meanwhile(cluster: Cluster, version: int, code: ErrorCode) -> None:
+    cluster.manager.append_result = AppendResult(replica.UnknownTopicIdError())
+    assert only(await cluster.call(request(cluster.topic, version), version)).error_code == code
+
+
+async def test_what_cannot_be_appended_is_never_asked_for(cluster: Cluster) -> None:
+    cluster.topic = type(cluster.topic)("nothing", uuid4(), ())
+    for version, code in ((9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)):
+        answer = only(await cluster.call(request(cluster.topic, version), version))
+        assert (answer.error_code, answer.base_offset) == (code, -1)
+    assert cluster.manager.appended == []
+    assert cluster.context.appended_calls > 0
+
+
+async def test_good_partitions_are_appended_beside_bad_ones(cluster: Cluster) -> None:
+    cluster.manager.append_result = AppendResult(base_offset=1)
+    response = await cluster.call(request(cluster.topic, 9, 0, 1), 9)
+    answers = response.responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_kafkas_admin_client_may_write_to_internal_topics(cluster: Cluster) -> None:
+    cluster.manager.append_result = AppendResult(base_offset=0)
+    await cluster.call(request(cluster.topic, 9), 9, client_id="__admin_client")
+    assert cluster.manager.appended[0]["internal_topics_allowed"]
+
+
+async def test_no_acks_no_answer(cluster: Cluster) -> None:
+    cluster.manager.append_result = AppendResult(base_offset=0)
+    assert await cluster.call(request(cluster.topic, 9, acks=0), 9) is None
+
+
+# On a whole node ------------------------------------------------------------------------------------------------------
+
+
+async def make_topic(node: Any) -> Any:
+    return SimpleNamespace(name="topic", topic_id=await node.create_topic("topic"))
+
+
+async def test_pipelined_requests_are_stored_and_answered_in_order(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        client = await node.connect()
+        sent = [await client.send(request(topic, 9), 9) for _ in range(50)]
+        for offset, correlation_id in enumerate(sent):
+            received, response = await client.receive(ProduceRequest.API_KEY, 9)
+            assert received == correlation_id
+            assert only(response).base_offset == offset
+
+
+async def test_a_disk_that_fails_is_never_acknowledged(serve_node: Serve) -> None:
+    disk = SimulatedDisk()
+    async with serve_node({"ottla.metadata.store": "memory"}, disk=disk, keeps_memory=True) as node:
+        topic = await make_topic(node)
+        client = await node.connect()
+        assert only(await client.call(request(topic, 9), 9)).error_code == ErrorCode.NONE
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC))
+        for _ in range(2):
+            answer = only(await client.call(request(topic, 9), 9))
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+async def test_concurrent_producers_share_flushes(serve_node: Serve) -> None:
+    """Group commit without a timer: what arrives during a write leaves with the next one."""
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        bases: list[int] = []
+
+        async def produce() -> None:
+            client = await node.connect()
+            for _ in range(10):
+                bases.append(only(await client.call(request(topic, 9), 9)).base_offset)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(produce)
+        assert sorted(bases) == list(range(100))
