@@ -77,7 +77,9 @@ async def maintain(store: MessageStore) -> None:
 async def seal_segments(store: MessageStore) -> None:
     """Write the index files of the segments that were rolled, oldest first. The caller holds the store's lock."""
     context = store.context
-    for segment in list(store.files.unsealed[:-1]):
+    # Another may be rolled meanwhile: a checkpoint must not begin beyond a segment that is not synced.
+    while len(store.files.unsealed) > 1:
+        segment = store.files.unsealed[0]
         while True:
             tables = segment.tables
             assert tables is not None

@@ -119,9 +119,7 @@ async def test_compaction_drops_aborted_records(harness: Any) -> None:
     settings = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
     async with harness.manager(segment_bytes=1500, tail_cache_bytes=0) as manager:
         log = await harness.open(manager, **settings)
-        harness.append(
-            log, b"gone", key=b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True
-        )
+        harness.append(log, b"gone", key=b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True)
         marker = build_end_txn_marker(EndTxnMarker(4, 0, 0, is_commit=False), timestamp_ms=1)
         log.append_as_leader(
             memoryview(bytearray(marker)),
