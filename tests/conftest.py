@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("ottla", deadline=None)
+settings.register_profile("ottla", settings.default, deadline=None)
 settings.load_profile("ottla")
