@@ -42,6 +42,7 @@ flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed
 
 fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}
+	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$${FUZZ_SECONDS:-300}
 
 bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks

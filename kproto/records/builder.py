@@ -1,5 +1,6 @@
 """Building record batches: one record at a time, or from records that are there already."""
 
+import struct
 from collections.abc import Iterable
 
 from ottla.kproto.records.compression import compress
@@ -153,11 +154,17 @@ class BatchBuilder:
 
 
 def assemble_batch(header: BatchHeader, payload: bytes) -> bytes:
-    """Return header and (already compressed) records as one batch; its length and CRC are computed here."""
+    """Return header and (already compressed) records as one batch; its length and CRC are computed here.
+
+    Raises InvalidRecordError where a value of the header is out of its range.
+    """
     batch_length = HEADER_SIZE_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     if batch_length > _MAX_INT32:
         raise InvalidRecordError(f"a batch of {batch_length} bytes")
-    head = header._replace(batch_length=batch_length, crc=0).pack()
+    try:
+        head = header._replace(batch_length=batch_length, crc=0).pack()
+    except struct.error as error:
+        raise InvalidRecordError(f"a batch header cannot hold its values: {error}") from error
     tail = head[_CRC_START:] + payload
     checksum = crc32c(tail, 0, len(tail))
     return b"".join((head[: _CRC_START - 4], checksum.to_bytes(4, "big"), tail))

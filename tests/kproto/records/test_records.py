@@ -237,6 +237,20 @@ def test_varints_are_bounded() -> None:
             read_varlong(damaged, 0)
 
 
+def test_values_out_of_range_are_invalid() -> None:
+    for builder in (
+        BatchBuilder(base_offset=2**63),
+        BatchBuilder(producer_id=2**63),
+        BatchBuilder(producer_epoch=2**15),
+    ):
+        builder.append(None, None)
+        with pytest.raises(InvalidRecordError):
+            builder.build()
+    header = parse_batch_header(build_batch([Record()]))
+    with pytest.raises(InvalidRecordError):
+        rebuild_batch(header, [Record(offset=0, timestamp_ms=2**63)])
+
+
 def test_a_timestamp_delta_may_be_negative_and_long() -> None:
     batch = build_batch([Record(timestamp_ms=2**41), Record(timestamp_ms=0), Record(timestamp_ms=2**62)])
     assert [timestamp for _, timestamp in iter_positions(batch)] == [2**41, 0, 2**62]
