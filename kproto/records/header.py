@@ -195,7 +195,7 @@ def whole_batches_size_bytes(buf: BytesLike) -> int:
 
 def crc_matches(buf: BytesLike, pos: int, header: BatchHeader) -> bool:
     """Say whether the stored CRC is that of the bytes from the attributes to the batch's end."""
-    return header.crc == crc32c(buf, pos + _ATTRIBUTES_POS, pos + header.size_bytes)
+    return header.crc == crc32c(buf, pos + _ATTRIBUTES_POS, pos + LENGTH_PREFIX_BYTES + header.batch_length)
 
 
 def verify_crc(buf: BytesLike, pos: int, header: BatchHeader) -> None:
@@ -209,20 +209,20 @@ def validate_batch(header: BatchHeader) -> None:
 
     Raises CorruptRecordError, InvalidRecordError or UnsupportedCompressionError. O(1): records are not touched.
     """
-    if header.attributes & COMPRESSION_MASK > _MAX_COMPRESSION:
-        raise UnsupportedCompressionError(f"compression codec {header.attributes & COMPRESSION_MASK} does not exist")
-    if header.last_offset_delta < 0:
-        raise InvalidRecordError(f"last offset delta {header.last_offset_delta} is negative")
-    if header.base_offset < 0:
-        raise InvalidRecordError(f"base offset {header.base_offset} is negative")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise InvalidRecordError(f"{header.record_count} records do not fit in {header.last_offset_delta + 1} offsets")
-    if min(header.producer_id, header.producer_epoch, header.base_sequence) < -1:
+    base_offset, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, count = header
+    if attributes & COMPRESSION_MASK > _MAX_COMPRESSION:
+        raise UnsupportedCompressionError(f"compression codec {attributes & COMPRESSION_MASK} does not exist")
+    if delta < 0:
+        raise InvalidRecordError(f"last offset delta {delta} is negative")
+    if base_offset < 0:
+        raise InvalidRecordError(f"base offset {base_offset} is negative")
+    if not 0 <= count <= delta + 1:
+        raise InvalidRecordError(f"{count} records do not fit in {delta + 1} offsets")
+    if producer_id < -1 or producer_epoch < -1 or base_sequence < -1:
         raise InvalidRecordError(
-            f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}: "
-            "below -1"
+            f"producer id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}: one is below -1"
         )
-    if header.is_transactional and not header.has_producer_id:
+    if producer_id < 0 and attributes & TRANSACTIONAL_FLAG:
         raise InvalidRecordError("a transactional batch without a producer id")
 
 
@@ -230,20 +230,18 @@ def validate_produced_batch(header: BatchHeader) -> None:
     """Check a batch that a client produced: besides `validate_batch`, what `LogValidator` in Apache Kafka asks.
 
     Offsets are dense from 0, at least one record is there, it is not a control batch, and a producer id comes with a
-    sequence and an epoch. Raises InvalidRecordError.
+    sequence and an epoch. Raises as `validate_batch` does.
     """
     validate_batch(header)
-    count = header.record_count
+    _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, count = header
     if count <= 0:
         raise InvalidRecordError("a produced batch without records")
-    if count != header.last_offset_delta + 1:
-        raise InvalidRecordError(f"{count} records but a last offset delta of {header.last_offset_delta}")
-    if header.is_control:
+    if count != delta + 1:
+        raise InvalidRecordError(f"{count} records but a last offset delta of {delta}")
+    if attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
-    if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise InvalidRecordError(
-            f"producer id {header.producer_id} with sequence {header.base_sequence}, epoch {header.producer_epoch}"
-        )
+    if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
+        raise InvalidRecordError(f"producer id {producer_id} with sequence {base_sequence}, epoch {producer_epoch}")
 
 
 def patch_base_offset_and_epoch(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
