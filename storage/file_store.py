@@ -119,7 +119,9 @@ class FileStore:
         """Make everything written up to now durable, file names included. May block."""
         disk = self._context.disk
         for segment in self._unsynced:
-            sync_file(disk, segment.data_path)
+            # Sealing has synced it; it may even have been written anew since.
+            if not segment.is_sealed:
+                sync_file(disk, segment.data_path)
         self._unsynced.clear()
         if self.unsynced_bytes:
             disk.fdatasync(self._open())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.block import RunKind
 from ottla.storage.config import StoreLayout
 from ottla.storage.errors import StoreOfflineError
@@ -115,11 +116,15 @@ class MessageStore:
     ) -> None:
         """Take a batch whose offsets were assigned; it will be in the next block."""
         memstore = self.active
-        memstore.group(log, self.context.config.run_bytes).add(header, view, fragment, base_offset, leader_epoch)
-        memstore.size_bytes += view.nbytes
+        group = memstore.groups.get(log)
+        if group is None:
+            group = memstore.group(log, self.context.config.run_bytes)
+            self.dirty[log] = None
+        group.add(header, view, fragment, base_offset, leader_epoch)
+        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
+        memstore.size_bytes += size_bytes
         memstore.batch_count += 1
-        self.dirty[log] = None
-        if log.needs_sync(header.last_offset_delta + 1, view.nbytes, self.sync_epoch):
+        if log.needs_sync(header.last_offset_delta + 1, size_bytes, self.sync_epoch):
             memstore.wants_sync = True
         if not self._loop_is_running:
             self._start_loop()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.kproto.records import (
@@ -59,8 +59,7 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
 
 
-@dataclass(slots=True, frozen=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """What an append did. `log_append_time_ms` is -1 unless the topic stamps records itself.
 
     A duplicate (an idempotent producer's retry of a batch that is already there) names the offsets of the
@@ -195,22 +194,24 @@ class PartitionLog:
                 return self._duplicate(decision)
             plan = decision
             self.producers = producers
-        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        if self.config.compression_type != "producer":
-            recompressed = recompress(records, header, self.config.compression_type)
+        config = self.config
+        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if config.compression_type != "producer":
+            recompressed = recompress(records, header, config.compression_type)
             if recompressed is not None:
                 records, fragment = memoryview(bytearray(recompressed)), None
+                header = parse_batch_header(records)
         if records.readonly:
             records, fragment = memoryview(bytearray(records)), None
         if stamped:
             patch_log_append_time(records, 0, now_ms)
+            header = parse_batch_header(records)
         base_offset = self.log_end_offset
         patch_base_offset_and_epoch(records, 0, base_offset, leader_epoch)
-        header = parse_batch_header(records)
         if plan is not None:
             self._apply_plan(plan, base_offset, now_ms if stamped else None)
-        self._take(header, records, fragment)
-        return AppendInfo(base_offset, self.log_end_offset - 1, now_ms if stamped else -1, self.log_start_offset)
+        last_offset = self._take(header, records, fragment, base_offset, leader_epoch)
+        return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
         """Append whole batches as the leader numbered them; a cut off last batch is left out.
@@ -233,15 +234,20 @@ class PartitionLog:
         for pos, header in batches:
             view = records[pos : pos + header.size_bytes]
             self.replay_producer(view, header)
-            self._take(header, view, fragment)
+            self._take(header, view, fragment, header.base_offset, header.leader_epoch)
         return AppendInfo(batches[0][1].base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
-    def _take(self, header: BatchHeader, view: memoryview, fragment: Fragment | None) -> None:
-        if header.leader_epoch >= 0:
-            self.epochs.assign(header.leader_epoch, header.base_offset)
-        self.store.add_batch(self, header, view, fragment, header.base_offset, header.leader_epoch)
-        self.log_end_offset = header.next_offset
+    def _take(
+        self, header: BatchHeader, view: memoryview, fragment: Fragment | None, base_offset: int, leader_epoch: int
+    ) -> int:
+        """Hand a batch, whose offset and epoch stand in it already, to the store; returns its last offset."""
+        if leader_epoch >= 0:
+            self.epochs.assign(leader_epoch, base_offset)
+        self.store.add_batch(self, header, view, fragment, base_offset, leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        self.log_end_offset = last_offset + 1
         self.size_bytes += view.nbytes
+        return last_offset
 
     def _apply_plan(self, plan: AppendPlan, base_offset: int, timestamp_ms: int | None) -> None:
         assert self.producers is not None

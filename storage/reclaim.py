@@ -57,6 +57,8 @@ async def reclaim(store: MessageStore) -> None:
     context = store.context
     config = context.config
     keep = await keep_map(store)
+    # What says that records are dead must be durable before they go.
+    await store.flush(sync=True)
     for segment in [segment for segment in store.files.segments if segment.is_sealed]:
         if store.error is not None or segment not in store.files.segments:
             continue
@@ -97,6 +99,7 @@ async def rewrite_segment(store: MessageStore, segment: Segment, keep: Mapping[b
     try:
         newer = store.files.segments[store.files.segments.index(segment) + 1 :]
         clipped = await context.offload(_clip, context.disk, newer, keep)
+        await store.flush(sync=True)
         rewrite = SegmentRewrite(
             context.disk,
             segment,
