@@ -34,7 +34,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.replica.errors import FetchSessionError
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
-from ottla.server.replica.fetch_session import Answer, PartitionKey, SessionPartition
+from ottla.server.replica.fetch_session import PartitionKey, SessionPartition
 from ottla.server.replica.partition import Isolation
 
 if TYPE_CHECKING:
@@ -69,12 +69,11 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
-        codes = [_code(result, by_id=by_id) for result in results]
-        session_id, told = fetch.finish([_summary(result) for result in results])
+        session_id, told = fetch.finish(results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     response = FetchResponse(session_id=session_id)
-    _fill(response, [(fetch.partitions[i], results[i], codes[i]) for i in told], context)
+    _fill(response, [(fetch.partitions[i], results[i]) for i in told], context)
     return response
 
 
@@ -152,17 +151,7 @@ def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
     return code
 
 
-def _summary(result: FetchResult) -> Answer:
-    return Answer(
-        has_error=result.error is not None,
-        diverges=result.diverging_epoch is not None,
-        size_bytes=result.size_bytes,
-        high_watermark=result.high_watermark,
-        log_start_offset=result.log_start_offset,
-    )
-
-
-_Told = tuple[SessionPartition, FetchResult, ErrorCode]
+_Told = tuple[SessionPartition, FetchResult]
 
 
 def _fill(response: FetchResponse, told: Sequence[_Told], context: RequestContext) -> None:
@@ -170,19 +159,21 @@ def _fill(response: FetchResponse, told: Sequence[_Told], context: RequestContex
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
     topic = FetchableTopicResponse()
-    for partition, result, code in told:
+    for partition, result in told:
         if partition.key[0] != name:
             name = partition.key[0]
             topic = FetchableTopicResponse(
                 topic="" if by_id else str(name), topic_id=partition.request.topic_id if by_id else ZERO_UUID
             )
             response.responses.append(topic)
-        topic.partitions.append(_answer(partition.request, result, code, response, context))  # type: ignore[arg-type]
+        topic.partitions.append(_answer(partition.request, result, response, context))  # type: ignore[arg-type]
 
 
 def _answer(
-    request: FetchPartition, result: FetchResult, code: ErrorCode, response: FetchResponse, context: RequestContext
+    request: FetchPartition, result: FetchResult, response: FetchResponse, context: RequestContext
 ) -> FetchedPartition | PartitionData:
+    version = context.header.api_version
+    code = _code(result, by_id=version >= _FIRST_VERSION_BY_ID)
     aborted: list[AbortedTransaction] | None = None
     if result.aborted_transactions is not None:
         aborted = [AbortedTransaction(producer_id=each, first_offset=at) for each, at in result.aborted_transactions]
@@ -197,7 +188,7 @@ def _answer(
         aborted,
         b"" if result.records is None else result.records,
     )
-    if code in _HINTED and context.header.api_version >= _FIRST_VERSION_WITH_LEADERS:
+    if code in _HINTED and version >= _FIRST_VERSION_WITH_LEADERS:
         answer = _with_tags(ordinary)
         answer.current_leader = _current_leader(request, response, context)
         return answer

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition
-from ottla.storage.errors import StorageError
+from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
+from ottla.storage.errors import OffsetOutOfRangeError, StorageError
 from ottla.storage.iobuf import IOBuf
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 CONSUMER_REPLICA_ID: Final = -1
 #: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.
 NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
+
+#: A fetch of more partitions lets others run in between.
+LOOK_AT_ONCE: Final = 250
 
 
 class FetchParams:
@@ -62,6 +67,7 @@ class FetchPartition:
         "log_start_offset",
         "max_bytes",
         "partition",
+        "resolved",
         "topic_id",
     )
 
@@ -85,14 +91,16 @@ class FetchPartition:
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         self.known_high_watermark = known_high_watermark
+        #: For the fetch operation: what the names meant the last time, while it still is that.
+        self.resolved: Partition | None = None
 
 
 class FetchResult:
     """One partition's answer. Offsets are -1 with an error.
 
-    `records` is None when there are none; whoever has the result calls `release` once, when the bytes have been sent or
-    are not wanted, and touches the records no more. `aborted_transactions` (producer id, first offset), in the order of
-    the first offset, is None unless the fetch was read_committed.
+    `records` is None when there are none, and never empty; whoever has the result calls `release` once, when the bytes
+    have been sent or are not wanted, and touches the records no more. `aborted_transactions` (producer id, first
+    offset), in the order of the first offset, is None unless the fetch was read_committed.
     """
 
     __slots__ = (
@@ -111,7 +119,6 @@ class FetchResult:
     def __init__(
         self,
         error: Exception | None = None,
-        *,
         partition: Partition | None = None,
         high_watermark: int = -1,
         last_stable_offset: int = -1,
@@ -175,6 +182,7 @@ class FetchOperation:
         "_planned_bytes",
         "_positions",
         "_urgent",
+        "errors",
         "progressed",
         "results",
         "signalled",
@@ -201,6 +209,7 @@ class FetchOperation:
         self.signalled: set[Hashable] = set()
         #: For the manager: the partitions of which a follower has told that it has come further.
         self.progressed: list[Partition] = []
+        self.errors = 0
         self.results: list[FetchResult] = []
 
     @property
@@ -208,12 +217,26 @@ class FetchOperation:
         """What may complete it."""
         return [result.partition for result in self.results if result.partition is not None]
 
-    def look_at_all(self) -> None:
-        """The first look, partition by partition in the order of the request."""
-        for request in self._partitions:
-            result = self._look(request, is_first=True)
-            self.results.append(result)
-            self._planned_bytes += result.size_bytes
+    async def look_at_all(self) -> None:
+        """The first look, partition by partition in the order of the request.
+
+        Others may run now and then when the partitions are many; what changes meanwhile is looked at again.
+        """
+        requests = self._partitions
+        changes: list[int] = []
+        for first in range(0, len(requests), LOOK_AT_ONCE):
+            if first:
+                await trio.lowlevel.checkpoint()
+            for request in requests[first : first + LOOK_AT_ONCE]:
+                result = self._look(request, is_first=True)
+                self.results.append(result)
+                if result.plan is not None:
+                    self._planned_bytes += result.plan.size_bytes
+            if len(requests) > LOOK_AT_ONCE:
+                changes += [0 if r.partition is None else r.partition.changes for r in self.results[first:]]
+        for result, seen in zip(self.results, changes, strict=False):
+            if result.partition is not None and result.partition.changes != seen:
+                self.signalled.add(result.partition)
 
     def try_complete(self) -> bool | None:
         """Look again at what was signalled; True when the answer need not wait any longer."""
@@ -247,44 +270,49 @@ class FetchOperation:
             return self._plan(request, is_first=is_first)
         except (ReplicaError, StorageError) as error:
             self._urgent = True
+            self.errors += 1
             return FetchResult(error)
 
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params
-        partition = self._find(request.topic_id, request.partition)
-        partition.require_readable(request.current_leader_epoch, from_follower=params.may_read_from_follower)
+        partition = request.resolved
+        if partition is None or partition.role is not Role.LEADER:
+            partition = request.resolved = self._find(request.topic_id, request.partition)
+        if partition.role is not Role.LEADER or request.current_leader_epoch != NO_EPOCH:
+            partition.require_readable(request.current_leader_epoch, from_follower=params.may_read_from_follower)
         diverging = None
+        offset = request.fetch_offset
         if request.last_fetched_epoch != NO_EPOCH:
-            diverging = partition.diverging_epoch(request.fetch_offset, request.last_fetched_epoch)
+            diverging = partition.diverging_epoch(offset, request.last_fetched_epoch)
+        log = partition.log
         if diverging is None:
-            partition.check_offset(request.fetch_offset)
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
             if is_first and params.replica_id >= 0:
                 self._record_progress(partition, request)
-        log = partition.log
-        result = FetchResult(
-            partition=partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-        )
+        result = FetchResult(None, partition, log.high_watermark, log.last_stable_offset, log.log_start_offset)
         if diverging is not None:
             result.diverging_epoch = diverging
             self._urgent = True
             return result
-        if request.known_high_watermark < result.high_watermark and params.replica_id >= 0:
+        if params.replica_id >= 0 and request.known_high_watermark < result.high_watermark:
             self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
         end_offset = partition.visible_end(params.isolation)
-        if request.fetch_offset < end_offset:
-            left_bytes = self._limit_bytes - self._planned_bytes
-            obligatory = self._planned_bytes == 0
-            if left_bytes > 0 or obligatory:
-                result.plan = log.plan_read(
-                    request.fetch_offset,
-                    max_bytes=max(0, min(request.max_bytes, left_bytes)),
-                    end_offset=end_offset,
-                    min_one_batch=obligatory,
-                )
+        if offset < end_offset:
+            self._plan_read(request, result, end_offset)
         return result
+
+    def _plan_read(self, request: FetchPartition, result: FetchResult, end_offset: int) -> None:
+        assert result.partition is not None
+        left_bytes = self._limit_bytes - self._planned_bytes
+        is_obligatory = self._planned_bytes == 0
+        if left_bytes > 0 or is_obligatory:
+            result.plan = result.partition.log.plan_read(
+                request.fetch_offset,
+                max_bytes=max(0, min(request.max_bytes, left_bytes)),
+                end_offset=end_offset,
+                min_one_batch=is_obligatory,
+            )
 
     def _record_progress(self, partition: Partition, request: FetchPartition) -> None:
         moved = partition.record_follower_fetch(

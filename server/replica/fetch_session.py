@@ -18,7 +18,7 @@ from ottla.server.replica.errors import InvalidSessionEpochError, SessionNotFoun
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.replica.fetch import FetchPartition
+    from ottla.server.replica.fetch import FetchPartition, FetchResult
     from ottla.storage.clock import Clock
 
 NO_SESSION: Final = 0
@@ -33,21 +33,6 @@ _MAX_INT32: Final = (1 << 31) - 1
 PartitionKey = tuple["str | UUID", int]
 
 
-class Answer:
-    """What a client is told of a partition, as far as a session compares it."""
-
-    __slots__ = ("diverges", "has_error", "high_watermark", "log_start_offset", "size_bytes")
-
-    def __init__(
-        self, *, has_error: bool, diverges: bool, size_bytes: int, high_watermark: int, log_start_offset: int
-    ) -> None:
-        self.has_error = has_error
-        self.diverges = diverges
-        self.size_bytes = size_bytes
-        self.high_watermark = high_watermark
-        self.log_start_offset = log_start_offset
-
-
 class SessionPartition:
     """One partition of a fetch: its name, what is asked of it, and what was told of it last."""
 
@@ -59,19 +44,20 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def take_answer(self, answer: Answer) -> bool:
+    def take_result(self, result: FetchResult) -> bool:
         """Remember what is told now; True if the client has to be told because it is new to it."""
-        changed = (
-            answer.size_bytes > 0
-            or answer.has_error
-            or answer.diverges
-            or answer.high_watermark != self.high_watermark
-            or answer.log_start_offset != self.log_start_offset
-        )
-        # After an error the partition is told again in any case.
-        self.high_watermark = -1 if answer.has_error else answer.high_watermark
-        self.log_start_offset = answer.log_start_offset
-        return changed
+        if (
+            result.records is None
+            and result.high_watermark == self.high_watermark
+            and result.log_start_offset == self.log_start_offset
+            and result.error is None
+            and result.diverging_epoch is None
+        ):
+            return False
+        # After an error, whose watermark is -1, the partition is told again in any case.
+        self.high_watermark = result.high_watermark
+        self.log_start_offset = result.log_start_offset
+        return True
 
 
 class FetchSession:
@@ -141,30 +127,30 @@ class FetchContext:
     def is_incremental(self) -> bool:
         return self._session is not None
 
-    def finish(self, answers: Sequence[Answer]) -> tuple[int, Sequence[int]]:
+    def finish(self, results: Sequence[FetchResult]) -> tuple[int, Sequence[int]]:
         """The session id to answer with, and the positions in `partitions` of those to tell the client of.
 
         Raises InvalidSessionEpochError if another request of the session has overtaken this one.
         """
         session = self._session
         if session is None:
-            return self._begin_session(answers), range(len(self.partitions))
+            return self._begin_session(results), range(len(self.partitions))
         if session.epoch != self._expected_epoch:
             raise InvalidSessionEpochError(f"session {session.session_id} went on to epoch {session.epoch}")
         told = []
-        for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):
-            if partition.take_answer(answer):
+        for position, (partition, result) in enumerate(zip(self.partitions, results, strict=True)):
+            if partition.take_result(result):
                 told.append(position)
-                if answer.size_bytes:
+                if result.records is not None:
                     session.move_to_end(partition.key)
         return session.session_id, told
 
-    def _begin_session(self, answers: Sequence[Answer]) -> int:
+    def _begin_session(self, results: Sequence[FetchResult]) -> int:
         session = None if self._create is None else self._create()
         if session is None:
             return NO_SESSION
-        for partition, answer in zip(self.partitions, answers, strict=True):
-            partition.take_answer(answer)
+        for partition, result in zip(self.partitions, results, strict=True):
+            partition.take_result(result)
         return session.session_id
 
 

@@ -203,13 +203,14 @@ class ReplicaManager:
         )
         self.counters.fetches += 1
         try:
-            operation.look_at_all()
+            await operation.look_at_all()
             for partition in operation.progressed:
                 self._signal(partition)
             if operation.try_complete() is None:
                 await self.fetch_purgatory.wait(
                     operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
                 )
+            self.counters.fetch_errors += operation.errors
             await self._read(params, partitions, operation.results)
         except BaseException:
             operation.release()
@@ -227,32 +228,34 @@ class ReplicaManager:
     async def _read(
         self, params: FetchParams, partitions: Sequence[FetchPartition], results: Sequence[FetchResult]
     ) -> None:
-        plans = [result.plan for result in results if result.plan is not None]
-        if plans:
-            unread = [plan for plan in plans if not plan.is_complete]
-            if unread:
-                await read(unread)
+        planned = [result for result in results if result.plan is not None]
+        unread = [result.plan for result in planned if result.plan is not None and not result.plan.is_complete]
+        if unread:
+            await read(unread)
+        for result in planned:
+            self._take_records(result)
+        if params.isolation is Isolation.TXN_COMMITTED:
             for request, result in zip(partitions, results, strict=True):
-                if result.plan is not None:
-                    self._take_records(request, result)
-        for request, result in zip(partitions, results, strict=True):
-            if result.error is not None:
-                self.counters.fetch_errors += 1
-            elif params.isolation is Isolation.TXN_COMMITTED:
-                result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
+                if result.error is None:
+                    result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
 
-    def _take_records(self, request: FetchPartition, result: FetchResult) -> None:
-        assert result.plan is not None
-        if result.plan.error is not None:
-            result.fail(result.plan.error)
+    def _take_records(self, result: FetchResult) -> None:
+        plan = result.plan
+        assert plan is not None
+        if plan.error is not None:
+            self.counters.fetch_errors += 1
+            result.fail(plan.error)
             return
-        result.records = result.plan.records
-        size_bytes = result.size_bytes
-        if size_bytes:
-            budget = self._response_budget
-            budget.charge(size_bytes)
-            result.on_release(lambda: budget.refund(size_bytes))
-            self.counters.fetched_bytes += size_bytes
+        records = plan.records
+        if records is None or not records.size_bytes:
+            result.release()
+            return
+        result.records = records
+        size_bytes = records.size_bytes
+        budget = self._response_budget
+        budget.charge(size_bytes)
+        result.on_release(lambda: budget.refund(size_bytes))
+        self.counters.fetched_bytes += size_bytes
 
     # Deleting records -----------------------------------------------------------------------------------------------
 
@@ -379,6 +382,7 @@ class ReplicaManager:
             purgatory.close()
 
     def _signal(self, partition: Partition) -> None:
+        partition.changes += 1
         self.append_purgatory.signal(partition)
         self.fetch_purgatory.signal(partition)
         self.delete_records_purgatory.signal(partition)

@@ -68,6 +68,7 @@ class Partition:
 
     __slots__ = (
         "_followers",
+        "changes",
         "epoch_start_offset",
         "index",
         "is_internal",
@@ -110,6 +111,8 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         #: Rises each time this node begins to lead: what was appended in one term is not vouched for in the next.
         self.term = 0
+        #: Rises each time its waiters are signalled.
+        self.changes = 0
         self._followers = _NO_FOLLOWERS
 
     def __repr__(self) -> str:
@@ -292,12 +295,6 @@ class Partition:
             return self.log.last_stable_offset
         # Not the assigned end: what a crash of the leader may still take back, no follower may have.
         return self.log.flushed_end_offset
-
-    def check_offset(self, offset: int) -> None:
-        """Raise OffsetOutOfRangeError outside [log start, log end]; the end itself is in range."""
-        log = self.log
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
 
     def diverging_epoch(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where a follower's log parts from this one, None if it does not before `offset` (KIP-595).

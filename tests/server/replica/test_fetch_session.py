@@ -11,19 +11,21 @@ from hypothesis import strategies as st
 
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.replica.errors import InvalidSessionEpochError, SessionNotFoundError, SessionTopicIdError
-from ottla.server.replica.fetch import FetchPartition
+from ottla.server.replica.fetch import FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import (
     EVICTION_AGE_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
-    Answer,
     FetchContext,
     FetchSessionCache,
     SessionPartition,
     next_epoch,
 )
+from ottla.server.replica.partition import EpochEndOffset
 from ottla.storage.clock import ManualClock
+from ottla.storage.errors import OffsetOutOfRangeError
+from ottla.storage.iobuf import IOBuf
 
 
 def requested(*partitions: int, offset: int = 0) -> dict[Any, SessionPartition]:
@@ -33,14 +35,18 @@ def requested(*partitions: int, offset: int = 0) -> dict[Any, SessionPartition]:
     }
 
 
-def answer(size_bytes: int = 0, high_watermark: int = 0, log_start_offset: int = 0, **flags: bool) -> Answer:
-    return Answer(
-        has_error=flags.get("has_error", False),
-        diverges=flags.get("diverges", False),
-        size_bytes=size_bytes,
-        high_watermark=high_watermark,
-        log_start_offset=log_start_offset,
-    )
+def answer(size_bytes: int = 0, high_watermark: int = 0, log_start_offset: int = 0, **fields: Any) -> FetchResult:
+    result = FetchResult(high_watermark=high_watermark, log_start_offset=log_start_offset)
+    if size_bytes:
+        result.records = IOBuf()
+        result.records.append(bytes(size_bytes))
+    for name, value in fields.items():
+        setattr(result, name, value)
+    return result
+
+
+def failed() -> FetchResult:
+    return FetchResult(OffsetOutOfRangeError(0, 0, 0))
 
 
 class Sessions:
@@ -107,12 +113,12 @@ def test_an_incremental_fetch_reads_all_and_tells_nothing_new(sessions: Sessions
         answer(size_bytes=1),
         answer(high_watermark=1),
         answer(log_start_offset=1),
-        answer(has_error=True),
-        answer(diverges=True),
+        failed(),
+        answer(diverging_epoch=EpochEndOffset(0, 0)),
     ],
     ids=["records", "high watermark", "log start", "error", "divergence"],
 )
-def test_only_what_changed_is_told(sessions: Sessions, changed: Answer) -> None:
+def test_only_what_changed_is_told(sessions: Sessions, changed: FetchResult) -> None:
     session_id = sessions.begin(0, 1, 2)
     context = sessions.open(session_id, 1)
     assert context.finish([answer(), changed, answer()]) == (session_id, [1])
@@ -120,9 +126,8 @@ def test_only_what_changed_is_told(sessions: Sessions, changed: Answer) -> None:
 
 def test_a_partition_is_told_again_when_its_error_is_gone(sessions: Sessions) -> None:
     session_id = sessions.begin(0)
-    failed = answer(has_error=True, high_watermark=-1, log_start_offset=-1)
     for epoch in (1, 2):
-        assert sessions.open(session_id, epoch).finish([failed])[1] == [0]
+        assert sessions.open(session_id, epoch).finish([failed()])[1] == [0]
     assert sessions.open(session_id, 3).finish([answer()])[1] == [0]
     assert sessions.open(session_id, 4).finish([answer()])[1] == []
 

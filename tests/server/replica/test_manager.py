@@ -24,7 +24,7 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
+from ottla.server.replica.fetch import LOOK_AT_ONCE, FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import MIN_FETCH_BYTES
 from ottla.server.replica.partition import Isolation
 from ottla.storage.config import LogConfig
@@ -246,6 +246,23 @@ async def test_an_error_is_told_at_once_with_what_else_there_is(node: Node, topi
     assert isinstance(results[1].error, OffsetOutOfRangeError)
     assert isinstance(results[2].error, UnknownLeaderEpochError)
     assert (results[1].high_watermark, results[1].last_stable_offset, results[1].log_start_offset) == (-1, -1, -1)
+
+
+async def test_what_changes_while_many_partitions_are_looked_at(node: Node, nursery: trio.Nursery) -> None:
+    """The first look at many partitions lets others run; what was looked at before they ran is not missed."""
+    topic = await node.create_topic("many", partitions=2 * LOOK_AT_ONCE + 1)
+    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(2 * LOOK_AT_ONCE + 1)]
+    results: list[FetchResult] = []
+
+    async def fetch() -> None:
+        results.extend(await node.manager.fetch(FetchParams(max_wait_ms=3_600_000, min_bytes=1), asked))
+
+    nursery.start_soon(fetch)
+    await trio.lowlevel.checkpoint()
+    assert node.manager.fetch_purgatory.watching == 0  # still looking
+    await node.append_flushed(topic, 0)
+    await wait_all_tasks_blocked()
+    assert [index for index, result in enumerate(results) if result.size_bytes] == [0]
 
 
 async def test_no_partitions_are_answered_at_once(node: Node) -> None:

@@ -274,16 +274,6 @@ def test_what_each_isolation_sees() -> None:
     assert partition.visible_end(Isolation.TXN_COMMITTED) == 6
 
 
-def test_the_range_of_offsets_includes_both_ends() -> None:
-    partition = lead(10)
-    partition.log.log_start_offset = 3
-    for offset in (3, 10):
-        partition.check_offset(offset)
-    for offset in (2, 11, -1):
-        with pytest.raises(OffsetOutOfRangeError):
-            partition.check_offset(offset)
-
-
 def history() -> Partition:
     """Epochs 0 and 2 hold offsets [0, 10) and [10, 15); the leader of epoch 5 has appended nothing."""
     partition = make_partition()
