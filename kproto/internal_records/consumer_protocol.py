@@ -9,7 +9,19 @@ Subscription: version 1 adds the partitions a member owns (KIP-429), 2 the gener
 3 its rack.
 """
 
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.kproto import codec
+from ottla.kproto.errors import DecodeError
 from ottla.kproto.schema import Message, Struct, array, bytes_, int32, string
+
+if TYPE_CHECKING:
+    Buffer = bytes | bytearray | memoryview
+
+_VERSION = struct.Struct(">h")
 
 
 class TopicPartition(Struct):
@@ -33,3 +45,21 @@ class AssignedTopicPartition(Struct, official_name="TopicPartition"):
 class ConsumerProtocolAssignment(Message, versions="0-3"):
     assigned_partitions: list[AssignedTopicPartition] = array(AssignedTopicPartition, "0+")
     user_data: bytes | None = bytes_("0+", nullable="0+", default=None)
+
+
+M = TypeVar("M", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+
+
+def parse_consumer_protocol(cls: type[M], buf: Buffer) -> M:
+    """Read a subscription or an assignment; of a version that is not known yet, the known part. Raises DecodeError."""
+    if len(buf) < _VERSION.size:
+        raise DecodeError(f"{cls.__name__} must start with its version")
+    (version,) = _VERSION.unpack_from(buf)
+    message, _ = codec.parse_prefix(cls, min(version, cls.VERSIONS.highest), buf, _VERSION.size)
+    return message
+
+
+def build_consumer_protocol(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int) -> bytes:
+    """A subscription or an assignment with its version in front. Raises EncodeError."""
+    body = codec.build(message, version)
+    return _VERSION.pack(version) + body
