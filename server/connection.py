@@ -43,6 +43,7 @@ class Connection:
         "_in_flight",
         "_last_progress",
         "_max_pipelined",
+        "_muted_until",
         "_pipeline",
         "_receiver",
         "_stopping",
@@ -73,6 +74,7 @@ class Connection:
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
         )
         self._max_pipelined = max_pipelined
+        self._muted_until = 0.0
         self.listener = listener
         self.peer_host, self.peer_port = peer
         self.principal = "User:ANONYMOUS"
@@ -107,6 +109,10 @@ class Connection:
         self._stopping = True
         self._transport.shut_down(socket.SHUT_RD)
 
+    def mute(self, seconds: float) -> None:
+        """Take no further request for so long: the client is beyond its quota. What is under way is answered."""
+        self._muted_until = max(self._muted_until, trio.current_time() + seconds)
+
     def abort_if_idle(self, idle_seconds: float) -> bool:
         """End the connection if nothing moved on it for this long and no handler is at work for it."""
         if self._working or trio.current_time() - self._last_progress < idle_seconds:
@@ -140,6 +146,9 @@ class Connection:
             raise self._failure
 
     async def _next_request(self) -> RequestContext | None:
+        if self._muted_until:
+            await trio.sleep_until(self._muted_until)
+            self._muted_until = 0.0
         frame = await self._receiver.next()
         if frame is None or self._stopping:
             if frame is not None:

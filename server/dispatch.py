@@ -28,6 +28,7 @@ from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.errors import error_response
 from ottla.server.context import RequestContext
 from ottla.server.errors import CloseConnectionError
+from ottla.server.quota import ClientQuotas
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
@@ -169,11 +170,12 @@ class ApiTable:
 class Dispatcher:
     """Serves every connection's requests from one table."""
 
-    __slots__ = ("_apis", "_broker")
+    __slots__ = ("_apis", "_broker", "_quotas")
 
-    def __init__(self, apis: ApiTable, broker: Broker) -> None:
+    def __init__(self, apis: ApiTable, broker: Broker, quotas: ClientQuotas | None = None) -> None:
         self._apis = apis
         self._broker = broker
+        self._quotas = quotas or ClientQuotas()
 
     def find_api(self, api_key: int, api_version: int) -> Api:
         return self._apis.find(api_key, api_version)
@@ -207,7 +209,8 @@ class Dispatcher:
             raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
         try:
             response = await api.handler(request, context)
-            return None if response is None else _encode(response, context, version)
+            parts = None if response is None else _encode(response, context, version)
+            return self._under_quota(parts, response, context) if self._quotas.is_active else parts
         except CloseConnectionError:
             raise
         except Exception:
@@ -216,6 +219,12 @@ class Dispatcher:
         if response is None:
             raise CloseConnectionError(f"{api.key.name} failed and has no answer that could say so")
         return _encode(response, context, version)
+
+    def _under_quota(
+        self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
+    ) -> list[Buffer] | None:
+        throttled = self._quotas.charge(context, response, sum(map(len, parts or ())))
+        return parts if throttled is None else _encode(throttled, context, context.header.api_version)
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""

@@ -29,6 +29,7 @@ from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
 from ottla.server.producer_ids import ProducerIds
+from ottla.server.quota import ClientQuotas
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.settings.storage import log_config, storage_config
@@ -138,7 +139,8 @@ class Node:
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
         )
-        listeners = Listeners(Dispatcher(broker.apis, broker), broker.pool, budget, _limits(config))
+        quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
+        listeners = Listeners(Dispatcher(broker.apis, broker, quotas), broker.pool, budget, _limits(config))
         try:
             bound = tuple(
                 ListenAddress(address.name, address.host, listeners.bind(address, config.socket_listen_backlog_size))
@@ -147,6 +149,7 @@ class Node:
             endpoints = advertised_endpoints(config, bound)
             async with trio.open_nursery() as nursery:
                 self._coordinate_groups(broker, nursery)
+                controller.subscribe(quotas.apply)
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
                 nursery.start_soon(self._end_when_asked, listeners, replica_manager)
