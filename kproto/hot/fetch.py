@@ -6,7 +6,7 @@ a partition that costs little to make, and records that are a chain of views.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ottla.kproto import codec
 from ottla.kproto.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
@@ -84,10 +84,10 @@ class _Views:
 
 def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
     """The encoded response in pieces, as `codec.build_parts` gives it, with every chain spread into its views."""
-    encoded: list[Buffer | _Views] = [*codec.build_parts(response, version)]
+    encoded: list[Any] = codec.build_parts(response, version)
     parts: list[Buffer] = []
     for part in encoded:
-        if isinstance(part, _Views):
+        if type(part) is _Views:
             parts += part.views
         else:
             parts.append(part)

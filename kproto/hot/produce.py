@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ottla.kproto import codec
-from ottla.kproto.compiler.parser import uuid_of
+from ottla.kproto.compiler.runtime import uuid_of
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.schema import ZERO_UUID
 
