@@ -10,10 +10,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from compat_tests.apache_kafka import SINGLE_NODE
 from compat_tests.process import HOST, BrokerProcess, BrokerStartError
 
-# Equal to what compat_tests.apache_kafka sets, so that both answer alike.
-SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
+# What Apache Kafka is given too, so that both answer alike.
+SETTINGS = {
+    name: value
+    for name, value in SINGLE_NODE.items()
+    if name.startswith("group.") or name.endswith("state.log.num.partitions") or name == "offsets.topic.num.partitions"
+}
 
 
 class OttlaBroker(BrokerProcess):

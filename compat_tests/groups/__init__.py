@@ -1,0 +1,1 @@
+"""Members of consumer groups as processes of their own, so that they can crash."""
