@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.kproto.schema import Message, Request, Response
-
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer as Buffer
 
 M = TypeVar("M", bound="Message")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.kproto.errors import FrameError
 
 if TYPE_CHECKING:
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer
 
 PREFIX_SIZE: Final = 4
 _PREFIX = struct.Struct(">i")

@@ -12,12 +12,12 @@ import struct
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.compiler.parser import read_unknown_tags
+from ottla.kproto.compiler.runtime import read_unknown_tags
 from ottla.kproto.errors import DecodeError, EncodeError, UnsupportedApiError
 from ottla.kproto.schema import Message, TaggedField, int16, int32, string
 
 if TYPE_CHECKING:
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer
 
 _REQUEST_START = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")

@@ -20,7 +20,7 @@ from ottla.kproto.schema import FRESH, Field, Message, Primitive, Struct, Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer
 
 M = TypeVar("M", bound=Message)
 

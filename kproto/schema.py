@@ -25,8 +25,6 @@ from uuid import UUID
 from ottla.kproto.versions import NO_VERSIONS, VersionRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ottla.kproto.api_keys import ApiKey
 
 ZERO_UUID: Final = UUID(int=0)
@@ -262,20 +260,3 @@ class Request(_ApiMessage):
 
 class Response(_ApiMessage):
     """What a broker answers under an API key."""
-
-
-def to_dict(value: object) -> object:
-    """A struct as plain dicts and lists, for printing and for JSON; leaves stay as they are."""
-    if isinstance(value, Struct):
-        plain: dict[str, object] = {f.name: to_dict(getattr(value, f.name)) for f in value.FIELDS}
-        if value.unknown_tagged_fields:
-            plain["unknown_tagged_fields"] = [tuple(field) for field in value.unknown_tagged_fields]
-        return plain
-    if isinstance(value, list):
-        return [to_dict(item) for item in value]
-    return value
-
-
-def present_fields(cls: StructType, version: int) -> Mapping[str, Field]:
-    """The fields which `version` of the struct carries, tagged ones included."""
-    return {f.name: f for f in cls.FIELDS if f.versions.includes(version)}

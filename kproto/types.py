@@ -16,6 +16,9 @@ from uuid import UUID
 import construct
 from construct import Adapter, Construct
 
+Buffer = bytes | bytearray | memoryview
+"""What bytes are read from."""
+
 Int8 = construct.Int8sb
 Int16 = construct.Int16sb
 UInt16 = construct.Int16ub

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ottla.kproto.compiler.layout import FEW, FORMATS, MAX_STRING_SIZE, NULL_STRUCT, is_flexible, packers
+from ottla.kproto.compiler.layout import FEW, FORMATS, NULL_STRUCT, is_flexible, packers
 from ottla.kproto.compiler.source import Source
-from ottla.kproto.errors import EncodeError
 from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from ottla.kproto.schema import Field, TaggedField
-
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.schema import Field
+    from ottla.kproto.types import Buffer
 
 
 def compile_builder(
@@ -30,53 +27,6 @@ def compile_builder(
     return _BuilderCompiler(cls, version, flexible).compile()
 
 
-def not_in_version(what: str) -> NoReturn:
-    raise EncodeError(f"{what} is set but does not exist in this version")
-
-
-def tags_not_in_version(what: str) -> NoReturn:
-    raise EncodeError(f"{what} has tagged fields but this version has none")
-
-
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def string_length(value: int) -> bytes:
-    """The prefix of a compact string that is too long for one byte."""
-    if value > MAX_STRING_SIZE + 1:
-        raise EncodeError(f"a string is longer than {MAX_STRING_SIZE} bytes")
-    return uvarint(value)
-
-
-def tag_section(
-    known: Iterable[tuple[int, bytes]], unknown: Iterable[TaggedField], known_tags: frozenset[int]
-) -> bytes:  # fmt: skip
-    """All tagged fields of a struct in ascending order, after their number."""
-    fields = [*known]
-    for tag, data in unknown:
-        if tag in known_tags:
-            raise EncodeError(f"tag {tag} is declared and cannot be an unknown tagged field")
-        fields.append((tag, data))
-    fields.sort(key=lambda field: field[0])
-    if len({tag for tag, _ in fields}) != len(fields):
-        raise EncodeError("a tag occurs twice")
-    pieces = [uvarint(len(fields))]
-    for tag, data in fields:
-        if not 0 <= tag < 1 << 31:
-            raise EncodeError(f"tag {tag} is out of range")
-        pieces += [uvarint(tag), uvarint(len(data)), data]
-    return b"".join(pieces)
-
-
-ONE_BYTE = tuple(bytes([value]) for value in range(128))
-
-
 class _BuilderCompiler:
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self._cls = cls
@@ -85,14 +35,7 @@ class _BuilderCompiler:
         self._formats = ""
         self._values: list[str] = []
         self._write = "w"
-        self._source = Source(
-            "build(message, w)",
-            {
-                "ONE_BYTE": ONE_BYTE, "ZERO_UUID": ZERO_UUID, "not_in_version": not_in_version, "pack": struct.pack,
-                "string_length": string_length, "tag_section": tag_section,
-                "tags_not_in_version": tags_not_in_version, "uvarint": uvarint,
-            },
-        )  # fmt: skip
+        self._source = Source("build(message, w)")
 
     def compile(self) -> Callable[..., None]:
         self._struct(self._cls, "message")

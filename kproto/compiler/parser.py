@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import nullcontext
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.kproto.compiler.layout import (
     FEW,
@@ -20,8 +17,7 @@ from ottla.kproto.compiler.layout import (
     unpackers,
 )
 from ottla.kproto.compiler.source import Source
-from ottla.kproto.errors import DecodeError
-from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType, TaggedField
+from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,74 +37,6 @@ def compile_parser(
     return _ParserCompiler(cls, version, flexible).compile()
 
 
-def truncated(what: str) -> NoReturn:
-    raise DecodeError(f"{what} is longer than the bytes that are left")
-
-
-def null(what: str) -> NoReturn:
-    raise DecodeError(f"{what} must not be null")
-
-
-def too_long(what: str) -> NoReturn:
-    raise DecodeError(f"{what} is longer than {MAX_STRING_SIZE} bytes")
-
-
-def misplaced_tag(tag: int) -> NoReturn:
-    raise DecodeError(f"tagged field {tag} is repeated or out of order")
-
-
-def wrong_tag_size(what: str) -> NoReturn:
-    raise DecodeError(f"the tagged field {what} does not have the size that it claims")
-
-
-def rest_of_uvarint(buf: bytes | bytearray | memoryview, pos: int, first: int) -> tuple[int, int]:
-    """Finish an unsigned varint whose first byte, above 127, was read already."""
-    value = first & 0x7F
-    shift = 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        if shift == 28 and byte > 0x0F:
-            raise DecodeError("a varint does not fit in 32 bits")
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return value, pos
-        shift += 7
-
-
-def read_uvarint(buf: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
-    first = buf[pos]
-    return (first, pos + 1) if first < 128 else rest_of_uvarint(buf, pos + 1, first)
-
-
-def read_unknown_tags(
-    buf: bytes | bytearray | memoryview, pos: int, count: int, size: int
-) -> tuple[tuple[TaggedField, ...], int]:  # fmt: skip
-    """Keep the tagged fields of a struct that declares none in this version. `count` is its first byte."""
-    if count > 127:
-        count, pos = rest_of_uvarint(buf, pos, count)
-    fields = []
-    last = -1
-    for _ in range(count):
-        tag, pos = read_uvarint(buf, pos)
-        length, pos = read_uvarint(buf, pos)
-        if tag <= last:
-            misplaced_tag(tag)
-        last = tag
-        end = pos + length
-        if end > size:
-            truncated("a tagged field")
-        fields.append(TaggedField(tag, bytes(buf[pos:end])))
-        pos = end
-    return tuple(fields), pos
-
-
-@lru_cache(maxsize=1024)
-def uuid_of(raw: bytes) -> UUID:
-    """Topic ids repeat from request to request; making a UUID costs ten times as much as finding one."""
-    return UUID(bytes=raw) if any(raw) else ZERO_UUID
-
-
 class _Fixed(NamedTuple):
     """A field of fixed size that waits to be read together with its neighbours."""
 
@@ -124,16 +52,7 @@ class _ParserCompiler:
         self._flexible = flexible
         self._views = carries_records(cls, version)
         self._run: list[_Fixed] = []
-        self._source = Source(
-            "parse(buf, p)",
-            {
-                "TaggedField": TaggedField, "misplaced_tag": misplaced_tag, "new": object.__new__, "null": null,
-                "read_uvarint": read_uvarint, "read_unknown_tags": read_unknown_tags,
-                "rest_of_uvarint": rest_of_uvarint, "too_long": too_long, "truncated": truncated,
-                "unpack_from": struct.unpack_from, "uuid_of": uuid_of, "wrong_tag_size": wrong_tag_size,
-                "ZERO_UUID": ZERO_UUID,
-            },
-        )  # fmt: skip
+        self._source = Source("parse(buf, p)")
 
     def compile(self) -> Callable[..., Any]:
         self._source.line("size = len(buf)")

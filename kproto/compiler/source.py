@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from ottla.kproto.compiler import runtime
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 class Source:
-    def __init__(self, signature: str, scope: dict[str, Any]) -> None:
+    def __init__(self, signature: str) -> None:
         self._lines = [f"def {signature}:"]
         self._depth = 1
-        self._scope = dict(scope)
+        self._scope: dict[str, Any] = dict(vars(runtime))
         self._numbers = count(1)
         self._name = signature.partition("(")[0]
 

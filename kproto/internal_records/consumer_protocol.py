@@ -19,7 +19,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.kproto.schema import Message, Struct, array, bytes_, int32, string
 
 if TYPE_CHECKING:
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer
 
 _VERSION = struct.Struct(">h")
 

@@ -17,7 +17,7 @@ from ottla.kproto.schema import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    Buffer = bytes | bytearray | memoryview
+    from ottla.kproto.types import Buffer
 
 _INT16 = struct.Struct(">h")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec, reference
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.compiler.builder import uvarint
+from ottla.kproto.compiler.runtime import uvarint
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.headers import RequestHeader, parse_request_header, parse_response_header
 from ottla.kproto.hot import produce
