@@ -64,6 +64,7 @@ def compress(compression: Compression, data: BytesLike, level: int | None = None
 def decompress(compression: Compression, data: BytesLike, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
     """Return the decompressed bytes, at most `limit_bytes` of them.
 
+    It takes 1 to 4 ms for each MiB that comes out: on an event loop, large batches are for a worker thread.
     Raises DecompressedSizeError beyond the limit, CorruptRecordError for anything that the codec cannot read.
     """
     if compression == Compression.GZIP:

@@ -32,8 +32,9 @@ class Oracle:
         head = operation + struct.pack(">h", len(name)) + name.encode() + struct.pack(">h", version)
         self._to_java.write(struct.pack(">i", len(head) + len(content)) + head + content)
         self._to_java.flush()
-        (size,) = struct.unpack(">i", self._from_java.read(4))
-        answer = self._from_java.read(size)
+        prefix = self._from_java.read(4)
+        assert len(prefix) == 4, "the Java process has ended; its standard error says why"
+        answer = self._from_java.read(*struct.unpack(">i", prefix))
         if answer[0]:
             raise OracleError(answer[1:].decode())
         return answer[1:]
