@@ -33,6 +33,7 @@ class Broker:
     producer_ids: ProducerIds
     group_coordinator: Any = None
     transaction_coordinator: Any = None
+    transaction_markers: Any = None
 
     @property
     def metadata(self) -> MetadataImage:

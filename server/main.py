@@ -21,13 +21,15 @@ from ottla.server.broker import Broker
 from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
+from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.errors import StartupError
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
+from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.quota import ClientQuotas
 from ottla.server.replica.manager import ReplicaManager
@@ -148,7 +150,7 @@ class Node:
             )
             endpoints = advertised_endpoints(config, bound)
             async with trio.open_nursery() as nursery:
-                self._coordinate_groups(broker, nursery)
+                self._coordinate(broker, nursery)
                 controller.subscribe(quotas.apply)
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
@@ -160,31 +162,44 @@ class Node:
         finally:
             listeners.close()
 
-    def _coordinate_groups(self, broker: Broker, nursery: trio.Nursery) -> None:
+    def _coordinate(self, broker: Broker, nursery: trio.Nursery) -> None:
         config = self._config
         replica_manager = broker.replica_manager
         image = MetadataImage()
 
-        def topic_id() -> UUID | None:
-            topic = image.topic(CONSUMER_OFFSETS)
+        def topic_id(name: str) -> UUID | None:
+            topic = image.topic(name)
             return None if topic is None else topic.topic_id
 
-        coordinator = GroupCoordinator(
+        groups = GroupCoordinator(
             node_id=config.node_id,
             config=_group_config(config),
             clock=self._clock,
-            log=ReplicaLog(replica_manager, topic_id),
+            log=ReplicaLog(replica_manager, lambda: topic_id(CONSUMER_OFFSETS)),
             topics=GroupTopics(lambda: image),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )
-        broker.group_coordinator = coordinator
+        markers = ReplicaMarkers(replica_manager, groups, topic_id, self._clock)
+        transactions = TransactionCoordinator(
+            node_id=config.node_id,
+            config=_transaction_config(config),
+            clock=self._clock,
+            log=ReplicaLog(replica_manager, lambda: topic_id(TRANSACTION_STATE)),
+            markers=markers,
+            new_producer_id=broker.producer_ids.next,
+            nursery=nursery,
+        )
+        broker.group_coordinator = groups
+        broker.transaction_coordinator = transactions
+        broker.transaction_markers = markers
 
         async def follow(delta: MetadataDelta) -> None:
             nonlocal image
             await replica_manager.apply(delta)
             image = delta.after
-            coordinator.apply(delta)
+            groups.apply(delta)
+            transactions.apply(delta)
 
         broker.controller.subscribe(follow)
 
@@ -218,4 +233,14 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         consumer_max_size=config.group_consumer_max_size,
+    )
+
+
+def _transaction_config(config: BrokerConfig) -> TransactionConfig:
+    return TransactionConfig(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        topic_partitions=config.transaction_state_log_num_partitions,
+        abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        id_expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
     )

@@ -19,7 +19,7 @@ from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestErro
 from ottla.server.coordinator.group.assignors import ASSIGNORS
 from ottla.server.coordinator.group.consumer import Heartbeat
 from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
-from ottla.server.coordinator.group.topics import check_regex
+from ottla.server.coordinator.group.topics import compile_regex
 
 
 async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
@@ -65,7 +65,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}."
         )
     if request.subscribed_topic_regex:
-        check_regex(request.subscribed_topic_regex)
+        compile_regex(request.subscribed_topic_regex)
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:

@@ -115,6 +115,13 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.InvalidRegularExpressionError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     coordinator.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    coordinator.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    coordinator.ProducerFencedError: ErrorCode.PRODUCER_FENCED,
+    coordinator.ConcurrentTransactionsError: ErrorCode.CONCURRENT_TRANSACTIONS,
+    coordinator.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
+    coordinator.InvalidTransactionTimeoutError: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    coordinator.TransactionAbortableError: ErrorCode.TRANSACTION_ABORTABLE,
+    coordinator.TransactionalIdNotFoundError: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
 }
 
 

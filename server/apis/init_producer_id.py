@@ -2,17 +2,24 @@
 
 - Without a transactional id a new producer id with epoch 0 is given every time, whatever id and epoch the producer
   names (Kafka's TransactionCoordinator.handleInitProducerId): each producer's state begins anew.
-- Ids come in blocks from the metadata store, so that none is ever given twice (KIP-730).
+- Ids come in blocks from the metadata store: none is ever given twice (KIP-730).
 - Producer id and epoch of the request are both set or both absent, else INVALID_REQUEST (KIP-360).
 - With a transactional id the transaction coordinator answers.
 """
+
+from typing import Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.kproto.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.server.apis.errors import error_code
+from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.server.metadata.errors import MetadataError
+
+_FIRST_FENCED: Final = 4
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
@@ -21,12 +28,29 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await _transactional(request.transactional_id, request, context)
     try:
         producer_id = await context.broker.producer_ids.next()
     except MetadataError as error:
         return _refused(error_code(error))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _transactional(
+    transactional_id: str, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        identity = await context.broker.transaction_coordinator.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected
+        )
+    except CoordinatorError as error:
+        return _refused(fenced_before(error, context.header.api_version, _FIRST_FENCED))
+    except MetadataError as error:
+        return _refused(error_code(error))
+    return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from ottla.kproto.records import (
@@ -11,6 +12,7 @@ from ottla.kproto.records import (
     InvalidRecordError,
     UnsupportedCompressionError,
 )
+from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 
 _ZSTD_MIN_VERSION: Final = 7
 _MIN_RECORD_SIZE: Final = 14
@@ -22,6 +24,8 @@ _TRANSACTIONAL_FLAG: Final = 0x10
 _LENGTH: Final = slice(8, 12)
 _MAGIC_POS: Final = 16
 _ATTRIBUTES_POS: Final = 22
+_PRODUCER_POS: Final = 43
+_PRODUCER: Final = Struct(">qh")
 
 
 def the_one_batch(records: memoryview, version: int) -> memoryview:
@@ -63,3 +67,8 @@ def _batch_size_bytes(records: memoryview) -> int | None:
 def is_transactional(records: memoryview) -> bool:
     """Whether the (first) batch belongs to a transaction."""
     return len(records) > _ATTRIBUTES_POS and bool(records[_ATTRIBUTES_POS] & _TRANSACTIONAL_FLAG)
+
+
+def producer_of(records: memoryview) -> ProducerIdAndEpoch:
+    """Who wrote the batch."""
+    return ProducerIdAndEpoch(*_PRODUCER.unpack_from(records, _PRODUCER_POS))

@@ -99,3 +99,34 @@ class OffsetMetadataTooLargeError(CoordinatorError):
 
 class UnstableOffsetCommitError(CoordinatorError):
     """KIP-447: a transaction holds a pending offset for the partition."""
+
+
+# Transactions
+
+
+class InvalidProducerIdMappingError(CoordinatorError):
+    """The producer id is not the one that belongs to the transactional id now."""
+
+
+class ProducerFencedError(CoordinatorError):
+    """A newer producer has taken over the transactional id, or its transaction was ended for it."""
+
+
+class ConcurrentTransactionsError(CoordinatorError):
+    """The last transaction is still being ended: try again shortly."""
+
+
+class InvalidTransactionStateError(CoordinatorError):
+    """What is asked does not fit the state that the transaction is in."""
+
+
+class InvalidTransactionTimeoutError(CoordinatorError):
+    """The transaction timeout is not positive, or larger than `transaction.max.timeout.ms`."""
+
+
+class TransactionAbortableError(CoordinatorError):
+    """KIP-890: the partition is not part of the transaction; the producer has to abort it."""
+
+
+class TransactionalIdNotFoundError(CoordinatorError):
+    """No transaction state under this transactional id."""

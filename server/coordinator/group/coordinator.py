@@ -31,6 +31,7 @@ from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartiti
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.replica.purgatory import Purgatory
@@ -117,11 +118,7 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode."""
-        hashed = 0
-        units = group_id.encode("utf-16-be", "surrogatepass")
-        for high, low in zip(units[::2], units[1::2], strict=True):
-            hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
-        return (hashed & 0x7FFFFFFF) % self.config.offsets_topic_partitions
+        return coordinator_partition(group_id, self.config.offsets_topic_partitions)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Follow the cluster: coordinate what this broker leads, and forget the offsets of deleted topics.

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import trio
@@ -50,12 +50,17 @@ class GroupTopics:
         return await trio.to_thread.run_sync(_matching, regex, names)
 
 
-def check_regex(regex: str) -> None:
-    """Raise InvalidRegularExpressionError unless RE2 takes the expression."""
-    _compile(regex)
+class Pattern(Protocol):
+    """What a compiled expression can do."""
+
+    def fullmatch(self, text: str) -> object | None: ...
 
 
-def _compile(regex: str):  # type: ignore[no-untyped-def]  # re2 has no types
+def compile_regex(regex: str) -> Pattern:
+    """Compile an expression of RE2's, which never takes more than linear time.
+
+    Raises InvalidRegularExpressionError. The library is loaded when the first expression comes.
+    """
     import re2  # type: ignore[import-untyped]
 
     if len(regex) > MAX_REGEX_BYTES:
@@ -64,11 +69,12 @@ def _compile(regex: str):  # type: ignore[no-untyped-def]  # re2 has no types
     options.log_errors = False
     options.max_mem = 1 << 20
     try:
-        return re2.compile(regex, options)
+        pattern: Pattern = re2.compile(regex, options)
     except re2.error as error:
         raise InvalidRegularExpressionError(f"{regex}: {error}") from None
+    return pattern
 
 
 def _matching(regex: str, names: list[str]) -> frozenset[str]:
-    pattern = _compile(regex)
+    pattern = compile_regex(regex)
     return frozenset(name for name in names if pattern.fullmatch(name))

@@ -29,7 +29,7 @@ from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.consumer_group import ConsumerGroupState
 from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.coordinator.group.topics import GroupTopics, check_regex
+from ottla.server.coordinator.group.topics import GroupTopics, compile_regex
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
@@ -267,7 +267,7 @@ async def test_a_regular_expression_follows_the_topics(world: World) -> None:
 @pytest.mark.parametrize("regex", ["(", "a{1,100000}", "x" * 5_000, "(?!look)ahead"])
 def test_expressions_that_re2_refuses_are_refused(regex: str) -> None:
     with pytest.raises(InvalidRegularExpressionError):
-        check_regex(regex)
+        compile_regex(regex)
 
 
 async def test_the_assignor_that_most_prefer_is_used(world: World) -> None:

@@ -1,0 +1,106 @@
+"""AddPartitionsToTxn (24): let partitions take part in a transaction.
+
+- Versions 0 to 3 come from clients, one transaction each; the transaction begins with the first partitions. If one
+  partition does not exist, none is added: it answers UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
+- Versions 4 and 5 come from brokers, several transactions at once, and may only ask whether partitions take part:
+  TRANSACTION_ABORTABLE if not (KIP-890).
+- Fenced producers hear INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.transaction_errors import fenced_before
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+
+_FIRST_BATCHED: Final = 4
+_FIRST_FENCED: Final = 2
+_FIRST_OF_V2: Final = 5
+
+_Codes = Mapping[Partition, ErrorCode]
+
+
+async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+    if context.header.api_version < _FIRST_BATCHED:
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topics(asked, context))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=asked.transactional_id, topic_results=await _topics(asked, context)
+            )
+            for asked in request.transactions
+        ]
+    )
+
+
+async def _topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
+    partitions = [Partition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    image = context.broker.metadata
+    unknown = [partition for partition in partitions if image.partition(*partition) is None]
+    if unknown:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        codes |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    elif asked.verify_only:
+        codes = {partition: _verify(asked, partition, context) for partition in partitions}
+    else:
+        codes = dict.fromkeys(partitions, await _add(asked, partitions, context))
+    return _answer(asked.topics, codes)
+
+
+def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:
+    try:
+        context.broker.transaction_coordinator.verify(asked.transactional_id, _producer(asked), partition)
+    except CoordinatorError as error:
+        return error_code(error)
+    return ErrorCode.NONE
+
+
+async def _add(
+    asked: AddPartitionsToTxnTransaction, partitions: Sequence[Partition], context: RequestContext
+) -> ErrorCode:
+    version = context.header.api_version
+    try:
+        await context.broker.transaction_coordinator.add_partitions(
+            asked.transactional_id, _producer(asked), partitions, 2 if version >= _FIRST_OF_V2 else 0
+        )
+    except CoordinatorError as error:
+        return fenced_before(error, version, _FIRST_FENCED)
+    return ErrorCode.NONE
+
+
+def _producer(asked: AddPartitionsToTxnTransaction) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+
+
+def _answer(topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[Partition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,36 @@
+"""DescribeTransactions (65): the state of transactional ids, and the partitions that take part (KIP-664)."""
+
+from ottla.kproto.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.transaction.state import Transaction
+
+
+async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+    described = [_describe(transactional_id, context) for transactional_id in request.transactional_ids]
+    return DescribeTransactionsResponse(transaction_states=described)
+
+
+def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+    try:
+        transaction: Transaction = context.broker.transaction_coordinator.describe(transactional_id)
+    except CoordinatorError as error:
+        return TransactionState(transactional_id=transactional_id, error_code=error_code(error))
+    topics: dict[str, list[int]] = {}
+    for partition in sorted(transaction.partitions):
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.status.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )

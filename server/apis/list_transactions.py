@@ -1,0 +1,55 @@
+"""ListTransactions (66): the transactional ids of this broker (KIP-664).
+
+- Filters by state (unknown names are told back), producer id, from version 1 by the least duration of an ongoing
+  transaction in ms (KIP-994), from version 2 by a regular expression over the id, which RE2 evaluates (KIP-1152).
+"""
+
+from typing import Any
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group.topics import compile_regex
+from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
+
+
+async def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    titles = {status.title for status in TransactionStatus}
+    wanted = set(request.state_filters) & titles
+    try:
+        pattern = compile_regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        transactions = context.broker.transaction_coordinator.list_transactions()
+    except CoordinatorError as error:
+        return ListTransactionsResponse(error_code=error_code(error))
+    response = ListTransactionsResponse(
+        error_code=ErrorCode.NONE, unknown_state_filters=sorted(set(request.state_filters) - titles)
+    )
+    if request.state_filters and not wanted:
+        return response
+    now_ms = context.broker.clock.time_ms()
+    response.transaction_states = [
+        TransactionState(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            transaction_state=transaction.status.title,
+        )
+        for transaction in transactions
+        if (not wanted or transaction.status.title in wanted) and _is_wanted(transaction, request, pattern, now_ms)
+    ]
+    return response
+
+
+def _is_wanted(transaction: Transaction, request: ListTransactionsRequest, pattern: Any, now_ms: int) -> bool:
+    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
+        return False
+    if request.duration_filter >= 0:
+        is_open = transaction.status is TransactionStatus.ONGOING or transaction.is_prepared
+        if not is_open or now_ms - transaction.start_ms <= request.duration_filter:
+            return False
+    return pattern is None or pattern.fullmatch(transaction.transactional_id) is not None

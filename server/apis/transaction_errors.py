@@ -1,0 +1,39 @@
+"""Transactions' errors in the APIs that have codes of their own for them."""
+
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.server.apis.errors import error_code
+from ottla.server.coordinator import errors as coordinator
+
+# What a client of before transactions v2 must take for a passing fault and try again, without looking for the leader.
+_PASSING: Final = (
+    coordinator.CoordinatorLoadInProgressError,
+    coordinator.CoordinatorNotAvailableError,
+    coordinator.NotCoordinatorError,
+)
+FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
+FIRST_PRODUCE_OF_V2: Final = 12
+
+
+def produce_error_code(error: coordinator.CoordinatorError, version: int) -> ErrorCode:
+    """What Produce answers when the coordinator refuses a transactional batch (Kafka's ReplicaManager, KIP-890)."""
+    if isinstance(error, coordinator.ProducerFencedError):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(error, coordinator.TransactionAbortableError) and version < FIRST_PRODUCE_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if isinstance(error, _PASSING):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if isinstance(error, coordinator.ConcurrentTransactionsError) and version < FIRST_PRODUCE_OF_V2:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return error_code(error)
+
+
+def fenced_before(error: coordinator.CoordinatorError, version: int, first_version: int) -> ErrorCode:
+    """PRODUCER_FENCED only from `first_version` on: older clients know INVALID_PRODUCER_EPOCH (KIP-588)."""
+    code = error_code(error)
+    if code is ErrorCode.PRODUCER_FENCED and version < first_version:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -1,0 +1,108 @@
+"""TxnOffsetCommit (28): commit a group's offsets as part of a transaction.
+
+- The offsets count when the transaction is committed, and are UNSTABLE_OFFSET_COMMIT for careful readers until then.
+- From version 3 the member and generation are checked, so that zombies of the group are fenced (KIP-447).
+- From version 5 the group's partition takes part in the transaction by this request alone (KIP-890).
+"""
+
+from typing import Final
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    GroupIdNotFoundError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC
+from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.runtime import Producer
+from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+
+_FIRST_OF_V2: Final = 5
+
+
+async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    image = context.broker.metadata
+    offsets: dict[TopicPartition, OffsetToCommit] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition_index)
+            if image.partition(*key) is None:
+                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                codes[key] = ErrorCode.NONE
+                offsets[key] = OffsetToCommit(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.committed_metadata or "",
+                )
+    if offsets:
+        codes |= await _commit(request, context, offsets)
+    return _response(request, codes)
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, offsets: dict[TopicPartition, OffsetToCommit]
+) -> dict[TopicPartition, ErrorCode]:
+    try:
+        await _take_part(request, context)
+        refused = await context.broker.group_coordinator.commit_offsets(
+            request.group_id,
+            offsets,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            producer=Producer(request.producer_id, request.producer_epoch),
+        )
+    except CoordinatorError as error:
+        return dict.fromkeys(offsets, _code(error, context.header.api_version))
+    return {partition: error_code(reason) for partition, reason in refused.items()}
+
+
+async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -> None:
+    """See to it that the group's partition belongs to the transaction: no offset may be left without a marker."""
+    groups, transactions = context.broker.group_coordinator, context.broker.transaction_coordinator
+    partition = Partition(OFFSETS_TOPIC, groups.partition_for(request.group_id))
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if context.header.api_version >= _FIRST_OF_V2:
+        await transactions.add_partitions(request.transactional_id, producer, [partition], 2)
+    transactions.verify(request.transactional_id, producer, partition)
+
+
+def _code(error: CoordinatorError, version: int) -> ErrorCode:
+    if isinstance(error, ProducerFencedError):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(error, GroupIdNotFoundError):
+        return ErrorCode.ILLEGAL_GENERATION
+    if isinstance(error, TransactionAbortableError) and version < _FIRST_OF_V2 - 1:
+        return ErrorCode.INVALID_TXN_STATE
+    return error_code(error)
+
+
+def _response(request: TxnOffsetCommitRequest, codes: dict[TopicPartition, ErrorCode]) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

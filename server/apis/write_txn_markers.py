@@ -1,0 +1,53 @@
+"""WriteTxnMarkers (27): end transactions in partitions that this broker leads.
+
+Sent by transaction coordinators, and by administrators to abort a hanging transaction (KIP-664).
+"""
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.apis.errors import error_code
+from ottla.server.context import RequestContext
+from ottla.server.coordinator.transaction.state import Partition
+
+
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(markers=[await _write(marker, context) for marker in request.markers])
+
+
+async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
+    image = context.broker.metadata
+    partitions = [Partition(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    known = [partition for partition in partitions if image.partition(*partition) is not None]
+    marker = EndTxnMarker(
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        coordinator_epoch=asked.coordinator_epoch,
+        is_commit=asked.transaction_result,
+    )
+    failed = await context.broker.transaction_markers.write(known, marker)
+    codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    codes |= dict.fromkeys(known, ErrorCode.NONE)
+    codes |= {partition: error_code(error) for partition, error in failed.items()}
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index, error_code=codes[Partition(topic.name, index)]
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ],
+    )

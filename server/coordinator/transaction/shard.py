@@ -1,0 +1,59 @@
+"""The transactions of one partition of `__transaction_state`: what the log says, held in memory."""
+
+from collections.abc import Callable, Iterator
+
+import trio
+
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
+from ottla.server.coordinator.transaction import records
+from ottla.server.coordinator.transaction.state import NO_EPOCH, Transaction
+
+
+class Entry:
+    """One transactional id: its committed state (None until the first is), and what keeps its operations in order."""
+
+    __slots__ = ("is_finishing", "last_epoch", "lock", "scope", "transaction")
+
+    def __init__(self, transaction: Transaction | None) -> None:
+        self.transaction = transaction
+        self.last_epoch = NO_EPOCH
+        self.lock = trio.Lock()
+        self.is_finishing = False
+        self.scope = trio.CancelScope()
+
+
+class TransactionShard:
+    """Implements the runtime's `Shard`: state is what replay makes of the records."""
+
+    def __init__(self, partition: int, resume: Callable[["TransactionShard"], None]) -> None:
+        self.partition = partition
+        self.entries: dict[str, Entry] = {}
+        self._resume = resume
+
+    def transactions(self) -> Iterator[Transaction]:
+        return (entry.transaction for entry in self.entries.values() if entry.transaction is not None)
+
+    def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
+        parsed = records.parse(record)
+        if parsed is None:
+            return
+        transactional_id, transaction = parsed
+        entry = self.entries.get(transactional_id)
+        if transaction is None:
+            self.entries.pop(transactional_id, None)
+        elif entry is None:
+            self.entries[transactional_id] = Entry(transaction)
+        else:
+            entry.transaction = transaction._replace(last_epoch=entry.last_epoch)
+
+    def replay_marker(self, marker: EndTxnMarker) -> None:
+        raise AssertionError("a transaction marker in the transactions' own topic")
+
+    def loaded(self) -> None:
+        self._resume(self)
+
+    def unloaded(self) -> None:
+        for entry in self.entries.values():
+            entry.scope.cancel()
+        self.entries.clear()
