@@ -146,16 +146,24 @@ class Connection:
             raise self._failure
 
     async def _next_request(self) -> RequestContext | None:
-        if self._muted_until:
-            await trio.sleep_until(self._muted_until)
-            self._muted_until = 0.0
         frame = await self._receiver.next()
+        if frame is not None and self._muted_until:
+            await self._rest(frame)
         if frame is None or self._stopping:
             if frame is not None:
                 frame.release()
             return None
         self._last_progress = trio.current_time()
         return self._accept(frame)
+
+    async def _rest(self, frame: Frame) -> None:
+        """Wait until the connection is no longer muted, with the frame that came meanwhile."""
+        try:
+            await trio.sleep_until(self._muted_until)
+        except BaseException:
+            frame.release()
+            raise
+        self._muted_until = 0.0
 
     def _accept(self, frame: Frame) -> RequestContext:
         try:
