@@ -28,6 +28,8 @@ __all__ = ["check_follower_batch", "check_leader_batch", "recompress"]
 
 _LOG_APPEND_TIME_FLAG = 0x08
 _COMPRESSION_MASK = 0x07
+# How many records an error names; a batch may hold very many.
+_NAMED_RECORDS = 100
 
 
 def check_leader_batch(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:
@@ -73,23 +75,27 @@ def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfi
         return
     if header.attributes & _LOG_APPEND_TIME_FLAG:
         raise InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
-    if header.max_timestamp_ms - now_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {header.max_timestamp_ms} is over {config.message_timestamp_after_max_ms} ms ahead of {now_ms}"
-        )
-    if config.message_timestamp_before_max_ms == INT64_MAX:
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    if header.max_timestamp_ms <= latest_ms and config.message_timestamp_before_max_ms == INT64_MAX:
         return
-    for _, timestamp_ms in iter_positions(records, 0, header):
-        if timestamp_ms >= 0 and now_ms - timestamp_ms > config.message_timestamp_before_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {timestamp_ms} is over {config.message_timestamp_before_max_ms} ms behind {now_ms}"
-            )
+    refused = [
+        (index, f"timestamp {timestamp_ms} is not from {max(0, earliest_ms)} to {latest_ms}")
+        for index, (_, timestamp_ms) in enumerate(iter_positions(records, 0, header))
+        if timestamp_ms >= 0 and not earliest_ms <= timestamp_ms <= latest_ms
+    ]
+    if refused or header.max_timestamp_ms > latest_ms:
+        raise InvalidTimestampError("records lie outside the time that the topic takes", refused[:_NAMED_RECORDS])
 
 
 def _check_keys(records: memoryview, header: BatchHeader) -> None:
-    for offset, key, _ in iter_keys(records, 0, header):
-        if key is None:
-            raise InvalidRecordError(f"record {offset} has no key, which a compacted topic needs")
+    refused = [
+        (index, "a compacted topic takes no record without a key")
+        for index, (_, key, _) in enumerate(iter_keys(records, 0, header))
+        if key is None
+    ]
+    if refused:
+        raise InvalidRecordError(f"{len(refused)} records of the batch have no key", refused[:_NAMED_RECORDS])
 
 
 def recompress(records: memoryview, header: BatchHeader, compression_type: str) -> bytes | None:

@@ -19,7 +19,7 @@ from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import StorageError
 from ottla.storage.maintenance import maintain
 from ottla.storage.reader import read_batches
-from ottla.storage.reclaim import keep_map, reclaim, rewrite_segment
+from ottla.storage.reclaim import keep_map, may_change, reclaim, rewrite_segment
 from ottla.storage.retention import parts_of, retained_start
 from ottla.storage.segment_rewrite import CleanBatch
 from ottla.storage.spans import ensure_spans
@@ -75,6 +75,9 @@ class Cleaner:
             return
         if with_retention:
             await apply_retention(store)
+        if any(segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments):
+            # Recovery must never begin in a segment that was written anew.
+            await maintain(store)
         await self._compact(store)
         seen = (store.files.layout_version, store.released)
         if self._seen.get(store) != seen:
@@ -168,6 +171,8 @@ async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, 
         keep[log.key] = replace(keep[log.key], clean=_cleaner(work, log.log_start_offset))
     wanted = {segment for log, work in passes.items() for segment in _segments_below(log, work.end_offset)}
     for segment in [segment for segment in store.files.segments if segment in wanted]:
+        if not may_change(store, segment):
+            return
         if not await rewrite_segment(store, segment, keep):
             store.uncleanable.update(passes)
             return

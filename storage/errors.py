@@ -7,6 +7,8 @@ has changed: no offset was assigned, no byte was queued.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class StorageError(Exception):
     """The base of all storage errors; never raised itself."""
@@ -58,7 +60,18 @@ class UnsupportedFormatError(StorageError):
     """
 
 
-class InvalidRecordError(StorageError):
+class RefusedRecordsError(StorageError):
+    """The base of the errors by which records are refused; `refused` is what is wrong with which, where that is known.
+
+    A record is named by its index in the batch. A few name the case well enough: the batch is refused whole.
+    """
+
+    def __init__(self, message: str = "", refused: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class InvalidRecordError(RefusedRecordsError):
     """The batch breaks a rule that no retry cures.
 
     Among them: a wrong record count, a missing key on a compacted topic, a marker from a client. The append
@@ -80,7 +93,7 @@ class RecordTooLargeError(StorageError):
     """
 
 
-class InvalidTimestampError(StorageError):
+class InvalidTimestampError(RefusedRecordsError):
     """The batch's timestamp is outside what `message.timestamp.before.max.ms` and `.after.max.ms` allow."""
 
 

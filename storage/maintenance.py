@@ -123,6 +123,7 @@ async def checkpoint_store(store: MessageStore) -> None:
     await store.context.offload(
         _write_checkpoint, store.context.disk, store.files.segments[first:], index_tail, content
     )
+    store.recovery_position = point.segment_position
     del segment.pending_index[: len(index_tail)]
     segment.index_length, segment.index_crc = point.index_length, point.index_crc
 

@@ -42,6 +42,7 @@ class MessageStore:
 
     `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
     `dirty` the logs that have changed since. `lock` is held by whoever seals, rewrites, truncates or checkpoints.
+    Recovery begins in the segment at `recovery_position`: only those before it may be removed or written anew.
     `released` counts what has made bytes in sealed segments dead; `uncleanable` are logs with damage.
     The write loop runs only while there is something to write: an idle store has no task.
     """
@@ -58,6 +59,7 @@ class MessageStore:
         "files",
         "lock",
         "logs",
+        "recovery_position",
         "released",
         "room",
         "snapshots",
@@ -75,6 +77,7 @@ class MessageStore:
         self.active = Memstore()
         self.error: Exception | None = None
         self.released = 0
+        self.recovery_position = 0
         self.uncleanable: set[PartitionLog] = set()
         self.sync_epoch = 0
         self.room = trio.lowlevel.ParkingLot()

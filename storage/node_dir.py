@@ -12,11 +12,11 @@ from ottla.storage.errors import UnsupportedFormatError
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "NodeDir"]
+__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NodeDir"]
 
 DELETED_SUFFIX = ".deleted"
 _NODE_FILE = "node.json"
-_LOCK_FILE = "lock"
+LOCK_FILE = "lock"
 
 
 class NodeDir:
@@ -35,7 +35,7 @@ class NodeDir:
         DataDirLockedError if another process has it, UnsupportedFormatError if its files are of another version.
         """
         self._make(self.path)
-        self._lock = self._disk.lock(os.path.join(self.path, _LOCK_FILE))
+        self._lock = self._disk.lock(os.path.join(self.path, LOCK_FILE))
         try:
             node = self._read()
             self.was_clean = node.get("clean_shutdown")

@@ -60,7 +60,8 @@ class AppendOrigin(Enum):
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 unless the topic stamps records itself.
+    """What an append did. `log_append_time_ms` is -1 unless the topic stamps records itself; of a duplicate it is the
+    largest timestamp of the batch that is there, as in Kafka.
 
     A duplicate (an idempotent producer's retry of a batch that is already there) names the offsets of the
     first time; it must be acknowledged only when `flushed_end_offset` is beyond `last_offset`, like any other.
@@ -273,11 +274,10 @@ class PartitionLog:
         )
 
     def _duplicate(self, duplicate: DuplicateBatch) -> AppendInfo:
-        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendInfo(
             duplicate.base_offset,
             duplicate.last_offset,
-            duplicate.timestamp_ms if stamped else -1,
+            duplicate.timestamp_ms,
             self.log_start_offset,
             duplicate=True,
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.storage.message_store import MessageStore
     from ottla.storage.segment import Segment
 
-__all__ = ["keep_map", "reclaim", "rewrite_segment"]
+__all__ = ["keep_map", "may_change", "reclaim", "rewrite_segment"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ async def reclaim(store: MessageStore) -> None:
     keep = await keep_map(store)
     # What says that records are dead must be durable before they go.
     await store.flush(sync=True)
-    for segment in [segment for segment in store.files.segments if segment.is_sealed]:
-        if store.error is not None or segment not in store.files.segments:
+    for segment in list(store.files.segments):
+        if store.error is not None or not may_change(store, segment):
             continue
         is_oldest = store.files.segments[0] is segment
         usage = await context.offload(_usage, context.disk, segment, keep)
@@ -72,6 +72,11 @@ async def reclaim(store: MessageStore) -> None:
         is_scattered = not segment.is_sorted and mean_run_bytes < config.rewrite_mean_run_bytes
         if dead_ratio >= config.rewrite_dead_ratio or (is_scattered and usage.live_bytes):
             await rewrite_segment(store, segment, keep)
+
+
+def may_change(store: MessageStore, segment: Segment) -> bool:
+    """Whether a segment may be removed or written anew: it is sealed, and recovery would begin after it."""
+    return segment.is_sealed and segment.position < store.recovery_position and segment in store.files.segments
 
 
 def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:

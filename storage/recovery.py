@@ -86,6 +86,7 @@ class Recovery:
             logger.warning("%s: %s; reading all blocks instead", path, error)
             return
         self.store.files.next_sequence = self._point.next_sequence
+        self.store.recovery_position = self._point.segment_position
         self._verify_all = self._point.boot_id != self.store.context.boot_id
 
     # Segments.

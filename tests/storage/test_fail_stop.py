@@ -60,11 +60,13 @@ async def test_a_full_disk_loses_nothing(harness: Any) -> None:
     acknowledged = []
     async with harness.manager(disk, tail_cache_bytes=0) as manager:
         log = await harness.open(manager)
-        with pytest.raises(StoreOfflineError):
-            for number in range(100):
+        for number in range(100):
+            try:
                 harness.append(log, b"%d" % number + b"x" * 300)
                 await log.flush()
-                acknowledged.append(number)
+            except StoreOfflineError:
+                break
+            acknowledged.append(number)
         assert 5 < len(acknowledged) < 20
         assert [offset for offset, _ in await harness.read_all(log)] == acknowledged
     disk = disk.crash()

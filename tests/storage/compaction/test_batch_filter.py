@@ -260,6 +260,15 @@ class TestTransactions:
             assert parse(batches[0]).delete_horizon_ms == 11_000
         assert shape_of(Cleaning(batches, now_ms=30_000).run()) == [(2, 1, False)]
 
+    def test_an_older_aborted_transaction_does_not_swallow_later_ones(self) -> None:
+        """Neither one that ended before the dirty part nor one whose marker the log no longer holds."""
+        aborted = [AbortedTransaction(1, 0, 1, 2)]
+        later = [transactional(2, (b"a", b"1")), marker(3, commit=True), transactional(4, (b"a", b"2"))]
+        batches = [transactional(0, (b"b", b"1")), marker(1, commit=False), *later]
+        cleaned = Cleaning(batches, aborted=aborted, first_dirty_offset=2).run()
+        assert records_of(cleaned) == [(4, b"a", b"2")]
+        assert records_of(Cleaning(later, aborted=aborted, first_dirty_offset=2).run()) == [(4, b"a", b"2")]
+
     def test_a_commit_marker_stays_while_a_record_does(self) -> None:
         batches = [transactional(0, (b"a", b"1"), (b"b", b"1")), marker(2, commit=True), keyed(3, (b"a", b"2"))]
         cleaned = Cleaning(Cleaning(batches).run(), now_ms=50_000).run()
@@ -398,6 +407,12 @@ class CompactionMachine(RuleBasedStateMachine):
         self.batches.append(batch)
         self.end_offset += 1
         self.state.advance_high_watermark(self.end_offset)
+
+    @rule(keys=st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=2), commit=st.booleans())
+    def whole_transaction(self, keys: list[bytes], commit: bool) -> None:
+        """What makes histories of several transactions of one producer likely."""
+        self.produce(keys, 9, 0, in_transaction=True, compression=Compression.NONE)
+        self.end_transaction(0, commit=commit)
 
     @rule(duration_ms=st.sampled_from([1, RETENTION_MS // 2, RETENTION_MS]))
     def wait(self, duration_ms: int) -> None:
