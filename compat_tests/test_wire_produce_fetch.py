@@ -330,8 +330,12 @@ def test_a_transactional_batch_without_a_transactional_id(topic: Topic) -> None:
 
 def test_sequences_of_an_idempotent_producer(topic: Topic) -> None:
     def send(sequence: int, epoch: int = 0) -> tuple[int, int]:
-        answer = topic.produce(records(producer_id=77, producer_epoch=epoch, base_sequence=sequence))
+        batch = records(timestamp_ms=1234, producer_id=77, producer_epoch=epoch, base_sequence=sequence)
+        answer = topic.produce(batch)
+        times.append(answer.log_append_time_ms)
         return answer.error_code, answer.base_offset
+
+    times: list[int] = []
 
     assert send(0) == (ErrorCode.NONE, 0)
     assert send(1) == (ErrorCode.NONE, 1)
@@ -339,13 +343,24 @@ def test_sequences_of_an_idempotent_producer(topic: Topic) -> None:
     assert send(5) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(0, epoch=1) == (ErrorCode.NONE, 2)
     assert send(2) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert times == [-1, -1, 1234, -1, -1, -1]  # a repeated batch is answered with its timestamp
 
 
 def test_records_without_keys_on_a_compacted_topic(make_topic: Callable[..., Topic]) -> None:
-    answer = make_topic(cleanup_policy="compact").produce(records())
+    answer = make_topic(cleanup_policy="compact").produce(records(3))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     assert answer.log_start_offset == 0
     assert answer.error_message
+    assert [error.batch_index for error in answer.record_errors] == [0, 1, 2]
+
+
+def test_records_from_the_future(topic: Topic) -> None:
+    now_ms = int(time.time() * 1000)
+    batch = build_batch([Record(value=b"v", timestamp_ms=now_ms + ahead) for ahead in (0, 7_200_000)])
+    answer = topic.produce(batch)
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
+    assert answer.error_message
+    assert [error.batch_index for error in answer.record_errors] == [1]
 
 
 def test_log_append_time(make_topic: Callable[..., Topic]) -> None:

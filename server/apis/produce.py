@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -26,9 +27,13 @@ from ottla.kproto.messages.produce import (
 from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
-from ottla.server.apis.produced_records import is_transactional, the_one_batch
+from ottla.server.apis.produced_records import is_transactional, producer_of, the_one_batch
+from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.server.replica.errors import ReplicaError
 from ottla.storage import errors as storage
 
 if TYPE_CHECKING:
@@ -43,13 +48,13 @@ _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 10
 # Kafka's own admin client may write to internal topics, to repair them.
 _ADMIN_CLIENT_ID: Final = "__admin_client"
-# Only these errors come with their text, as in Kafka.
-_EXPLAINED: Final = (storage.InvalidRecordError, storage.InvalidTimestampError)
 
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     produce = _Produce(request, context)
     produce.sort_out()
+    if produce.entries and request.transactional_id is not None:
+        await produce.join_transaction(request.transactional_id)
     if produce.entries:
         await produce.append()
     context.appended()
@@ -120,6 +125,51 @@ class _Produce:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
+    async def join_transaction(self, transactional_id: str) -> None:
+        """See to it that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
+
+        From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. The last
+        check is made without a wait before the append: no marker can come between them.
+        """
+        joining = {
+            key: batch
+            for key, (records, _) in self.entries.items()
+            if is_transactional(records) and not self._takes_part(key, batch := producer_of(records))
+        }
+        if not joining:
+            return
+        coordinator = self._context.broker.transaction_coordinator
+        names = {key: self._partition(key) for key in joining}
+        producer = next(iter(joining.values()))
+        refused: dict[TopicIdPartition, CoordinatorError] = {}
+        if self._version >= FIRST_PRODUCE_OF_V2:
+            try:
+                await coordinator.add_partitions(transactional_id, producer, names.values(), 2)
+            except CoordinatorError as error:
+                refused = dict.fromkeys(joining, error)
+        for key, batch in joining.items():
+            try:
+                coordinator.verify(transactional_id, batch, names[key])
+            except CoordinatorError as error:
+                refused.setdefault(key, error)
+        for key, answer in self._answers:
+            if key in refused:
+                answer.error_code = produce_error_code(refused[key], self._version)
+                del self.entries[key]
+        self._answers = [(key, answer) for key, answer in self._answers if key not in refused]
+
+    def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
+        """Whether the transaction is open in the partition's log already: then it was let in before."""
+        try:
+            log = self._context.broker.replica_manager.get_partition(*key).log
+        except (ReplicaError, storage.StorageError):
+            return True  # the append will say so
+        return log.producers is not None and log.producers.has_ongoing_transaction(*producer)
+
+    def _partition(self, key: TopicIdPartition) -> Partition:
+        topic = self._context.broker.metadata.topic_by_id(key.topic_id)
+        return Partition("" if topic is None else topic.name, key.partition)
+
     async def append(self) -> None:
         """Append the entries and fill their answers."""
         results = await self._context.broker.replica_manager.append(
@@ -143,8 +193,12 @@ class _Produce:
         if code is ErrorCode.UNKNOWN_TOPIC_ID and self._version < _FIRST_VERSION_BY_ID:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.error_code = code
-        if isinstance(error, _EXPLAINED):
+        if isinstance(error, storage.RefusedRecordsError):
             answer.error_message = str(error)
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+                for index, reason in error.refused
+            ]
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= _FIRST_VERSION_WITH_LEADERS:
             self._name_leader(key.topic_id, answer)
 

@@ -79,9 +79,12 @@ async def test_what_is_refused(cluster: Cluster, error: Exception, code: ErrorCo
 
 
 async def test_a_refused_record_is_explained(cluster: Cluster) -> None:
-    cluster.manager.append_result = AppendResult(storage.InvalidRecordError("it has no key"))
+    cluster.manager.append_result = AppendResult(storage.InvalidRecordError("no keys", [(2, "has no key")]))
     answer = only(await cluster.call(request(cluster.topic, 8), 8))
-    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_RECORD, "it has no key")
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_RECORD, "no keys")
+    assert [(e.batch_index, e.batch_index_error_message) for e in answer.record_errors] == [(2, "has no key")]
+    before = only(await cluster.call(request(cluster.topic, 7), 7))
+    assert (before.error_code, before.error_message, before.record_errors) == (ErrorCode.INVALID_RECORD, None, [])
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
