@@ -12,10 +12,12 @@ from __future__ import annotations
 import sys
 import timeit
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from ottla.kproto import codec
+from ottla.kproto.hot import produce as hot_produce
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.kproto.messages.join_group import (
     JoinGroupRequest,
@@ -203,20 +205,26 @@ def benchmarks() -> Iterator[tuple[str, str, Operation]]:
             parse, build = prepare(case, raw)
             yield f"parse {what}", whose, parse
             yield f"build {what}", whose, build
+        if isinstance(case.message, ProduceRequest):
+            yield f"parse {what}", "ottla, hot", partial(hot_produce.parse_request, case.version, raw)
 
 
-def quick() -> None:
-    """Print microseconds for each operation, best of several short runs, and how many times ours the others take."""
+def quick(rounds: int = 12) -> None:
+    """Print the microseconds of each operation, the best of short runs spread over time, beside ours."""
+    timers = [(what, whose, timeit.Timer(operation)) for what, whose, operation in benchmarks()]
     table: dict[str, dict[str, float]] = {}
-    for what, whose, operation in benchmarks():
-        timer = timeit.Timer(operation)
-        loops = max(1, timer.autorange()[0] // 8)
-        table.setdefault(what, {})[whose] = min(timer.repeat(7, loops)) / loops * 1e6
-    print(f"{'':34}{'ottla':>10}{'kio':>18}{'kafka-python':>18}")
+    for _ in range(rounds):
+        for what, whose, timer in timers:
+            loops = max(10, int(0.001 / timer.timeit(2) * 2))
+            took = min(timer.repeat(4, loops)) / loops * 1e6
+            best = table.setdefault(what, {})
+            best[whose] = min(took, best.get(whose, took))
+    print("| microseconds | ottla | kio | kafka-python |\n|---|---:|---:|---:|")
     for what, times in sorted(table.items()):
-        ours = times["ottla"]
-        others = "".join(f"{times[w]:>10.2f} ({times[w] / ours:4.1f}x)" for w in ("kio", "kafka-python"))
-        print(f"{what:34}{ours:>10.2f}{others}")
+        for ours in ("ottla", "ottla, hot"):
+            if ours in times:
+                others = (f"{times[w]:.1f} ({times[w] / times[ours]:.1f}x)" for w in ("kio", "kafka-python"))
+                print(f"| {what}{ours[5:]} | {times[ours]:.1f} | {' | '.join(others)} |")
 
 
 def main() -> None:
