@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.storage.message_store import MessageStore
     from ottla.storage.segment import Segment
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["RunBlocking", "StorageContext"]
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -38,6 +41,7 @@ class StorageContext:
     """
 
     __slots__ = (
+        "_doomed",
         "_run_blocking",
         "_writers",
         "boot_id",
@@ -64,6 +68,7 @@ class StorageContext:
         self.nursery: trio.Nursery | None = None
         self.boot_id = ""
         self.maintenance = Maintenance(self)
+        self._doomed: list[str] = []
         self._writers: OrderedDict[MessageStore, None] = OrderedDict()
 
     async def offload(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -106,13 +111,22 @@ class StorageContext:
         """Remove a segment's files now: in the background, for a large file takes its time."""
         for path in (segment.data_path, segment.index_path):
             self.fd_cache.drop(path)
+            self._doomed.append(path)
         if self.nursery is not None:
-            self.spawn(partial(self._unlink, segment))
+            self.spawn(self.remove_doomed_files)
 
-    async def _unlink(self, segment: Segment) -> None:
-        def unlink() -> None:
-            for path in (segment.data_path, segment.index_path):
-                if self.disk.exists(path):
-                    self.disk.unlink(path)
+    async def remove_doomed_files(self) -> None:
+        """Unlink the files that wait for it. One that cannot be is left to the next start."""
+        while self._doomed:
+            path = self._doomed.pop()
+            try:
+                await self.offload(self._unlink, path)
+            except OSError as error:
+                logger.warning("%s cannot be removed: %s", path, error)
+            except trio.Cancelled:
+                self._doomed.append(path)
+                raise
 
-        await self.offload(unlink)
+    def _unlink(self, path: str) -> None:
+        if self.disk.exists(path):
+            self.disk.unlink(path)

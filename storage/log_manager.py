@@ -105,6 +105,7 @@ class LogManager:
                 if store.error is None:
                     await store.flush(sync=True)
         await self.context.maintenance.wait_idle()
+        await self.context.remove_doomed_files()
         for store in self._stores.values():
             self.context.forget_writer(store)
         return all(store.error is None for store in self._stores.values())

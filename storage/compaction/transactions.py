@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
 
 
+_NO_TRANSACTION: tuple[AbortedTransaction | None, bool] = (None, False)
+
+
 class MarkerUse(Enum):
     """What a control batch is still good for."""
 
@@ -56,11 +59,11 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        ongoing = self._ongoing_aborted.get(header.producer_id)
-        if ongoing is None:
+        transaction, _ = self._ongoing_aborted.get(header.producer_id, _NO_TRANSACTION)
+        if transaction is None or header.base_offset > transaction.last_offset:
             self._ongoing_committed.add(header.producer_id)
             return False
-        self._ongoing_aborted[header.producer_id] = (ongoing[0], True)
+        self._ongoing_aborted[header.producer_id] = (transaction, True)
         return True
 
     def on_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> MarkerUse:
@@ -72,8 +75,8 @@ class CleanedTransactions:
             had_records = header.producer_id in self._ongoing_committed
             self._ongoing_committed.discard(header.producer_id)
             return MarkerUse.NEEDED if had_records else MarkerUse.NONE
-        transaction, had_records = self._ongoing_aborted.pop(header.producer_id, (None, False))
-        if transaction is None:
+        transaction, had_records = self._ongoing_aborted.pop(header.producer_id, _NO_TRANSACTION)
+        if transaction is None or header.base_offset > transaction.last_offset:
             return MarkerUse.NONE
         if not had_records:
             return MarkerUse.INDEXED
@@ -83,5 +86,6 @@ class CleanedTransactions:
     def _begin_up_to(self, offset: int) -> None:
         while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= offset:
             transaction = self._aborted[self._next]
-            self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))
+            # One before it whose marker the walk did not meet, because it began later, is over: see `on_batch`.
+            self._ongoing_aborted[transaction.producer_id] = (transaction, False)
             self._next += 1
