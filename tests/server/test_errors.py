@@ -27,7 +27,7 @@ EVERY_VERSION = [
 
 def filled(cls: StructType, version: int) -> Struct:
     """A struct with one element in every list of its version."""
-    message = cls()
+    message: Struct = cls()
     for field in cls.FIELDS:
         if field.versions.includes(version) and field.kind == "array":
             element = field.element
