@@ -131,7 +131,7 @@ class TransactionCoordinator:
         """Commit a step. Shielded: the next operation of the transactional id has to see it."""
         with trio.CancelScope(shield=True):
             await self._runtime.write(self.partition_for(after.transactional_id), [records.build(after)])
-        entry.last_epoch = after.last_epoch
+        entry.transaction = after  # what replay made of it, with the last epoch that no record holds
 
     # InitProducerId
 
@@ -292,9 +292,7 @@ class TransactionCoordinator:
             await write_everywhere(self._markers, prepared.partitions, marker)
             async with entry.lock:
                 try:
-                    await self._commit(
-                        entry, prepared.completed(self._clock.time_ms())._replace(last_epoch=entry.last_epoch)
-                    )
+                    await self._commit(entry, prepared.completed(self._clock.time_ms()))
                 except CoordinatorError as error:
                     # The markers are there; whoever loads the partition next writes them again, which is harmless.
                     logger.warning("%s is not marked as complete: %s", prepared.transactional_id, error)

@@ -7,17 +7,16 @@ import trio
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
 from ottla.server.coordinator.transaction import records
-from ottla.server.coordinator.transaction.state import NO_EPOCH, Transaction
+from ottla.server.coordinator.transaction.state import Transaction
 
 
 class Entry:
     """One transactional id: its committed state (None until the first is), and what keeps its operations in order."""
 
-    __slots__ = ("is_finishing", "last_epoch", "lock", "scope", "transaction")
+    __slots__ = ("is_finishing", "lock", "scope", "transaction")
 
     def __init__(self, transaction: Transaction | None) -> None:
         self.transaction = transaction
-        self.last_epoch = NO_EPOCH
         self.lock = trio.Lock()
         self.is_finishing = False
         self.scope = trio.CancelScope()
@@ -45,7 +44,7 @@ class TransactionShard:
         elif entry is None:
             self.entries[transactional_id] = Entry(transaction)
         else:
-            entry.transaction = transaction._replace(last_epoch=entry.last_epoch)
+            entry.transaction = transaction
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
         raise AssertionError("a transaction marker in the transactions' own topic")
