@@ -127,12 +127,12 @@ class Purgatory:
     ) -> T | None:
         with trio.CancelScope(deadline=trio.current_time() + timeout_ms / 1000):
             while True:
-                # Made before the try: a signal that comes from within it is not lost.
-                waiter.event = trio.Event()
                 result = try_complete()
                 if result is not None or self._closed:
                     return result
                 await waiter.event.wait()
+                # Made before the next try: a signal that comes from within it is not lost.
+                waiter.event = trio.Event()
         return try_complete()
 
     def _wake(self, waiter: "_Waiter") -> None:
