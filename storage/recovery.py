@@ -27,7 +27,13 @@ from ottla.storage.file_store import sync_file
 from ottla.storage.index_files import write_sealed_index
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.run_table import enter_run
-from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
+from ottla.storage.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    build_segment_header,
+    parse_segment_header,
+    parse_segment_name,
+)
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Handle
@@ -63,7 +69,7 @@ class Recovery:
         self._read_checkpoint()
         segments = self._list_segments(names)
         for place, segment in enumerate(segments):
-            if not self._recover_segment(segment, is_last=place == len(segments) - 1):
+            if not self._recover_segment(segment):
                 self._set_aside(segments[place + 1 :])
                 break
         self._check_states()
@@ -91,24 +97,20 @@ class Recovery:
 
     # Segments.
 
-    def _recover_segment(self, segment: Segment, *, is_last: bool) -> bool:
+    def _recover_segment(self, segment: Segment) -> bool:
         """Take a segment in; False if its end was cut, so that nothing after it counts."""
         files = self.store.files
         handle = self.disk.open_write(segment.data_path)
         try:
             segment.size_bytes = self.disk.size(handle)
             header = parse_segment_header(read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES))
-            if header is None and is_last:
-                logger.warning("%s: removed, its header is torn", segment.data_path)
-                self.disk.unlink(segment.data_path)
-                return False
-            if header is None:
-                logger.error("%s: the segment's header is damaged", segment.data_path)
-            else:
+            if header is not None:
                 segment.adopt_header(header)
             files.segments.append(segment)
             point = self._point
             if segment.generation or (point is not None and segment.position < point.segment_position):
+                if header is None:
+                    logger.error("%s: the segment's header is damaged", segment.data_path)
                 if point is None:
                     self._replay_sealed(segment, handle)
                 return True
@@ -119,11 +121,21 @@ class Recovery:
                 start = point.data_length
                 files.next_sequence = point.next_sequence
                 self._load_index(segment, handle, point)
-            if header is not None and start == SEGMENT_HEADER_BYTES:
-                self.disk.pwritev(handle, [read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES)], 0)
+            else:
+                self._write_header(segment, handle, is_damaged=header is None)
             return self._replay(segment, handle, start)
         finally:
             self.disk.close(handle)
+
+    def _write_header(self, segment: Segment, handle: Handle, *, is_damaged: bool) -> None:
+        """Write again the header of a segment that is replayed, as its blocks are; a new one in place of a torn one."""
+        if is_damaged:
+            logger.warning("%s: the segment's header is torn", segment.data_path)
+            segment.first_sequence = self.store.files.next_sequence
+            segment.created_at_ms = self.store.context.clock.time_ms()
+        header = build_segment_header(0, segment.position, segment.first_sequence, segment.created_at_ms)
+        self.disk.pwritev(handle, [header], 0)
+        segment.size_bytes = max(segment.size_bytes, SEGMENT_HEADER_BYTES)
 
     def _load_index(self, segment: Segment, handle: Handle, point: Checkpoint) -> None:
         """The runs before the recovery point: from the index file if it is sound, else from the blocks."""
