@@ -308,7 +308,7 @@ class ReplicaManager:
                 await self._remove(held)
             return
         try:
-            partition = held or await self._open(topic, index)
+            partition = held or await self._open(topic, index, state)
         except StorageError:
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index)
             self._unopened.add((topic.topic_id, index))
@@ -318,8 +318,11 @@ class ReplicaManager:
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._signal(partition)
 
-    async def _open(self, topic: TopicImage, index: int) -> Partition:
+    async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        if len(state.replicas) > 1:
+            # What this log holds need not be on the other replicas: it counts as committed when they are heard of.
+            log.set_high_watermark(log.log_start_offset)
         partition = Partition(
             topic.name,
             topic.topic_id,

@@ -115,6 +115,9 @@ class FakeLog:
         self.high_watermark = max(self.high_watermark, offset)
         return moved
 
+    def set_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
