@@ -41,6 +41,8 @@ _FIXED: Mapping[str, Construct] = {
 
 def parse(cls: type[M], version: int, buf: Buffer) -> M:
     """Parse a whole message. Raises DecodeError, which names the path to what is wrong."""
+    if not cls.VERSIONS.includes(version):
+        raise DecodeError(f"{cls.__name__} has no version {version}")
     subcon = message_type(cls, version)
     try:
         message: M = types.parse_whole(subcon, bytes(buf), cls.__name__)
@@ -51,6 +53,8 @@ def parse(cls: type[M], version: int, buf: Buffer) -> M:
 
 def build(message: Message, version: int) -> bytes:
     """Encode a message. Raises EncodeError, which names the path to what does not fit."""
+    if not message.VERSIONS.includes(version):
+        raise EncodeError(f"{type(message).__name__} has no version {version}")
     try:
         encoded: bytes = message_type(type(message), version).build(message)
     except (construct.ConstructError, struct.error, TypeError, AttributeError, ValueError) as error:
@@ -61,8 +65,6 @@ def build(message: Message, version: int) -> bytes:
 @cache
 def message_type(cls: type[Message], version: int) -> Construct:
     """The `construct` type that parses to, and builds from, instances of the class in that version."""
-    if not cls.VERSIONS.includes(version):
-        raise DecodeError(f"{cls.__name__} has no version {version}")
     return struct_type(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version))
 
 

@@ -154,6 +154,39 @@ def test_unserved_keys_and_versions_are_decode_errors(key: int, version: int) ->
         codec.parse_response(key, version, b"")
 
 
+def test_versions_outside_the_declared_range() -> None:
+    for version in (-1, 14):
+        with pytest.raises(DecodeError, match="no version"):
+            codec.parse(MetadataRequest, version, b"")
+        with pytest.raises(EncodeError, match="no version"):
+            codec.build_request(MetadataRequest(), version)
+        with pytest.raises(DecodeError, match="no version"):
+            reference.parse(MetadataRequest, version, b"")
+        with pytest.raises(EncodeError, match="no version"):
+            reference.build(MetadataRequest(), version)
+
+
+def test_messages_compare_by_value_and_show_their_fields() -> None:
+    message = CreatableTopic(name="t")
+    assert message == CreatableTopic(name="t")
+    assert message != CreatableTopic(name="u")
+    assert message != CreatableTopic(name="t", unknown_tagged_fields=(TaggedField(1, b""),))
+    assert message != "t"
+    assert repr(message).startswith("CreatableTopic(name='t', num_partitions=0,")
+    assert "unknown_tagged_fields=(TaggedField(tag=1, data=b'x'),)" in repr(
+        MetadataRequest(unknown_tagged_fields=(TaggedField(1, b"x"),))
+    )
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(message)
+
+
+def test_every_instance_has_its_own_default_lists_and_structs() -> None:
+    first, second = FetchResponse(), FetchResponse()
+    first.responses.append(FetchableTopicResponse())
+    assert second.responses == []
+    assert PartitionData().diverging_epoch is not PartitionData().diverging_epoch
+
+
 @given(st.integers(1, 2**31 - 1))
 def test_array_count_is_checked_before_anything_is_made(count: int) -> None:
     with pytest.raises(DecodeError, match="longer than the bytes"):

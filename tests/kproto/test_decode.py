@@ -7,6 +7,7 @@ import json
 import struct
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,8 +17,20 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.framing import frame_prefix
 from ottla.kproto.headers import build_request_header, build_response_header
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.kproto.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition
+from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.records import Record, build_batch
+from ottla.kproto.rendering import render, to_json
 from ottla.kproto.schema import TaggedField
 
 TOPIC_ID = UUID(int=7)
@@ -67,6 +80,52 @@ def test_json_of_several_frames(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert first == second
     assert first["api_key"] == "FETCH"
     assert first["body"]["topics"] == [{"topic": "", "topic_id": "AAAAAAAAAAAAAAAAAAAABw", "partitions": []}]
+
+
+def test_every_kind_of_value_has_a_text() -> None:
+    message = JoinGroupResponse(
+        error_code=999,
+        protocol_name=None,
+        skip_assignment=True,
+        members=[JoinGroupResponseMember(metadata=b"\x00\xff")],
+    )
+    shown = render(message, 9)
+    assert "error_code: 999 (unknown)" in shown
+    assert "protocol_name: null" in shown
+    assert "skip_assignment: true" in shown
+    assert "metadata: 2 bytes 0x00ff" in shown
+    versions = render(ApiVersionsResponse(api_keys=[ApiVersion(api_key=1, max_version=18)]), 0)
+    assert "- api_key: 1 FETCH" in versions
+    assert "replica_nodes: [1, 2]" in render(MetadataResponsePartition(replica_nodes=[1, 2]), 9)
+    assert "diverging_epoch:\n  epoch: 3" in render(PartitionData(diverging_epoch=EpochEndOffset(epoch=3)), 12)
+
+
+def test_long_bytes_are_cut_and_null_stays_null() -> None:
+    assert render(SaslAuthenticateRequest(auth_bytes=b"x" * 60), 2) == f"auth_bytes: 60 bytes '{'x' * 48}'…"
+    assert to_json(JoinGroupResponse(protocol_name=None))["protocol_name"] is None
+    assert to_json(MetadataResponse(unknown_tagged_fields=(TaggedField(3, b"a"),)))["unknown_tagged_fields"] == {
+        "3": "61"
+    }
+
+
+def test_unreadable_batches_are_shown_as_such() -> None:
+    shown = render(PartitionData(records=b"not a batch"), 12)
+    assert "records: 11 bytes\n  - unreadable: " in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, "batch"),
+        ({"is_transactional": True, "producer_id": 5, "producer_epoch": 1, "base_sequence": 9}, "transactional"),
+    ],
+)
+def test_batches_of_producers(options: dict[str, Any], kind: str) -> None:
+    batch = build_batch([Record(value=b"v", headers=(("h", b"1"), ("n", None)))], base_offset=0, **options)
+    shown = render(PartitionData(records=batch), 12, with_records=True)
+    assert f"- {kind}" in shown
+    assert ("producer 5 epoch 1 from 9" in shown) == bool(options)
+    assert "h=1 bytes '1', n=null" in shown
 
 
 def test_broken_batch_is_shown_as_such() -> None:
@@ -120,6 +179,29 @@ def test_capture_pairs_responses_with_their_requests(tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().out
     assert shown.index("request 5: FETCH v16") < shown.index("response 5: FETCH v16")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in shown
+
+
+def test_capture_of_other_traffic_is_passed_over() -> None:
+    request = _frame(REQUEST)
+    ipv6 = b"\x60\0\0\0" + (20 + len(request)).to_bytes(2, "big") + b"\x06\x40" + bytes(15) + b"\1" + bytes(15) + b"\2"
+    tcp = struct.pack(">HHIIBBHHH", 50000, 9092, 7, 0, 5 << 4, 0x10, 0, 0, 0) + request
+    frames = [
+        bytes(12) + b"\x08\x06" + bytes(30),
+        bytes(12) + b"\x08\x00" + b"\x45" + bytes(8) + b"\x11" + bytes(40),
+        bytes(12) + b"\x81\x00" + b"\0\1\x86\xdd" + ipv6 + tcp,
+        bytes(14),
+    ]
+    packets = [struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame for frame in frames]
+    (connection,) = pcap.connections(_capture(*packets))
+    assert connection.from_client == request
+
+
+def test_capture_with_unreadable_requests_goes_on() -> None:
+    stream = _frame(b"\x03\xe7" + bytes(10)) + _frame(REQUEST) + b"\xff\xff\xff\xff"
+    shown = list(decode.decode_all(_capture(_packet(True, 10, 0x10, stream))))
+    assert isinstance(shown[0], DecodeError)
+    assert isinstance(shown[1], decode.Decoded)
+    assert len(shown) == 2
 
 
 def test_capture_with_a_gap_ends_there() -> None:
