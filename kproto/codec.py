@@ -82,6 +82,12 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
     return parsed
 
 
+def prepare(api_key: ApiKey, version: int) -> None:
+    """Compile what serving this version takes, instead of at its first use. It may run in any thread."""
+    _parser(request_class(api_key), version)
+    _builder(response_class(api_key), version)
+
+
 def build(message: Message, version: int) -> bytes:
     """The encoded message. Copies record batches once; `build_parts` does not."""
     return b"".join(build_parts(message, version))

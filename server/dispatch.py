@@ -21,6 +21,8 @@ from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
@@ -109,12 +111,12 @@ class Api:
         "advertised_min_version",
         "build_parts",
         "handler",
-        "is_loaded",
         "is_pipelined",
         "key",
         "max_version",
         "min_version",
         "parse",
+        "prepared_versions",
     )
 
     def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
@@ -123,7 +125,7 @@ class Api:
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
-        self.is_loaded = False
+        self.prepared_versions: set[int] = set()
         self._handler = handler
         self.handler: Handler
         self.parse: Callable[[int, memoryview, int], Request]
@@ -132,8 +134,17 @@ class Api:
     def __repr__(self) -> str:
         return f"{self.key.name} {self.min_version}-{self.max_version}"
 
-    def load(self) -> None:
+    async def prepare(self, version: int) -> None:
+        """Make ready for the first request of a version.
+
+        Imports and compilation take some ten milliseconds, for which a worker thread holds up nobody else.
+        """
+        await trio.to_thread.run_sync(self.load, version)
+        self.prepared_versions.add(version)
+
+    def load(self, version: int) -> None:
         """Import what serving this API needs; Produce and Fetch have codecs of their own for what they carry."""
+        codec.prepare(self.key, version)
         self.parse = partial(codec.parse_request, self.key)
         self.build_parts = codec.build_parts
         if self.key is ApiKey.PRODUCE:
@@ -147,7 +158,6 @@ class Api:
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
         self.handler = self._handler
-        self.is_loaded = True
 
 
 class ApiTable:
@@ -207,10 +217,10 @@ class Dispatcher:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
         api = context.api
         version = context.header.api_version
-        if not api.is_loaded:
-            api.load()
-        if not api.min_version <= version <= api.max_version:
-            return _encode(self._unsupported_api_versions(), context, version=0)
+        if version not in api.prepared_versions:
+            if not api.min_version <= version <= api.max_version:
+                return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
+            await api.prepare(version)
         try:
             request = api.parse(version, context.frame, context.body_start)
         except DecodeError as error:
@@ -242,7 +252,11 @@ class Dispatcher:
 
 
 def _encode(response: Response, context: RequestContext, version: int) -> list[Buffer]:
-    parts = context.api.build_parts(response, version)
+    return _framed(context.api.build_parts(response, version), context, version)
+
+
+def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
+    """Put the frame's length and the response header in front of a body's pieces."""
     size_bytes = 0
     for part in parts:
         size_bytes += len(part)
