@@ -23,8 +23,10 @@ EXIT_DAMAGED = 4
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--data-dir", default="data", help="the folder given to `ottla serve` (default: data)")
-    parser.add_argument("--node-id", type=int, default=0, help="whose folder in it (default: 0)")
+    parser.add_argument(
+        "--data-dir", default="ottla-data", help="the folder given to `ottla serve` (default: ottla-data)"
+    )
+    parser.add_argument("--node-id", type=int, default=1, help="whose folder in it (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
