@@ -84,8 +84,11 @@ def describe_client_metrics(overrides: Mapping[str, str], broker: BrokerConfig) 
     """Every setting of a subscription that has these of its own."""
     for name, setting in CLIENT_METRICS_SETTINGS.items():
         value = overrides.get(name, setting.to_text(setting.default))
-        source = ConfigSource.CLIENT_METRICS if name in overrides else ConfigSource.DEFAULT
-        yield _description(name, setting, value, source, (), is_read_only=False)
+        if name in overrides:
+            source = ConfigSource.CLIENT_METRICS
+            yield _description(name, setting, value, source, (Synonym(name, value, source),), is_read_only=False)
+        else:
+            yield _description(name, setting, value, ConfigSource.DEFAULT, (), is_read_only=False)
 
 
 def describe_broker(broker: BrokerConfig) -> Iterator[ConfigDescription]:

@@ -1,0 +1,452 @@
+"""The administrative APIs, request by request: Ottla answers what Apache Kafka answers, code and words.
+
+Both brokers get the same requests in the same order. Ids, ports, folders and offsets are not compared, nor is the
+order of lists that Kafka takes from hash maps. What differs on purpose is in docs/compatibility.md.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from compat_tests import java
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.ottla_broker import OttlaBroker
+from ottla.kproto import codec, headers
+from ottla.kproto.messages import alter_client_quotas as acq
+from ottla.kproto.messages import alter_partition_reassignments as apr
+from ottla.kproto.messages import alter_replica_log_dirs as ard
+from ottla.kproto.messages import create_partitions as cp
+from ottla.kproto.messages import create_topics as ct
+from ottla.kproto.messages import delete_records as dr
+from ottla.kproto.messages import delete_topics as dt
+from ottla.kproto.messages import describe_client_quotas as dcq
+from ottla.kproto.messages import describe_cluster as dc
+from ottla.kproto.messages import describe_configs as dcf
+from ottla.kproto.messages import describe_log_dirs as dld
+from ottla.kproto.messages import describe_topic_partitions as dtp
+from ottla.kproto.messages import elect_leaders as el
+from ottla.kproto.messages import incremental_alter_configs as iac
+from ottla.kproto.messages import list_config_resources as lcr
+from ottla.kproto.messages import list_partition_reassignments as lpr
+from ottla.kproto.messages import metadata as md
+from ottla.kproto.messages import unregister_broker as ub
+from ottla.kproto.messages import update_features as uf
+from ottla.kproto.schema import Request, Struct
+
+pytestmark = pytest.mark.java
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TIMEOUT_MS = 20_000
+READS = ("DESCRIBE", "LIST", "METADATA")
+
+NOT_COMPARED = frozenset(
+    {
+        "cluster_id",
+        "documentation",
+        "log_dir",
+        "port",
+        "topic_id",
+        "total_bytes",
+        "usable_bytes",
+    }
+)
+
+# Kafka's feature eligible.leader.replicas.version, which Ottla does not have, sets these for the whole cluster.
+SET_BY_ELR = "min.insync.replicas"
+
+
+class RawClient:
+    """One connection that sends messages as they are."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_MS / 1000)
+        self._correlation_id = 0
+
+    def call(self, request: Request, version: int) -> Any:
+        self._correlation_id += 1
+        key = request.API_KEY
+        frame = headers.build_request_header(key, version, self._correlation_id, "raw")
+        frame += codec.build_request(request, version)
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", self._exactly(4))
+        answer = self._exactly(size)
+        _, body_start = headers.parse_response_header(key, version, answer)
+        return codec.parse_response(key, version, answer, body_start)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            chunk = self._socket.recv(size - len(received))
+            if not chunk:
+                raise EOFError("the broker closed the connection")
+            received += chunk
+        return bytes(received)
+
+
+class Both:
+    """Apache Kafka and Ottla, each asked the same."""
+
+    def __init__(self, kafka: RawClient, ottla: RawClient) -> None:
+        self._clients = (kafka, ottla)
+
+    def call(self, request: Request, version: int) -> tuple[Any, Any]:
+        kafka, ottla = (comparable(client.call(request, version)) for client in self._clients)
+        return kafka, ottla
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """Both brokers with topic `t` of two partitions, topic `deleted.soon` and some records' worth of nothing."""
+    if reason := java.missing():
+        pytest.skip(reason)
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
+        clients = (RawClient(kafka.port), RawClient(ottla.port))
+        both = Both(*clients)
+        for created in both.call(create(topic("t", 2), topic("deleted.soon"), topic("empty")), 7):
+            assert [it["error_code"] for it in created["topics"]] == [0, 0, 0]
+        yield both
+        for client in clients:
+            client.close()
+
+
+def comparable(value: Any) -> Any:
+    """A message as plain values, without what may differ and with lists in one order."""
+    if isinstance(value, Struct):
+        return {
+            field.name: comparable(getattr(value, field.name))
+            for field in value.FIELDS
+            if field.name not in NOT_COMPARED
+        }
+    if isinstance(value, list):
+        return sorted(map(comparable, value), key=lambda it: json.dumps(it, default=str, sort_keys=True))
+    return value
+
+
+def topic(name: str, partitions: int = 1, replicas: int = 1, **options: Any) -> ct.CreatableTopic:
+    return ct.CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **options)
+
+
+def create(*topics: ct.CreatableTopic, **options: Any) -> ct.CreateTopicsRequest:
+    return ct.CreateTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, **options)
+
+
+def assigned(name: str, *replicas: list[int], first: int = 0) -> ct.CreatableTopic:
+    assignments = [
+        ct.CreatableReplicaAssignment(partition_index=number, broker_ids=brokers)
+        for number, brokers in enumerate(replicas, start=first)
+    ]
+    return topic(name, -1, -1, assignments=assignments)
+
+
+def configured(name: str, **configs: str | None) -> ct.CreatableTopic:
+    pairs = [ct.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return topic(name, configs=pairs)
+
+
+def grow(name: str, count: int, *replicas: list[int]) -> cp.CreatePartitionsRequest:
+    assignments = [cp.CreatePartitionsAssignment(broker_ids=brokers) for brokers in replicas] or None
+    grown = cp.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    return cp.CreatePartitionsRequest(topics=[grown], timeout_ms=TIMEOUT_MS)
+
+
+def delete(*topics: dt.DeleteTopicState) -> dt.DeleteTopicsRequest:
+    return dt.DeleteTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS)
+
+
+def change(type_: int, name: str, *changes: tuple[str, int, str | None]) -> iac.IncrementalAlterConfigsRequest:
+    configs = [
+        iac.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes
+    ]
+    resource = iac.AlterConfigsResource(resource_type=type_, resource_name=name, configs=configs)
+    return iac.IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def describe(type_: int, name: str, *keys: str) -> dcf.DescribeConfigsRequest:
+    resource = dcf.DescribeConfigsResource(
+        resource_type=type_, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return dcf.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+
+
+def set_quota(entity: Sequence[tuple[str, str | None]], **quotas: float | None) -> acq.AlterClientQuotasRequest:
+    entry = acq.EntryData(
+        entity=[acq.EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
+        ops=[acq.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()],
+    )
+    return acq.AlterClientQuotasRequest(entries=[entry])
+
+
+def find_quotas(*parts: tuple[str, int, str | None], strict: bool = False) -> dcq.DescribeClientQuotasRequest:
+    components = [dcq.ComponentData(entity_type=type_, match_type=match, match=name) for type_, match, name in parts]
+    return dcq.DescribeClientQuotasRequest(components=components, strict=strict)
+
+
+def feature(name: str, level: int, upgrade_type: int = 1) -> uf.UpdateFeaturesRequest:
+    update = uf.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+    return uf.UpdateFeaturesRequest(feature_updates=[update])
+
+
+def names(*topics: str, **options: Any) -> md.MetadataRequest:
+    return md.MetadataRequest(topics=[md.MetadataRequestTopic(name=name) for name in topics], **options)
+
+
+def pages(*topics: str, **options: Any) -> dtp.DescribeTopicPartitionsRequest:
+    asked = [dtp.TopicRequest(name=name) for name in topics]
+    return dtp.DescribeTopicPartitionsRequest(topics=asked, **options)
+
+
+def low_watermark(name: str, *offsets: int) -> dr.DeleteRecordsRequest:
+    partitions = [
+        dr.DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in enumerate(offsets)
+    ]
+    return dr.DeleteRecordsRequest(
+        topics=[dr.DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=TIMEOUT_MS
+    )
+
+
+def reassign(name: str, partition: int, replicas: list[int] | None) -> apr.AlterPartitionReassignmentsRequest:
+    moved = apr.ReassignablePartition(partition_index=partition, replicas=replicas)
+    return apr.AlterPartitionReassignmentsRequest(topics=[apr.ReassignableTopic(name=name, partitions=[moved])])
+
+
+UNKNOWN_ID = UUID(int=99)
+ANN = [("user", "ann")]
+
+CASES: dict[str, tuple[Request, int]] = {
+    "a topic that exists": (create(topic("t")), 7),
+    "a topic that exists, older": (create(topic("t")), 4),
+    "a colliding name": (create(topic("deleted_soon")), 7),
+    "a bad name": (create(topic("bad name")), 7),
+    "an empty name": (create(topic("")), 7),
+    "a dot": (create(topic(".")), 7),
+    "no partitions": (create(topic("x", 0)), 7),
+    "fewer than no partitions": (create(topic("x", -2)), 7),
+    "no replicas": (create(topic("x", 1, 0)), 7),
+    "too many replicas": (create(topic("x", 1, 9)), 7),
+    "too many partitions": (create(topic("x", 20_000)), 7),
+    "an assignment with a count": (create(topic("x", 2, assignments=assigned("x", [1]).assignments)), 7),
+    "an assignment to nobody": (create(assigned("x", [7])), 7),
+    "an assignment twice to one": (create(assigned("x", [1, 1])), 7),
+    "an empty assignment": (create(assigned("x", [])), 7),
+    "an assignment with a gap": (create(assigned("x", [1], first=3)), 7),
+    "a wrong config": (create(configured("x", retention_ms="x")), 7),
+    "an unknown config": (create(configured("x", foo="x")), 7),
+    "a null config": (create(configured("x", retention_ms=None)), 7),
+    "contradicting configs": (create(configured("x", min_compaction_lag_ms="9", max_compaction_lag_ms="8")), 7),
+    "tiered storage": (create(configured("x", remote_storage_enable="true")), 7),
+    "a name twice": (create(topic("x"), topic("x")), 7),
+    "Kafka's own log": (create(topic("__cluster_metadata")), 7),
+    "as many partitions as there are": (grow("t", 2), 3),
+    "fewer partitions": (grow("t", 1), 3),
+    "negative partitions": (grow("t", -3), 3),
+    "more partitions with too few assignments": (grow("t", 4, [1]), 3),
+    "more partitions with a wrong assignment": (grow("t", 3, [5]), 3),
+    "more partitions": (grow("t", 3), 3),
+    "delete by an unknown name": (delete(dt.DeleteTopicState(name="absent")), 6),
+    "delete by an unknown id": (delete(dt.DeleteTopicState(name=None, topic_id=UNKNOWN_ID)), 6),
+    "delete by name and id": (delete(dt.DeleteTopicState(name="t", topic_id=UNKNOWN_ID)), 6),
+    "delete by nothing": (delete(dt.DeleteTopicState(name=None)), 6),
+    "delete twice": (delete(dt.DeleteTopicState(name="x"), dt.DeleteTopicState(name="x")), 6),
+    "delete": (delete(dt.DeleteTopicState(name="deleted.soon")), 6),
+    "append to a list": (change(TOPIC, "t", ("cleanup.policy", APPEND, "compact")), 1),
+    "what was appended": (describe(TOPIC, "t", "cleanup.policy"), 4),
+    "subtract from a list": (change(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")), 1),
+    "what was left": (describe(TOPIC, "t", "cleanup.policy"), 4),
+    "append to a number": (change(TOPIC, "t", ("retention.ms", APPEND, "1")), 1),
+    "set nothing": (change(TOPIC, "t", ("retention.ms", SET, None)), 1),
+    "set twice": (change(TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)), 1),
+    "set a wrong value": (change(TOPIC, "t", ("retention.ms", SET, "x")), 1),
+    "set an unknown config": (change(TOPIC, "t", ("foo", SET, "x")), 1),
+    "set on an absent topic": (change(TOPIC, "absent", ("retention.ms", SET, "1")), 1),
+    "set on no topic": (change(TOPIC, "", ("retention.ms", SET, "1")), 1),
+    "set on nothing known": (change(99, "t", ("retention.ms", SET, "1")), 1),
+    "set what is read-only": (change(BROKER, "1", ("num.partitions", SET, "3")), 1),
+    "set for all what is of one": (change(BROKER, "", ("listeners", SET, "PLAINTEXT://:1")), 1),
+    "set on another broker": (change(BROKER, "2", ("log.retention.ms", SET, "3")), 1),
+    "set on no broker": (change(BROKER, "x", ("log.retention.ms", SET, "3")), 1),
+    "set a broker's config wrongly": (change(BROKER, "1", ("log.retention.ms", SET, "x")), 1),
+    "set a broker's config": (change(BROKER, "1", ("log.retention.ms", SET, "600000")), 1),
+    "set it for all": (change(BROKER, "", ("log.retention.ms", SET, "700000")), 1),
+    "what the broker has": (describe(BROKER, "1", "log.retention.ms", "log.retention.hours"), 4),
+    "what all brokers have": (describe(BROKER, "", "log.retention.ms"), 4),
+    "what shows through to the topic": (describe(TOPIC, "t", "retention.ms"), 4),
+    "delete a broker's config": (change(BROKER, "1", ("log.retention.ms", DELETE, None)), 1),
+    "delete it for all": (change(BROKER, "", ("log.retention.ms", DELETE, None)), 1),
+    "a group's timeout too short": (change(GROUP, "g", ("consumer.session.timeout.ms", SET, "1")), 1),
+    "a group's heartbeat too long": (change(GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "99999")), 1),
+    "a share group's timeout too short": (change(GROUP, "g", ("share.session.timeout.ms", SET, "5")), 1),
+    "too many standby replicas": (change(GROUP, "g", ("streams.num.standby.replicas", SET, "5")), 1),
+    "an unknown group config": (change(GROUP, "g", ("foo", SET, "5")), 1),
+    "no group": (change(GROUP, "", ("consumer.session.timeout.ms", SET, "50000")), 1),
+    "a group's timeout": (change(GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")), 1),
+    "what the group has": (describe(GROUP, "g"), 4),
+    "a subscription's wrong pattern": (change(CLIENT_METRICS, "m", ("match", SET, "colour=red")), 1),
+    "no subscription": (change(CLIENT_METRICS, "", ("interval.ms", SET, "1000")), 1),
+    "an unknown subscription config": (change(CLIENT_METRICS, "m", ("foo", SET, "1000")), 1),
+    "a subscription": (change(CLIENT_METRICS, "m", ("interval.ms", SET, "1000")), 1),
+    "what the subscription has": (describe(CLIENT_METRICS, "m"), 4),
+    "an unknown logger": (change(LOGGER, "1", ("no.such.logger", SET, "INFO")), 1),
+    "an unknown level": (change(LOGGER, "1", ("root", SET, "LOUD")), 1),
+    "append to a level": (change(LOGGER, "1", ("root", APPEND, "INFO")), 1),
+    "loggers of no broker": (change(LOGGER, "", ("root", SET, "INFO")), 1),
+    "describe an absent topic": (describe(TOPIC, "absent"), 4),
+    "describe a bad topic name": (describe(TOPIC, "bad name"), 4),
+    "describe another broker": (describe(BROKER, "2"), 4),
+    "describe no broker": (describe(BROKER, "x"), 4),
+    "describe another broker's loggers": (describe(LOGGER, "2"), 4),
+    "describe nobody's loggers": (describe(LOGGER, ""), 4),
+    "describe no group": (describe(GROUP, ""), 4),
+    "describe no subscription": (describe(CLIENT_METRICS, ""), 4),
+    "list config resources": (lcr.ListConfigResourcesRequest(resource_types=[]), 1),
+    "list subscriptions": (lcr.ListConfigResourcesRequest(), 0),
+    "list unknown resources": (lcr.ListConfigResourcesRequest(resource_types=[77]), 1),
+    "the cluster": (dc.DescribeClusterRequest(include_cluster_authorized_operations=True), 2),
+    "the controllers": (dc.DescribeClusterRequest(endpoint_type=2), 2),
+    "no known endpoints": (dc.DescribeClusterRequest(endpoint_type=3), 2),
+    "an unknown feature": (feature("nope", 1), 2),
+    "an unknown feature, older": (feature("nope", 1), 1),
+    "a feature down without being told": (feature("transaction.version", 1), 2),
+    "a feature beyond its levels": (feature("transaction.version", 9), 2),
+    "a feature below zero": (feature("transaction.version", -1), 2),
+    "a feature's wrong upgrade type": (feature("transaction.version", 1, 7), 2),
+    "a feature down": (feature("transaction.version", 1, 2), 2),
+    "a feature down to a newer level": (feature("transaction.version", 2, 2), 2),
+    "a feature up again": (feature("transaction.version", 2), 2),
+    "the metadata version down": (feature("metadata.version", 20, 2), 2),
+    "a quota": (set_quota(ANN, producer_byte_rate=1000.0), 1),
+    "an unknown quota": (set_quota(ANN, foo=1000.0), 1),
+    "a quota of nothing": (set_quota(ANN, producer_byte_rate=0.0), 1),
+    "a quota of half a byte": (set_quota(ANN, producer_byte_rate=1.5), 1),
+    "a quota of an unknown entity": (set_quota([("tribe", "x")], producer_byte_rate=1.0), 1),
+    "a quota of nobody": (set_quota([], producer_byte_rate=1.0), 1),
+    "a quota of an empty name": (set_quota([("user", "")], producer_byte_rate=1.0), 1),
+    "a quota of no address": (set_quota([("ip", "x y")], connection_creation_rate=1.0), 1),
+    "a default quota": (set_quota([("user", None)], request_percentage=5.5), 1),
+    "a quota of two": (set_quota([("client-id", "c"), ("user", "ann")], controller_mutation_rate=5.5), 1),
+    "all quotas": (find_quotas(), 1),
+    "quotas of a user": (find_quotas(("user", 0, "ann")), 1),
+    "quotas of a user and nothing else": (find_quotas(("user", 0, "ann"), strict=True), 1),
+    "quotas of the default user": (find_quotas(("user", 1, None)), 1),
+    "quotas of any user": (find_quotas(("user", 2, None)), 1),
+    "quotas of no exact user": (find_quotas(("user", 0, None)), 1),
+    "quotas of a named default": (find_quotas(("user", 1, "x")), 1),
+    "quotas by an unknown match": (find_quotas(("user", 9, None)), 1),
+    "quotas of an unknown entity": (find_quotas(("tribe", 2, None)), 1),
+    "quotas of users twice": (find_quotas(("user", 2, None), ("user", 2, None)), 1),
+    "quotas of users and addresses": (find_quotas(("user", 2, None), ("ip", 2, None)), 1),
+    "elect what leads": (
+        el.ElectLeadersRequest(
+            topic_partitions=[
+                el.TopicPartitions(topic="t", partitions=[0, 9]),
+                el.TopicPartitions(topic="absent", partitions=[0]),
+            ]
+        ),
+        2,
+    ),
+    "elect all": (el.ElectLeadersRequest(topic_partitions=None), 2),
+    "elect unknown kinds": (el.ElectLeadersRequest(election_type=7, topic_partitions=None), 2),
+    "move to where it is": (reassign("t", 0, [1]), 1),
+    "move to nobody": (reassign("t", 0, [7]), 1),
+    "cancel no move": (reassign("t", 0, None), 1),
+    "moves under way": (lpr.ListPartitionReassignmentsRequest(topics=None), 0),
+    "move to another folder": (
+        ard.AlterReplicaLogDirsRequest(
+            dirs=[
+                ard.AlterReplicaLogDir(
+                    path="/nowhere", topics=[ard.AlterReplicaLogDirTopic(name="t", partitions=[0, 9])]
+                )
+            ]
+        ),
+        2,
+    ),
+    "the folders of some partitions": (
+        dld.DescribeLogDirsRequest(topics=[dld.DescribableLogDirTopic(topic="empty", partitions=[0, 9])]),
+        5,
+    ),
+    "delete records of an absent topic": (low_watermark("absent", 0), 2),
+    "delete records of a compacted topic": (low_watermark("t", 0), 2),
+    "delete records beyond the end": (low_watermark("empty", 7, 0), 2),
+    "delete all records": (low_watermark("empty", -1), 2),
+    "forget an unknown broker": (ub.UnregisterBrokerRequest(broker_id=77), 0),
+    "metadata of a topic": (names("t", include_topic_authorized_operations=True), 12),
+    "metadata of a topic twice": (names("t", "t"), 12),
+    "metadata in version 8": (names("t", include_cluster_authorized_operations=True), 8),
+    "metadata of a bad name": (names("bad name"), 12),
+    "metadata of an empty name": (names(""), 12),
+    "metadata without creation": (names("bad name", "absent", allow_auto_topic_creation=False), 12),
+    "metadata by an unknown id": (
+        md.MetadataRequest(topics=[md.MetadataRequestTopic(topic_id=UNKNOWN_ID, name=None)]),
+        12,
+    ),
+    "metadata by id, older": (
+        md.MetadataRequest(topics=[md.MetadataRequestTopic(topic_id=UNKNOWN_ID, name="t")]),
+        10,
+    ),
+    "metadata of everything": (md.MetadataRequest(topics=[]), 0),
+    "metadata of nothing": (md.MetadataRequest(topics=[]), 1),
+    "partitions of topics": (pages("t", "absent", "bad name"), 0),
+    "a page of partitions": (pages("t", response_partition_limit=1), 0),
+    "an empty page of partitions": (pages("t", response_partition_limit=0), 0),
+    "the next page of partitions": (pages("t", cursor=dtp.Cursor(topic_name="t", partition_index=1)), 0),
+    "a page before the first": (pages("t", cursor=dtp.Cursor(topic_name="t", partition_index=-1)), 0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_answer_the_same(both: Both, case: str) -> None:
+    request, version = CASES[case]
+    kafka, ottla = both.call(request, version)
+    deadline = time.monotonic() + 5
+    # Kafka's brokers follow their controller a moment later.
+    while kafka != ottla and request.API_KEY.name.startswith(READS) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        kafka, ottla = both.call(request, version)
+    assert ottla == kafka
+
+
+def test_a_new_topic_has_the_same_configs_from_the_same_sources(both: Both) -> None:
+    request = create(configured("configured", retention_ms="5"), topic("plain"), validate_only=True)
+    kafka, ottla = both.call(request, 7)
+    for answer in (kafka, ottla):
+        for created in answer["topics"]:
+            created["configs"] = [it for it in created["configs"] if it["name"] != SET_BY_ELR]
+    assert ottla == kafka
+
+
+def test_topics_have_the_same_settings(both: Both) -> None:
+    kafka, ottla = both.call(describe(TOPIC, "empty"), 4)
+    assert _without(ottla, SET_BY_ELR) == _without(kafka, SET_BY_ELR)
+
+
+def test_brokers_have_the_same_settings(both: Both) -> None:
+    """Names, types and which of them may change; the values where neither broker was given one."""
+    kafka, ottla = (_by_name(answer) for answer in both.call(describe(BROKER, "1"), 4))
+    assert {name for name in ottla if not name.startswith("ottla.")} == set(kafka)
+    for name, setting in kafka.items():
+        fields = ["config_type", "read_only", "is_sensitive"]
+        assert [ottla[name][field] for field in fields] == [setting[field] for field in fields], name
+    defaults = {name for name in kafka if kafka[name]["config_source"] == ottla[name]["config_source"] == 5}
+    assert len(defaults) > 300
+    different = {name for name in defaults if ottla[name]["value"] != kafka[name]["value"]}
+    assert different == {"log.dir", "log.cleaner.dedupe.buffer.size"}
+
+
+def _by_name(answer: Any) -> dict[str, Any]:
+    (result,) = answer["results"]
+    return {config["name"]: config for config in result["configs"]}
+
+
+def _without(answer: Any, name: str) -> dict[str, Any]:
+    return {key: config for key, config in _by_name(answer).items() if key != name}
