@@ -17,6 +17,7 @@ from typing import Final
 COMMANDS: Final = {
     "serve": "start a broker",
     "topic": "create, list, describe, alter and delete topics",
+    "group": "list, describe, seek and delete groups",
     "produce": "send records from files or standard input",
     "consume": "print records",
     "decode": "show bytes of the Kafka protocol as messages",
