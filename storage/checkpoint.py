@@ -1,13 +1,15 @@
 """The checkpoint of a store: from where recovery must read, and each partition's state up to there.
 
-A partition's state is taken when a memstore is swapped out, the only moment at which all that was appended is in known
-blocks: it says "as of block S". Recovery replays blocks from the recovery point on and skips, per partition, those its
-state already knows. So no append waits for a checkpoint, and states of thousands of partitions are taken in slices.
+The partitions' states are those of the moment when a memstore is swapped out, the only one at which all that was
+appended is in known blocks: they say "as of block S". Recovery replays blocks from the recovery point on and skips, per
+partition, those its state already knows. So no append waits for a checkpoint, and the states of thousands of partitions
+are taken in slices; one that is about to change is taken first.
 """
 
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -22,7 +24,6 @@ from ottla.storage.producer_snapshot import read_snapshot, write_snapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.storage.memstore import Memstore
     from ottla.storage.message_store import MessageStore
     from ottla.storage.partition_log import PartitionLog
 
@@ -141,28 +142,51 @@ def load_state(log: PartitionLog, state: bytes) -> int:
 
 
 class CheckpointBuilder:
-    """A checkpoint under way: its recovery point is fixed, the states of changed partitions are being taken.
+    """A checkpoint under way: the states of the partitions that have changed, all as of one block.
 
-    `done` is set when all are taken; what they speak of is durable only after a sync that begins then.
+    It is armed when a memstore is swapped out: from then on a partition's state is taken before it changes again, by
+    `capture`, or in its turn, by `take_all`. What the states speak of is durable only after a sync that begins then.
+    `is_abandoned` is set when the store stops.
     """
 
-    __slots__ = ("_remaining", "_store", "done", "taken")
+    __slots__ = ("_as_of", "_remaining", "armed", "is_abandoned", "taken")
 
     def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._remaining = list(store.dirty)
-        store.dirty.clear()
+        self._remaining = store.dirty
+        store.dirty = {}
+        self._as_of = -1
         self.taken: dict[bytes, bytes] = {}
-        self.done = trio.Event()
+        self.armed = trio.Event()
+        self.is_abandoned = False
 
-    def take(self, memstore: Memstore) -> bool:
-        """Take a slice of states while `memstore` is swapped out; True when none is left."""
-        sequence = self._store.files.next_sequence
-        as_of = sequence if memstore.groups else sequence - 1
-        for log in self._remaining[-_SLICE:]:
-            if not log.is_closed:
-                self.taken[log.key] = pack_state(log, as_of)
-        del self._remaining[-_SLICE:]
-        if not self._remaining:
-            self.done.set()
-        return not self._remaining
+    def arm(self, as_of_sequence: int) -> None:
+        """All that was appended up to now is in blocks up to this one."""
+        self._as_of = as_of_sequence
+        self.armed.set()
+
+    def abandon(self) -> None:
+        """The store has stopped: nothing comes of this checkpoint."""
+        self.is_abandoned = True
+        self.armed.set()
+
+    def capture(self, log: PartitionLog) -> None:
+        """Take the state of a log that is about to change, if it has not been taken yet."""
+        if self.armed.is_set() and log in self._remaining:
+            del self._remaining[log]
+            self.taken[log.key] = pack_state(log, self._as_of)
+
+    @property
+    def left(self) -> dict[PartitionLog, None]:
+        """The logs whose state was not taken."""
+        return self._remaining
+
+    async def take_all(self) -> None:
+        """Take all other states, in slices, so that the event loop is not held."""
+        await self.armed.wait()
+        while self._remaining and not self.is_abandoned:
+            for log in list(islice(self._remaining, _SLICE)):
+                if log.is_closed:
+                    del self._remaining[log]
+                else:
+                    self.capture(log)
+            await trio.lowlevel.checkpoint()

@@ -115,7 +115,10 @@ async def checkpoint_store(store: MessageStore) -> None:
     )
     store.checkpointed_bytes = store.written_bytes
     store.begin_checkpoint(builder)
-    await builder.done.wait()
+    try:
+        await builder.take_all()
+    finally:
+        store.end_checkpoint(builder)
     await store.flush(sync=False)
     store.snapshots.update(builder.taken)
     content = pack_checkpoint(point, store.snapshots)

@@ -169,7 +169,7 @@ class MessageStore:
         """Write block after block until nothing is left; what arrives meanwhile gathers in the other memstore."""
         with trio.CancelScope(shield=True):
             try:
-                while self.error is None and (self.active.has_work or self.checkpoint is not None):
+                while self.error is None and (self.active.has_work or self._must_arm):
                     memstore = self._swap()
                     try:
                         await self._write(memstore)
@@ -189,8 +189,8 @@ class MessageStore:
         self.active = Memstore()
         if memstore.wants_sync:
             self.sync_epoch += 1
-        if self.checkpoint is not None and self.checkpoint.take(memstore):
-            self.checkpoint = None
+        if self.checkpoint is not None and not self.checkpoint.armed.is_set():
+            self.checkpoint.arm(self.files.next_sequence - (not memstore.groups))
         self.room.unpark_all()
         return memstore
 
@@ -247,8 +247,7 @@ class MessageStore:
         _wake(memstore)
         _wake(self.active)
         if self.checkpoint is not None:
-            self.checkpoint.done.set()
-            self.checkpoint = None
+            self.checkpoint.abandon()
         if self.context.listener is not None:
             self.context.listener.on_offline(list(self.logs.values()), error)
 
@@ -311,8 +310,17 @@ class MessageStore:
             self.checkpointed_bytes = self.written_bytes
             self.context.maintenance.request(self)
 
+    @property
+    def _must_arm(self) -> bool:
+        return self.checkpoint is not None and not self.checkpoint.armed.is_set()
+
+    def end_checkpoint(self, builder: CheckpointBuilder) -> None:
+        """All states are taken; those that were not are dirty again."""
+        self.checkpoint = None
+        self.dirty.update(builder.left)
+
     def begin_checkpoint(self, builder: CheckpointBuilder) -> None:
-        """Let the write loop take the partitions' states from now on, a slice at each swap."""
+        """Let the write loop arm the checkpoint at its next swap, and logs be captured before they change."""
         self.check_online()
         self.checkpoint = builder
         if not self._loop_is_running:

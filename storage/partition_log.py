@@ -283,10 +283,13 @@ class PartitionLog:
         )
 
     def check_open(self) -> None:
-        """Raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
+        """Before a change: raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
         if self.is_closed:
             raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
-        self.store.check_online()
+        store = self.store
+        store.check_online()
+        if store.checkpoint is not None:
+            store.checkpoint.capture(self)
 
     def needs_sync(self, records: int, size_bytes: int, sync_epoch: int) -> bool:
         """Count what is appended against the un-flushed limits; True if this must be synced before it counts."""
