@@ -79,7 +79,7 @@ class Connection:
         self.peer_host, self.peer_port = peer
         self.principal = "User:ANONYMOUS"
         self.state: dict[str, object] | None = None
-        self._in_flight: deque[trio.Event] = deque()
+        self._in_flight: deque[trio.Event]
         self._pipeline: trio.Nursery | None = None
         self._failure: CloseConnectionError | OSError | None = None
         self._working = 0
@@ -128,7 +128,8 @@ class Connection:
             await self._answer(context)
 
     async def _serve_pipelined(self, context: RequestContext | None) -> None:
-        # From the first Produce on the connection is a producer's, and owns a nursery; others are spared its cost.
+        # From the first Produce on the connection is a producer's, and owns these; all others are spared their cost.
+        self._in_flight = deque()
         async with trio.open_nursery() as nursery:
             self._pipeline = nursery
             try:

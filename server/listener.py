@@ -10,8 +10,7 @@ import errno
 import logging
 import socket
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -36,8 +35,7 @@ _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
 
 
-@dataclass(slots=True, frozen=True)
-class ListenAddress:
+class ListenAddress(NamedTuple):
     """Where to listen: `host:port` under a listener's name. Port 0 takes a free one."""
 
     name: str
@@ -45,8 +43,7 @@ class ListenAddress:
     port: int
 
 
-@dataclass(slots=True, frozen=True)
-class ConnectionLimits:
+class ConnectionLimits(NamedTuple):
     """Settings of connections as such; `max_pipelined` is how many Produce requests of one may overlap."""
 
     max_frame_bytes: int = 104_857_600

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -53,8 +52,7 @@ STOP_GRACE_SECONDS: Final = 10.0
 """How long requests under way may take after the node was asked to stop."""
 
 
-@dataclass(slots=True, frozen=True)
-class Ready:
+class Ready(NamedTuple):
     """What a node says when it serves."""
 
     node_id: int
