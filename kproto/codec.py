@@ -77,8 +77,6 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
         parsed: tuple[M, int] = run(data, pos)
     except _MALFORMED as error:
         raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
-    if parsed[1] > len(buf):
-        raise DecodeError(f"{cls.__name__} v{version} is longer than the bytes that are left")
     return parsed
 
 

@@ -1,6 +1,6 @@
 """DeleteTopics (API key 20): delete topics.
 
-Promises: each topic is deleted or refused on its own; what was read as success is gone from Metadata, and
+Promises: each topic is deleted or refused on its own; what was deleted is gone from Metadata by then, and
 its committed offsets with it. A topic created anew under the name gets another id.
 
 Versions: 4 is flexible; 5 adds an error message and permits THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 replaces

@@ -1,4 +1,4 @@
-"""DescribeQuorum (API key 55): leader, voters and observers of the metadata quorum (KIP-642).
+"""DescribeQuorum (API key 55): leader, voters and observers of the metadata quorum (KIP-595).
 
 Promises: for the metadata partition the leader, its epoch, the high watermark, and how far each replica has
 got.

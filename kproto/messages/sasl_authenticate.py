@@ -3,8 +3,8 @@
 Promises: bytes in, bytes out, until the mechanism is done; on failure SASL_AUTHENTICATION_FAILED with a
 message, after which the connection is closed.
 
-Versions: 1 answers the lifetime of the session in milliseconds, after half or more of which clients
-authenticate again on the same connection (KIP-368); 2 is flexible.
+Versions: 1 answers the lifetime of the session in milliseconds, before whose end clients authenticate again
+on the same connection (KIP-368); 2 is flexible.
 """
 
 from ottla.kproto.api_keys import ApiKey
