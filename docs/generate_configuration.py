@@ -55,9 +55,12 @@ for one, `per-broker` ones for one, and the others not at all, by IncrementalAlt
 what was set for one broker goes before what was set for all, and both before the places above. Settings of a listener
 may be given as `listener.name.<name>.<setting>`.
 
-Settings that Kafka needs and Ottla does not are accepted, shown and reported once at the start; they are listed at the
-end of each section.
+Settings of Kafka that nothing in Ottla depends on are accepted, shown and reported once at the start; they are listed at
+the end of each section.
 """
+
+
+_FALLBACK = "\nWhat a {} does not set is its broker's; the setting there is named in brackets.\n\n"
 
 
 def page() -> str:
@@ -68,12 +71,12 @@ def page() -> str:
         parts += _broker_table(settings_of(owner).values())
     parts += [
         "\n## Topic settings\n",
-        "\nWhat a topic does not set is its broker's; the setting there is named in brackets.\n\n",
+        _FALLBACK.format("topic"),
     ]
     parts += _resource_table(TOPIC_SETTINGS.values())
     parts += [
         "\n## Group settings\n",
-        "\nWhat a group does not set is its broker's; the setting there is named in brackets.\n\n",
+        _FALLBACK.format("group"),
     ]
     parts += _resource_table(GROUP_SETTINGS.values())
     parts += ["\n## Client metrics settings\n", "\n"]
@@ -83,17 +86,17 @@ def page() -> str:
 
 def _broker_table(settings: Iterable[Setting]) -> Iterator[str]:
     shown = [setting for setting in settings if not setting.internal]
-    needed = [setting for setting in shown if setting.needed]
-    if needed:
+    in_use = [setting for setting in shown if setting.in_use]
+    if in_use:
         yield "| setting | type | default | range | change | |\n|---|---|---|---|---|---|\n"
-    for setting in needed:
+    for setting in in_use:
         yield (
             f"| `{setting.name}` | {setting.type.name.lower()} | {_default(setting)} | {_range(setting)} "
             f"| {setting.update.value} | {_cell(setting.doc)} |\n"
         )
-    accepted = [f"`{setting.name}`" for setting in shown if not setting.needed]
+    accepted = [f"`{setting.name}`" for setting in shown if not setting.in_use]
     if accepted:
-        yield f"\nAccepted and not needed: {', '.join(accepted)}.\n"
+        yield f"\nAccepted without effect: {', '.join(accepted)}.\n"
 
 
 def _resource_table(settings: Iterable[Setting]) -> Iterator[str]:
@@ -102,7 +105,7 @@ def _resource_table(settings: Iterable[Setting]) -> Iterator[str]:
         if setting.internal:
             continue
         broker = ", ".join(f"`{name}`" for name, _ in setting.broker_names)
-        doc = _cell(setting.doc) + (f" ({broker})" if broker else "") + ("" if setting.needed else " Not needed.")
+        doc = _cell(setting.doc) + (f" ({broker})" if broker else "") + ("" if setting.in_use else " Without effect.")
         yield (
             f"| `{setting.name}` | {setting.type.name.lower()} | {_default(setting)} | {_range(setting)} | {doc} |\n"
         )

@@ -135,10 +135,10 @@ class BrokerConfig(_BrokerSettings):
         """The view of a group that has these settings of its own."""
         return GroupConfig(overrides, self)
 
-    def accepted_but_not_needed(self) -> list[str]:
-        """The static settings that nothing in Ottla depends on, for one line at the start."""
+    def accepted_without_effect(self) -> list[str]:
+        """The static settings that were given and that nothing in Ottla depends on, for one line at the start."""
         settings = ((name, setting_of_broker(name)) for name in self.static)
-        return sorted(name for name, setting in settings if setting is None or not setting.needed)
+        return sorted(name for name, setting in settings if setting is None or not setting.in_use)
 
 
 class _Overriding:

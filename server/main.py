@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.server.broker import Broker
+from ottla.server.coordinator.group.consumer import ConsumerConfig
 from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
@@ -27,7 +28,7 @@ from ottla.server.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.errors import StartupError
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
+from ottla.server.metadata.image import BrokerImage, ConfigResource, Endpoint, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.quota import ClientQuotas
@@ -169,6 +170,12 @@ class Node:
             topic = image.topic(name)
             return None if topic is None else topic.topic_id
 
+        def consumer_config(group_id: str) -> ConsumerConfig:
+            own = config.group_config(image.resource_configs(ConfigResource(ResourceType.GROUP, group_id)))
+            return ConsumerConfig(
+                own.consumer_session_timeout_ms, own.consumer_heartbeat_interval_ms, config.group_consumer_max_size
+            )
+
         groups = GroupCoordinator(
             node_id=config.node_id,
             config=_group_config(config),
@@ -177,6 +184,7 @@ class Node:
             topics=GroupTopics(lambda: image),
             purgatory=Purgatory("group"),
             nursery=nursery,
+            group_config=consumer_config,
         )
         markers = ReplicaMarkers(replica_manager, groups, topic_id, self._clock)
         transactions = TransactionCoordinator(

@@ -58,9 +58,9 @@ class Setting:
         "default",
         "doc",
         "importance",
+        "in_use",
         "internal",
         "name",
-        "needed",
         "type",
         "update",
     )
@@ -74,7 +74,7 @@ class Setting:
         check: Check | None = None,
         importance: Importance = Importance.MEDIUM,
         update: Update = Update.READ_ONLY,
-        needed: bool = True,
+        in_use: bool = True,
         internal: bool = False,
         broker: str | tuple[tuple[str, int], ...] | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Setting:
         self.importance = importance
         self.update = update
         #: False where Ottla takes the setting, because files and tools name it, and nothing depends on it.
-        self.needed = needed
+        self.in_use = in_use
         #: True for settings that DescribeConfigs leaves out until they are set.
         self.internal = internal
         #: The broker settings that a topic's or group's falls back to, each with the factor to this unit.

@@ -14,33 +14,34 @@ class GroupCoordinatorSettings:
         ("classic", "consumer", "streams"),
         "Group protocols that are offered.",
         check=any_of("consumer", "classic", "share", "streams"),
+        in_use=False,
     )
     group_coordinator_append_linger_ms: int = integer(
         -1,
         "How long Kafka's coordinator gathers writes; Ottla's group commit needs no timer.",
         check=between(-1),
-        needed=False,
+        in_use=False,
     )
     group_coordinator_cached_buffer_max_bytes: int = integer(
         1_048_588,
         "Largest write buffer that Kafka's coordinator keeps.",
         check=between(524_288),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     group_coordinator_threads: int = integer(
         4,
         "Coordinator threads in Kafka; an Ottla node is one event loop.",
         check=between(1),
         importance=HIGH,
-        needed=False,
+        in_use=False,
     )
     group_coordinator_background_threads: int = integer(
         2,
         "Threads of Kafka's coordinator for slow work such as patterns.",
         check=between(1),
         importance=HIGH,
-        needed=False,
+        in_use=False,
     )
     group_initial_rebalance_delay_ms: int = integer(
         3000, "How long a new classic group waits for more members before its first rebalance."
@@ -49,16 +50,20 @@ class GroupCoordinatorSettings:
     group_max_session_timeout_ms: int = integer(1_800_000, "Longest session timeout that a classic member may ask for.")
     group_max_size: int = integer(INT32_MAX, "Most members of a classic group.", check=between(1))
     group_consumer_assignors: tuple[str, ...] = strings(
-        ("uniform", "range"), "Assignors of the consumer protocol, the first is the default."
+        ("uniform", "range"), "Assignors of the consumer protocol, the first is the default.", in_use=False
     )
     group_consumer_assignment_interval_ms: int = integer(
-        1000, "Least time between two assignments of a consumer group.", check=between(0), update=CLUSTER_WIDE
+        1000,
+        "Least time between two assignments of a consumer group.",
+        check=between(0),
+        update=CLUSTER_WIDE,
+        in_use=False,
     )
     group_consumer_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a consumer group's own assignment interval.", check=between(0)
+        0, "Lower bound of a consumer group's own assignment interval.", check=between(0), in_use=False
     )
     group_consumer_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a consumer group's own assignment interval.", check=between(0)
+        15_000, "Upper bound of a consumer group's own assignment interval.", check=between(0), in_use=False
     )
     group_consumer_heartbeat_interval_ms: int = integer(
         5000, "Heartbeat interval that consumer-protocol members are told.", check=between(1)
@@ -83,39 +88,48 @@ class GroupCoordinatorSettings:
         "bidirectional",
         "Which way groups may change between the classic and the consumer protocol while they run.",
         check=one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignore_case=True),
+        in_use=False,
     )
     group_consumer_regex_refresh_interval_ms: int = integer(
-        600_000, "How often topic patterns of consumer groups are matched again.", check=between(10_000), internal=True
+        600_000,
+        "How often topic patterns of consumer groups are matched again.",
+        check=between(10_000),
+        internal=True,
+        in_use=False,
     )
     group_share_assignors: tuple[str, ...] = strings(
-        ("simple",), "Assignors of share groups, the first is the default."
+        ("simple",), "Assignors of share groups, the first is the default.", in_use=False
     )
     group_share_assignment_interval_ms: int = integer(
-        1000, "Least time between two assignments of a share group.", check=between(0), update=CLUSTER_WIDE
+        1000,
+        "Least time between two assignments of a share group.",
+        check=between(0),
+        update=CLUSTER_WIDE,
+        in_use=False,
     )
     group_share_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a share group's own assignment interval.", check=between(0)
+        0, "Lower bound of a share group's own assignment interval.", check=between(0), in_use=False
     )
     group_share_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a share group's own assignment interval.", check=between(0)
+        15_000, "Upper bound of a share group's own assignment interval.", check=between(0), in_use=False
     )
     group_share_delivery_count_limit: int = integer(
-        5, "How often a record is delivered to a share group before it is given up.", check=between(2, 10)
+        5, "How often a record is delivered to a share group before it is given up.", check=between(2, 10), in_use=False
     )
     group_share_min_delivery_count_limit: int = integer(
-        2, "Lower bound of a share group's own delivery limit.", check=between(2, 5)
+        2, "Lower bound of a share group's own delivery limit.", check=between(2, 5), in_use=False
     )
     group_share_max_delivery_count_limit: int = integer(
-        10, "Upper bound of a share group's own delivery limit.", check=between(5, 25)
+        10, "Upper bound of a share group's own delivery limit.", check=between(5, 25), in_use=False
     )
     group_share_heartbeat_interval_ms: int = integer(
-        5000, "Heartbeat interval that share-group members are told.", check=between(1)
+        5000, "Heartbeat interval that share-group members are told.", check=between(1), in_use=False
     )
     group_share_min_heartbeat_interval_ms: int = integer(
-        5000, "Lower bound of a share group's own heartbeat interval.", check=between(1)
+        5000, "Lower bound of a share group's own heartbeat interval.", check=between(1), in_use=False
     )
     group_share_max_heartbeat_interval_ms: int = integer(
-        15_000, "Upper bound of a share group's own heartbeat interval.", check=between(1)
+        15_000, "Upper bound of a share group's own heartbeat interval.", check=between(1), in_use=False
     )
     group_share_initialize_retry_interval_ms: int = integer(
         30_000,
@@ -123,87 +137,111 @@ class GroupCoordinatorSettings:
         check=between(1),
         importance=LOW,
         internal=True,
+        in_use=False,
     )
     group_share_partition_max_record_locks: int = integer(
-        2000, "Most records of a partition that a share group holds at one time.", check=between(100, 10_000)
+        2000,
+        "Most records of a partition that a share group holds at one time.",
+        check=between(100, 10_000),
+        in_use=False,
     )
     group_share_min_partition_max_record_locks: int = integer(
-        100, "Lower bound of a share group's own limit of held records.", check=between(100, 2000)
+        100, "Lower bound of a share group's own limit of held records.", check=between(100, 2000), in_use=False
     )
     group_share_max_partition_max_record_locks: int = integer(
-        4000, "Upper bound of a share group's own limit of held records.", check=between(2000, 10_000)
+        4000, "Upper bound of a share group's own limit of held records.", check=between(2000, 10_000), in_use=False
     )
     group_share_persister_class_name: str = string(
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
         "Class that keeps share-group state in Kafka.",
         internal=True,
-        needed=False,
+        in_use=False,
     )
     group_share_record_lock_duration_ms: int = integer(
-        30_000, "How long a delivered record stays locked for its consumer.", check=between(1000, 3_600_000)
+        30_000,
+        "How long a delivered record stays locked for its consumer.",
+        check=between(1000, 3_600_000),
+        in_use=False,
     )
     group_share_min_record_lock_duration_ms: int = integer(
-        15_000, "Lower bound of a share group's own lock duration.", check=between(1000, 30_000)
+        15_000, "Lower bound of a share group's own lock duration.", check=between(1000, 30_000), in_use=False
     )
     group_share_max_record_lock_duration_ms: int = integer(
-        60_000, "Upper bound of a share group's own lock duration.", check=between(30_000, 3_600_000)
+        60_000, "Upper bound of a share group's own lock duration.", check=between(30_000, 3_600_000), in_use=False
     )
     group_share_session_timeout_ms: int = integer(
-        45_000, "A share-group member that is silent for this long is removed.", check=between(1)
+        45_000, "A share-group member that is silent for this long is removed.", check=between(1), in_use=False
     )
     group_share_min_session_timeout_ms: int = integer(
-        45_000, "Lower bound of a share group's own session timeout.", check=between(1)
+        45_000, "Lower bound of a share group's own session timeout.", check=between(1), in_use=False
     )
     group_share_max_session_timeout_ms: int = integer(
-        60_000, "Upper bound of a share group's own session timeout.", check=between(1)
+        60_000, "Upper bound of a share group's own session timeout.", check=between(1), in_use=False
     )
-    group_share_max_share_sessions: int = integer(2000, "Most share sessions on one broker.", check=between(1))
-    group_share_max_size: int = integer(200, "Most members of a share group.", check=between(1, 1000))
+    group_share_max_share_sessions: int = integer(
+        2000, "Most share sessions on one broker.", check=between(1), in_use=False
+    )
+    group_share_max_size: int = integer(200, "Most members of a share group.", check=between(1, 1000), in_use=False)
     group_streams_assignment_interval_ms: int = integer(
-        1000, "Least time between two assignments of a streams group.", check=between(0), update=CLUSTER_WIDE
+        1000,
+        "Least time between two assignments of a streams group.",
+        check=between(0),
+        update=CLUSTER_WIDE,
+        in_use=False,
     )
     group_streams_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a streams group's own assignment interval.", check=between(0)
+        0, "Lower bound of a streams group's own assignment interval.", check=between(0), in_use=False
     )
     group_streams_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a streams group's own assignment interval.", check=between(0)
+        15_000, "Upper bound of a streams group's own assignment interval.", check=between(0), in_use=False
     )
     group_streams_heartbeat_interval_ms: int = integer(
-        5000, "Heartbeat interval that streams-group members are told.", check=between(1)
+        5000, "Heartbeat interval that streams-group members are told.", check=between(1), in_use=False
     )
     group_streams_min_heartbeat_interval_ms: int = integer(
-        5000, "Lower bound of a streams group's own heartbeat interval.", check=between(1)
+        5000, "Lower bound of a streams group's own heartbeat interval.", check=between(1), in_use=False
     )
     group_streams_max_heartbeat_interval_ms: int = integer(
-        15_000, "Upper bound of a streams group's own heartbeat interval.", check=between(1)
+        15_000, "Upper bound of a streams group's own heartbeat interval.", check=between(1), in_use=False
     )
     group_streams_initial_rebalance_delay_ms: int = integer(
-        3000, "How long a new streams group waits for more members before its first assignment.", check=between(0)
+        3000,
+        "How long a new streams group waits for more members before its first assignment.",
+        check=between(0),
+        in_use=False,
     )
     group_streams_session_timeout_ms: int = integer(
-        45_000, "A streams-group member that is silent for this long is removed.", check=between(1)
+        45_000, "A streams-group member that is silent for this long is removed.", check=between(1), in_use=False
     )
     group_streams_min_session_timeout_ms: int = integer(
-        45_000, "Lower bound of a streams group's own session timeout.", check=between(1)
+        45_000, "Lower bound of a streams group's own session timeout.", check=between(1), in_use=False
     )
     group_streams_max_session_timeout_ms: int = integer(
-        60_000, "Upper bound of a streams group's own session timeout.", check=between(1)
+        60_000, "Upper bound of a streams group's own session timeout.", check=between(1), in_use=False
     )
-    group_streams_max_size: int = integer(INT32_MAX, "Most members of a streams group.", check=between(1))
+    group_streams_max_size: int = integer(INT32_MAX, "Most members of a streams group.", check=between(1), in_use=False)
     group_streams_num_standby_replicas: int = integer(
-        0, "Standby replicas of each task of a streams group.", check=between(0)
+        0, "Standby replicas of each task of a streams group.", check=between(0), in_use=False
     )
     group_streams_max_standby_replicas: int = integer(
-        2, "Upper bound of a streams group's own number of standby replicas.", check=between(0)
+        2, "Upper bound of a streams group's own number of standby replicas.", check=between(0), in_use=False
     )
     offset_metadata_max_bytes: int = integer(
         4096, "Longest text that may be committed with an offset.", importance=HIGH
     )
     offsets_commit_timeout_ms: int = integer(
-        5000, "How long a commit waits for the replicas of the offsets topic.", check=between(1), importance=HIGH
+        5000,
+        "How long a commit waits for the replicas of the offsets topic.",
+        check=between(1),
+        importance=HIGH,
+        in_use=False,
     )
     offsets_load_buffer_size: int = integer(
-        5_242_880, "Bytes read at a time when committed offsets are loaded.", check=between(1), importance=HIGH
+        5_242_880,
+        "Bytes read at a time when committed offsets are loaded.",
+        check=between(1),
+        importance=HIGH,
+        in_use=False,
     )
     offsets_retention_check_interval_ms: int = long(
         600_000, "How often expired offsets are looked for.", check=between(1), importance=HIGH
@@ -215,7 +253,7 @@ class GroupCoordinatorSettings:
         importance=HIGH,
     )
     offsets_topic_compression_codec: int = integer(
-        0, "Codec number of the offsets topic's batches.", importance=HIGH, needed=False
+        0, "Codec number of the offsets topic's batches.", importance=HIGH, in_use=False
     )
     offsets_topic_num_partitions: int = integer(
         50, "Partitions of the offsets topic; fixed once it exists.", check=between(1), importance=HIGH

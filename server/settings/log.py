@@ -30,14 +30,14 @@ class LogSettings:
         None, "Folders of the data; Ottla uses one, and the first of a list.", importance=HIGH
     )
     cordoned_log_dirs: tuple[str, ...] = strings(
-        (), "Data folders that receive no new partitions.", update=PER_BROKER, needed=False
+        (), "Data folders that receive no new partitions.", update=PER_BROKER, in_use=False
     )
     log_dir_failure_timeout_ms: int = long(
         30_000,
         "How long a broker may fail to report a failed data folder before it stops.",
         check=between(1),
         importance=LOW,
-        needed=False,
+        in_use=False,
     )
     num_partitions: int = integer(1, "Partitions of a topic that does not say how many.", check=between(1))
     auto_create_topics_enable: bool = boolean(
@@ -60,9 +60,10 @@ class LogSettings:
         "Most that is taken off log.roll.ms at random; unset: log.roll.jitter.hours.",
         importance=HIGH,
         update=CLUSTER_WIDE,
+        in_use=False,
     )
     log_roll_jitter_hours: int = integer(
-        0, "Most hours that are taken off log.roll.hours at random.", check=between(0), importance=HIGH
+        0, "Most hours that are taken off log.roll.hours at random.", check=between(0), importance=HIGH, in_use=False
     )
     log_retention_ms: int | None = long(
         None,
@@ -92,6 +93,7 @@ class LogSettings:
         check=between(0),
         importance=HIGH,
         update=CLUSTER_WIDE,
+        in_use=False,
     )
     log_flush_interval_messages: int = long(
         INT64_MAX,
@@ -110,27 +112,27 @@ class LogSettings:
         INT64_MAX, "How often the broker looks for logs to sync.", importance=HIGH
     )
     log_flush_offset_checkpoint_interval_ms: int = integer(
-        60_000, "How often the recovery point is written down.", check=between(0), importance=HIGH
+        60_000, "How often the recovery point is written down.", check=between(0), importance=HIGH, in_use=False
     )
     log_flush_start_offset_checkpoint_interval_ms: int = integer(
-        60_000, "How often log start offsets are written down.", check=between(0), importance=HIGH
+        60_000, "How often log start offsets are written down.", check=between(0), importance=HIGH, in_use=False
     )
     log_index_interval_bytes: int = integer(
         4096,
         "Bytes of log per index entry in Kafka; Ottla has an index record for each run.",
         check=between(0),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     log_index_size_max_bytes: int = integer(
         10_485_760,
         "Largest index file in Kafka; Ottla's index grows with its segment.",
         check=between(4),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     log_preallocate: bool = boolean(
-        False, "Allocate a segment's whole file when it is begun.", update=CLUSTER_WIDE, needed=False
+        False, "Allocate a segment's whole file when it is begun.", update=CLUSTER_WIDE, in_use=False
     )
     log_initial_task_delay_ms: int = long(
         30_000,
@@ -138,7 +140,7 @@ class LogSettings:
         check=between(0),
         importance=LOW,
         internal=True,
-        needed=False,
+        in_use=False,
     )
     log_message_timestamp_type: str = string(
         "CreateTime",
@@ -173,21 +175,21 @@ class LogSettings:
         update=CLUSTER_WIDE,
     )
     compression_gzip_level: int = integer(
-        -1, "Level of gzip where the broker compresses.", check=GZIP_LEVEL, update=CLUSTER_WIDE
+        -1, "Level of gzip where the broker compresses.", check=GZIP_LEVEL, update=CLUSTER_WIDE, in_use=False
     )
     compression_lz4_level: int = integer(
-        9, "Level of lz4 where the broker compresses.", check=between(1, 17), update=CLUSTER_WIDE
+        9, "Level of lz4 where the broker compresses.", check=between(1, 17), update=CLUSTER_WIDE, in_use=False
     )
     compression_zstd_level: int = integer(
-        3, "Level of zstd where the broker compresses.", check=between(-131_072, 22), update=CLUSTER_WIDE
+        3, "Level of zstd where the broker compresses.", check=between(-131_072, 22), update=CLUSTER_WIDE, in_use=False
     )
-    log_cleaner_enable: bool = boolean(True, "Compact topics whose policy asks for it.")
+    log_cleaner_enable: bool = boolean(True, "Compact topics whose policy asks for it.", in_use=False)
     log_cleaner_threads: int = integer(
         1,
         "Compaction threads in Kafka; Ottla compacts as it rewrites sealed segments.",
         check=between(0),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     log_cleaner_backoff_ms: int = long(
         15_000, "How long compaction rests when nothing is dirty.", check=between(0), update=CLUSTER_WIDE
@@ -202,10 +204,10 @@ class LogSettings:
         update=CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_load_factor: float = double(
-        0.9, "How full Kafka's compaction hash table may get.", update=CLUSTER_WIDE, needed=False
+        0.9, "How full Kafka's compaction hash table may get.", update=CLUSTER_WIDE, in_use=False
     )
     log_cleaner_io_buffer_size: int = integer(
-        524_288, "Size of the I/O buffers of Kafka's compaction.", check=between(0), update=CLUSTER_WIDE, needed=False
+        524_288, "Size of the I/O buffers of Kafka's compaction.", check=between(0), update=CLUSTER_WIDE, in_use=False
     )
     log_cleaner_io_max_bytes_per_second: float = double(
         sys.float_info.max, "Most bytes a second that compaction reads and writes.", update=CLUSTER_WIDE
@@ -225,21 +227,22 @@ class LogSettings:
         check=between(1),
         importance=HIGH,
         update=CLUSTER_WIDE,
+        in_use=False,
     )
     num_replica_alter_log_dirs_threads: int | None = integer(
-        None, "Threads that move replicas between data folders; Ottla has one folder.", importance=HIGH, needed=False
+        None, "Threads that move replicas between data folders; Ottla has one folder.", importance=HIGH, in_use=False
     )
     log_local_retention_bytes: int = long(
         -2,
         "Bytes kept locally once a segment is in remote storage.",
         check=between(-2),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     log_local_retention_ms: int = long(
         -2,
         "How long records are kept locally once they are in remote storage.",
         check=between(-2),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )

@@ -25,26 +25,35 @@ class NetworkSettings:
         importance=LOW,
         update=PER_BROKER,
     )
-    inter_broker_listener_name: str | None = string(None, "Name of the listener that brokers use among themselves.")
+    inter_broker_listener_name: str | None = string(
+        None, "Name of the listener that brokers use among themselves.", in_use=False
+    )
     security_inter_broker_protocol: str = string(
         "PLAINTEXT",
         "Security protocol among brokers where no listener name is given for it.",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        in_use=False,
     )
     early_start_listeners: tuple[str, ...] | None = strings(
         None,
         "Listeners to open before authorization data is loaded; Ottla opens all of them when it is ready.",
         importance=HIGH,
-        needed=False,
+        in_use=False,
     )
     socket_listen_backlog_size: int = integer(
         50, "Longest queue of connections that the kernel keeps until they are accepted.", check=between(1)
     )
     socket_receive_buffer_bytes: int = integer(
-        102_400, "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system.", importance=HIGH
+        102_400,
+        "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system.",
+        importance=HIGH,
+        in_use=False,
     )
     socket_send_buffer_bytes: int = integer(
-        102_400, "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.", importance=HIGH
+        102_400,
+        "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",
+        importance=HIGH,
+        in_use=False,
     )
     socket_request_max_bytes: int = integer(
         104_857_600,
@@ -59,30 +68,39 @@ class NetworkSettings:
         INT32_MAX, "Most connections open from one address at one time.", check=between(0), update=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides: str = string(
-        "", "Exceptions to max.connections.per.ip, as host:count pairs.", update=CLUSTER_WIDE
+        "", "Exceptions to max.connections.per.ip, as host:count pairs.", update=CLUSTER_WIDE, in_use=False
     )
     max_connection_creation_rate: int = integer(
-        INT32_MAX, "Most new connections accepted in a second.", check=between(0), update=CLUSTER_WIDE
+        INT32_MAX, "Most new connections accepted in a second.", check=between(0), update=CLUSTER_WIDE, in_use=False
     )
     connections_max_idle_ms: int = long(600_000, "A connection without a request for this long is closed.")
     connections_max_reauth_ms: int = long(
-        0, "Longest life of a SASL session before the client must authenticate again; 0 is for ever."
+        0, "Longest life of a SASL session before the client must authenticate again; 0 is for ever.", in_use=False
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,
         "How long a failed authentication waits for its answer, to slow guessing down.",
         check=between(0),
         importance=LOW,
+        in_use=False,
     )
     queued_max_requests: int = integer(
-        500, "Requests that may wait in the broker before it stops reading.", check=between(1), importance=HIGH
+        500,
+        "Requests that may wait in the broker before it stops reading.",
+        check=between(1),
+        importance=HIGH,
+        in_use=False,
     )
     queued_max_request_bytes: int = long(
         -1,
         "Bytes of requests that may wait before the broker stops reading; -1 leaves it to ottla.memory.budget.bytes.",
+        in_use=False,
     )
     request_timeout_ms: int = integer(
-        30_000, "How long the broker waits for the answer to a request that it sends itself.", importance=HIGH
+        30_000,
+        "How long the broker waits for the answer to a request that it sends itself.",
+        importance=HIGH,
+        in_use=False,
     )
     num_network_threads: int = integer(
         3,
@@ -90,7 +108,7 @@ class NetworkSettings:
         check=between(1),
         importance=HIGH,
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     num_io_threads: int = integer(
         8,
@@ -98,7 +116,7 @@ class NetworkSettings:
         check=between(1),
         importance=HIGH,
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     background_threads: int = integer(
         10,
@@ -106,13 +124,13 @@ class NetworkSettings:
         check=between(1),
         importance=HIGH,
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     socket_connection_setup_timeout_ms: int = long(
-        10_000, "How long the broker waits for a connection that it opens, at first."
+        10_000, "How long the broker waits for a connection that it opens, at first.", in_use=False
     )
     socket_connection_setup_timeout_max_ms: int = long(
-        30_000, "Upper bound of socket.connection.setup.timeout.ms as it grows with failures."
+        30_000, "Upper bound of socket.connection.setup.timeout.ms as it grows with failures.", in_use=False
     )
     max_request_partition_size_limit: int = integer(
         2000, "Most partitions answered in one DescribeTopicPartitions.", check=between(1)
@@ -124,18 +142,18 @@ class NetworkSettings:
         1000, "Most incremental fetch sessions kept; 0 turns them off.", check=between(0)
     )
     fetch_purgatory_purge_interval_requests: int = integer(
-        1000, "Clean-up interval of Kafka's fetch purgatory; Ottla's leaves nothing behind to clean.", needed=False
+        1000, "Clean-up interval of Kafka's fetch purgatory; Ottla's leaves nothing behind to clean.", in_use=False
     )
     producer_purgatory_purge_interval_requests: int = integer(
-        1000, "Clean-up interval of Kafka's produce purgatory; Ottla's leaves nothing behind to clean.", needed=False
+        1000, "Clean-up interval of Kafka's produce purgatory; Ottla's leaves nothing behind to clean.", in_use=False
     )
     delete_records_purgatory_purge_interval_requests: int = integer(
         1,
         "Clean-up interval of Kafka's delete-records purgatory; Ottla's leaves nothing behind to clean.",
-        needed=False,
+        in_use=False,
     )
     share_fetch_purgatory_purge_interval_requests: int = integer(
         1000,
         "Clean-up interval of Kafka's share-fetch purgatory; Ottla's leaves nothing behind to clean.",
-        needed=False,
+        in_use=False,
     )

@@ -23,47 +23,62 @@ class ReplicationSettings:
         "Let a replica that may lack records lead, when nothing better is left.",
         importance=HIGH,
         update=CLUSTER_WIDE,
+        in_use=False,
     )
     unclean_leader_election_interval_ms: int = long(
         300_000,
         "How often partitions without a leader are looked at for an unclean election.",
         check=between(1),
         internal=True,
-        needed=False,
+        in_use=False,
     )
     auto_leader_rebalance_enable: bool = boolean(
-        True, "Give leadership back to the preferred replica without being asked.", importance=HIGH
+        True, "Give leadership back to the preferred replica without being asked.", importance=HIGH, in_use=False
     )
     leader_imbalance_check_interval_seconds: int = long(
-        300, "How often leadership is looked at for imbalance.", check=between(1), importance=HIGH
+        300, "How often leadership is looked at for imbalance.", check=between(1), importance=HIGH, in_use=False
     )
     num_replica_fetchers: int = integer(
-        1, "Connections that a follower opens to each leader.", check=between(1), importance=HIGH, update=CLUSTER_WIDE
+        1,
+        "Connections that a follower opens to each leader.",
+        check=between(1),
+        importance=HIGH,
+        update=CLUSTER_WIDE,
+        in_use=False,
     )
-    replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after a failed fetch.", check=between(0))
-    replica_fetch_max_bytes: int = integer(1_048_576, "Bytes that a follower asks for per partition.", check=between(0))
-    replica_fetch_min_bytes: int = integer(1, "Bytes that a follower waits for.", importance=HIGH)
+    replica_fetch_backoff_ms: int = integer(
+        1000, "Pause of a follower after a failed fetch.", check=between(0), in_use=False
+    )
+    replica_fetch_max_bytes: int = integer(
+        1_048_576, "Bytes that a follower asks for per partition.", check=between(0), in_use=False
+    )
+    replica_fetch_min_bytes: int = integer(1, "Bytes that a follower waits for.", importance=HIGH, in_use=False)
     replica_fetch_response_max_bytes: int = integer(
-        10_485_760, "Bytes that a follower asks for in one fetch.", check=between(0)
+        10_485_760, "Bytes that a follower asks for in one fetch.", check=between(0), in_use=False
     )
-    replica_fetch_wait_max_ms: int = integer(500, "Longest wait of a follower's fetch at the leader.", importance=HIGH)
+    replica_fetch_wait_max_ms: int = integer(
+        500, "Longest wait of a follower's fetch at the leader.", importance=HIGH, in_use=False
+    )
     replica_lag_time_max_ms: int = long(
-        30_000, "A follower that has not caught up for this long leaves the in-sync replicas.", importance=HIGH
+        30_000,
+        "A follower that has not caught up for this long leaves the in-sync replicas.",
+        importance=HIGH,
+        in_use=False,
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
-        5000, "How often high watermarks are written down.", importance=HIGH
+        5000, "How often high watermarks are written down.", importance=HIGH, in_use=False
     )
     replica_selector_class: str | None = string(
-        None, "Class that chooses a replica for a reader in Kafka.", needed=False
+        None, "Class that chooses a replica for a reader in Kafka.", in_use=False
     )
     replica_socket_receive_buffer_bytes: int = integer(
-        65_536, "Receive buffer of a follower's connection.", importance=HIGH
+        65_536, "Receive buffer of a follower's connection.", importance=HIGH, in_use=False
     )
     replica_socket_timeout_ms: int = integer(
-        30_000, "How long a follower waits for its leader's answer.", importance=HIGH
+        30_000, "How long a follower waits for its leader's answer.", importance=HIGH, in_use=False
     )
     follower_fetch_last_tiered_offset_enable: bool = boolean(
-        False, "Start a new follower at the end of remote storage.", update=CLUSTER_WIDE, needed=False
+        False, "Start a new follower at the end of remote storage.", update=CLUSTER_WIDE, in_use=False
     )
     follower_replication_throttled_rate: int = long(
         INT64_MAX,
@@ -71,7 +86,7 @@ class ReplicationSettings:
         check=between(0),
         update=CLUSTER_WIDE,
         internal=True,
-        needed=False,
+        in_use=False,
     )
     leader_replication_throttled_rate: int = long(
         INT64_MAX,
@@ -79,7 +94,7 @@ class ReplicationSettings:
         check=between(0),
         update=CLUSTER_WIDE,
         internal=True,
-        needed=False,
+        in_use=False,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = long(
         INT64_MAX,
@@ -87,5 +102,5 @@ class ReplicationSettings:
         check=between(0),
         update=CLUSTER_WIDE,
         internal=True,
-        needed=False,
+        in_use=False,
     )

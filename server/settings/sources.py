@@ -76,6 +76,11 @@ def check_consistency(config: BrokerConfig) -> None:
     """Check what no setting can tell by itself; raises ConfigError."""
     for kind in ("group", "group.consumer", "group.share", "group.streams"):
         _check_order(config, f"{kind}.min.session.timeout.ms", f"{kind}.max.session.timeout.ms")
+    if config.authorizer_class_name:
+        raise ConfigError(
+            f"authorizer.class.name asks for access control by {config.authorizer_class_name}, which this version does "
+            "not have: everybody could do everything."
+        )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = getattr(config, BROKER_SETTINGS[name].attribute)
         if value is not None and (value == 0 or value < -1):

@@ -28,13 +28,25 @@ class TopicSettings:
         broker="compression.type",
     )
     compression_gzip_level: int = integer(
-        -1, "Level of gzip where the broker compresses.", check=GZIP_LEVEL, broker="compression.gzip.level"
+        -1,
+        "Level of gzip where the broker compresses.",
+        check=GZIP_LEVEL,
+        broker="compression.gzip.level",
+        in_use=False,
     )
     compression_lz4_level: int = integer(
-        9, "Level of lz4 where the broker compresses.", check=between(1, 17), broker="compression.lz4.level"
+        9,
+        "Level of lz4 where the broker compresses.",
+        check=between(1, 17),
+        broker="compression.lz4.level",
+        in_use=False,
     )
     compression_zstd_level: int = integer(
-        3, "Level of zstd where the broker compresses.", check=between(-131_072, 22), broker="compression.zstd.level"
+        3,
+        "Level of zstd where the broker compresses.",
+        check=between(-131_072, 22),
+        broker="compression.zstd.level",
+        in_use=False,
     )
     delete_retention_ms: int = long(
         86_400_000,
@@ -47,6 +59,7 @@ class TopicSettings:
         "How long the files of a deleted segment stay on disk.",
         check=between(0),
         broker="log.segment.delete.delay.ms",
+        in_use=False,
     )
     flush_messages: int = long(
         INT64_MAX,
@@ -64,34 +77,34 @@ class TopicSettings:
         (),
         "Replicas whose followers copy under follower.replication.throttled.rate.",
         check=THROTTLED_REPLICAS,
-        needed=False,
+        in_use=False,
     )
     index_interval_bytes: int = integer(
         4096,
         "Bytes of log per index entry in Kafka; Ottla has an index record for each run.",
         check=between(0),
         broker="log.index.interval.bytes",
-        needed=False,
+        in_use=False,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = strings(
         (),
         "Replicas whose leaders send under leader.replication.throttled.rate.",
         check=THROTTLED_REPLICAS,
-        needed=False,
+        in_use=False,
     )
     local_retention_bytes: int = long(
         -2,
         "Bytes kept locally once a segment is in remote storage.",
         check=between(-2),
         broker="log.local.retention.bytes",
-        needed=False,
+        in_use=False,
     )
     local_retention_ms: int = long(
         -2,
         "How long records are kept locally once they are in remote storage.",
         check=between(-2),
         broker="log.local.retention.ms",
-        needed=False,
+        in_use=False,
     )
     max_compaction_lag_ms: int = long(
         INT64_MAX,
@@ -142,13 +155,13 @@ class TopicSettings:
         broker="min.insync.replicas",
     )
     preallocate: bool = boolean(
-        False, "Allocate a segment's whole file when it is begun.", broker="log.preallocate", needed=False
+        False, "Allocate a segment's whole file when it is begun.", broker="log.preallocate", in_use=False
     )
-    remote_log_copy_disable: bool = boolean(False, "Copy nothing more to remote storage.", needed=False)
+    remote_log_copy_disable: bool = boolean(False, "Copy nothing more to remote storage.", in_use=False)
     remote_log_delete_on_disable: bool = boolean(
-        False, "Delete what is in remote storage when it is turned off.", needed=False
+        False, "Delete what is in remote storage when it is turned off.", in_use=False
     )
-    remote_storage_enable: bool = boolean(False, "Keep older segments of the topic in remote storage.", needed=False)
+    remote_storage_enable: bool = boolean(False, "Keep older segments of the topic in remote storage.", in_use=False)
     retention_bytes: int = long(
         -1, "Bytes that each partition keeps at most; -1 is no limit.", broker="log.retention.bytes"
     )
@@ -169,13 +182,14 @@ class TopicSettings:
         "Largest index file in Kafka; Ottla's index grows with its segment.",
         check=between(4),
         broker="log.index.size.max.bytes",
-        needed=False,
+        in_use=False,
     )
     segment_jitter_ms: int = long(
         0,
         "Most that is taken off segment.ms at random.",
         check=between(0),
         broker=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+        in_use=False,
     )
     segment_ms: int = long(
         604_800_000,
@@ -187,4 +201,5 @@ class TopicSettings:
         False,
         "Let a replica that may lack records lead, when nothing better is left.",
         broker="unclean.leader.election.enable",
+        in_use=False,
     )

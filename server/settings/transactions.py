@@ -31,7 +31,11 @@ class TransactionSettings:
         104_857_600, "Segment size of the transaction state topic.", check=between(1), importance=HIGH
     )
     transaction_state_log_load_buffer_size: int = integer(
-        5_242_880, "Bytes read at a time when transaction state is loaded.", check=between(1), importance=HIGH
+        5_242_880,
+        "Bytes read at a time when transaction state is loaded.",
+        check=between(1),
+        importance=HIGH,
+        in_use=False,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
         10_000, "How often timed-out transactions are looked for.", check=between(1), importance=LOW
@@ -44,9 +48,13 @@ class TransactionSettings:
         "Check with the coordinator that a partition belongs to the transaction before records enter it.",
         importance=LOW,
         update=CLUSTER_WIDE,
+        in_use=False,
     )
     transaction_two_phase_commit_enable: bool = boolean(
-        False, "Allow transactions that take part in an outer two-phase commit and never time out.", importance=LOW
+        False,
+        "Allow transactions that take part in an outer two-phase commit and never time out.",
+        importance=LOW,
+        in_use=False,
     )
     transactional_id_expiration_ms: int = integer(
         604_800_000, "An unused transactional id is forgotten after this long.", check=between(1), importance=HIGH
@@ -59,44 +67,56 @@ class TransactionSettings:
         update=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        600_000, "How often expired producers are looked for.", check=between(1), importance=LOW, internal=True
+        600_000,
+        "How often expired producers are looked for.",
+        check=between(1),
+        importance=LOW,
+        internal=True,
+        in_use=False,
     )
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         20,
         "First pause before the check of a transaction's partition is tried again.",
         check=between(1),
         importance=HIGH,
+        in_use=False,
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = integer(
         100,
         "Longest time that the check of a transaction's partition is tried again.",
         check=between(0),
         importance=HIGH,
+        in_use=False,
     )
     share_coordinator_append_linger_ms: int = integer(
         -1,
         "How long Kafka's share coordinator gathers writes; Ottla's group commit needs no timer.",
         check=between(-1),
-        needed=False,
+        in_use=False,
     )
     share_coordinator_cached_buffer_max_bytes: int = integer(
         1_048_588,
         "Largest write buffer that Kafka's share coordinator keeps.",
         check=between(524_288),
         update=CLUSTER_WIDE,
-        needed=False,
+        in_use=False,
     )
     share_coordinator_cold_partition_snapshot_interval_ms: int = integer(
-        300_000, "How often idle share state is written as a snapshot.", check=between(1), importance=LOW, internal=True
+        300_000,
+        "How often idle share state is written as a snapshot.",
+        check=between(1),
+        importance=LOW,
+        internal=True,
+        in_use=False,
     )
     share_coordinator_load_buffer_size: int = integer(
-        5_242_880, "Bytes read at a time when share state is loaded.", check=between(1), importance=HIGH
+        5_242_880, "Bytes read at a time when share state is loaded.", check=between(1), importance=HIGH, in_use=False
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = integer(
-        500, "Updates of share state between two snapshots.", check=between(0, 500)
+        500, "Updates of share state between two snapshots.", check=between(0, 500), in_use=False
     )
     share_coordinator_state_topic_compression_codec: int = integer(
-        0, "Codec number of the share state topic's batches.", importance=HIGH, needed=False
+        0, "Codec number of the share state topic's batches.", importance=HIGH, in_use=False
     )
     share_coordinator_state_topic_min_isr: int = short(
         2,
@@ -108,7 +128,12 @@ class TransactionSettings:
         50, "Partitions of the share state topic; fixed once it exists.", check=between(1), importance=HIGH
     )
     share_coordinator_state_topic_prune_interval_ms: int = integer(
-        300_000, "How often share state that nobody needs is removed.", check=between(1), importance=LOW, internal=True
+        300_000,
+        "How often share state that nobody needs is removed.",
+        check=between(1),
+        importance=LOW,
+        internal=True,
+        in_use=False,
     )
     share_coordinator_state_topic_replication_factor: int = short(
         3, "Replicas of the share state topic; a smaller cluster takes what it has.", check=between(1), importance=HIGH
@@ -117,8 +142,8 @@ class TransactionSettings:
         104_857_600, "Segment size of the share state topic.", check=between(1), importance=HIGH
     )
     share_coordinator_threads: int = integer(
-        1, "Share coordinator threads in Kafka; an Ottla node is one event loop.", check=between(1), needed=False
+        1, "Share coordinator threads in Kafka; an Ottla node is one event loop.", check=between(1), in_use=False
     )
     share_coordinator_write_timeout_ms: int = integer(
-        5000, "How long a write of share state waits for the replicas.", check=between(1), importance=HIGH
+        5000, "How long a write of share state waits for the replicas.", check=between(1), importance=HIGH, in_use=False
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ottla.server.config
 from ottla.server.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
@@ -108,6 +113,33 @@ def test_lists_are_read_with_any_space_around_commas(words: list[str], separator
 def test_doubles_survive_their_text(value: float) -> None:
     setting = BROKER_SETTINGS["log.cleaner.io.max.bytes.per.second"]
     assert setting.parse(setting.to_text(value) or "") == value
+
+
+def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
+    """What the reference page says has an effect has one, and what it says is without effect has none.
+
+    Whoever begins or ceases to read a setting changes `in_use` in its declaration, and writes the page anew.
+    """
+    server = Path(ottla.server.config.__file__).parent
+    owners = {owner for view in (BrokerConfig, TopicConfig, GroupConfig) for owner in view.__mro__}
+    declarations = {Path(inspect.getfile(owner)) for owner in owners if owner.__module__.startswith("ottla.")}
+    sources = [path for path in server.rglob("*.py") if path not in declarations - {server / "config.py"}]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    read = {name for table in TABLES.values() for name, setting in table.items() if setting.attribute in words}
+    for name, setting in (TOPIC_SETTINGS | GROUP_SETTINGS).items():
+        if name in read:
+            read.update(broker for broker, _ in setting.broker_names)
+            # Bounds of a group's settings are looked up by name (ottla.server.metadata.config_changes).
+            kind, _, rest = name.partition(".")
+            read.update(f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max"))
+    # The words of these are common ones.
+    read -= {"client.metrics", "interval.ms", "match", "metrics", "preallocate", "listeners"}
+    in_use = {name for table in TABLES.values() for name, setting in table.items() if setting.in_use}
+    in_use -= {"interval.ms", "match", "metrics", "listeners"}
+    assert sorted(in_use - read) == []
+    # Read in order to be refused, and another name of node.id.
+    refused = {"authorizer.class.name", "remote.storage.enable", "broker.id"}
+    assert sorted((read & (BROKER_SETTINGS.keys() | TOPIC_SETTINGS.keys())) - in_use - refused) == []
 
 
 class TestViews:

@@ -64,7 +64,7 @@ def test_what_ottla_does_not_need_is_taken_and_can_be_reported(tmp_path: Path) -
         "listener.name.outside.ssl.provider=x\n",
     )
     config = load(properties=properties)
-    assert config.accepted_but_not_needed() == [
+    assert config.accepted_without_effect() == [
         "inter.broker.protocol.version",
         "listener.name.outside.ssl.provider",
         "num.io.threads",
@@ -84,6 +84,11 @@ def test_what_ottla_does_not_need_is_taken_and_can_be_reported(tmp_path: Path) -
             {"num.partitions": "0"},
             "Invalid value 0 for configuration num.partitions: Value must be at least 1 "
             "(in the flag for num.partitions).",
+        ),
+        (
+            {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+            "authorizer.class.name asks for access control by org.apache.kafka.metadata.authorizer.StandardAuthorizer, "
+            "which this version does not have: everybody could do everything.",
         ),
         ({"log.retention.ms": "0"}, "log.retention.ms must be -1 (for ever) or at least 1, and is 0."),
         (
