@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.kproto import codec, pcap
+from ottla.kproto import codec, pcap, reference
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ProtocolError
 from ottla.kproto.framing import PREFIX_SIZE
 from ottla.kproto.headers import parse_request_header, parse_response_header
+from ottla.kproto.messages import request_class, response_class
 from ottla.kproto.rendering import render, to_json
 from ottla.kproto.schema import Request, Response
 
@@ -63,14 +64,23 @@ def decode_request(frame: bytes | memoryview) -> Decoded:
     """Read a request without its length prefix. Raises DecodeError."""
     header, pos = parse_request_header(frame)
     key = ApiKey(header.api_key)
-    body = codec.parse_request(key, header.api_version, frame, pos)
+    try:
+        body = codec.parse_request(key, header.api_version, frame, pos)
+    except DecodeError:
+        # The reference is slow, but says at which field the bytes stop making sense.
+        reference.parse(request_class(key), header.api_version, frame[pos:])
+        raise
     return Decoded("request", key, header.api_version, header.correlation_id, header.client_id, body)
 
 
 def decode_response(frame: bytes | memoryview, api_key: ApiKey, api_version: int) -> Decoded:
     """Read the response, without its length prefix, to a request of that key and version. Raises DecodeError."""
     header, pos = parse_response_header(api_key, api_version, frame)
-    body = codec.parse_response(api_key, api_version, frame, pos)
+    try:
+        body = codec.parse_response(api_key, api_version, frame, pos)
+    except DecodeError:
+        reference.parse(response_class(api_key), api_version, frame[pos:])
+        raise
     return Decoded("response", api_key, api_version, header.correlation_id, None, body)
 
 

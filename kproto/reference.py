@@ -47,7 +47,7 @@ def parse(cls: type[M], version: int, buf: Buffer) -> M:
     try:
         message: M = types.parse_whole(subcon, bytes(buf), cls.__name__)
     except construct.ConstructError as error:
-        raise DecodeError(str(error)) from error
+        raise DecodeError(" ".join(str(error).split())) from error
     return message
 
 
@@ -58,7 +58,7 @@ def build(message: Message, version: int) -> bytes:
     try:
         encoded: bytes = message_type(type(message), version).build(message)
     except (construct.ConstructError, struct.error, TypeError, AttributeError, ValueError) as error:
-        raise EncodeError(str(error)) from error
+        raise EncodeError(" ".join(str(error).split())) from error
     return encoded
 
 

@@ -142,6 +142,11 @@ def test_what_cannot_be_read_is_said(arguments: list[str], capsys: pytest.Captur
     assert capsys.readouterr().err.startswith("unreadable: ")
 
 
+def test_the_broken_field_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert decode.main([RESPONSE[:-40].hex(), "--response", "FETCH:16"]) == 1
+    assert "responses[0] -> partitions[0] -> records" in capsys.readouterr().err.replace("  ", " ")
+
+
 @pytest.mark.parametrize("text", ["FETCH", "NOTHING:1", "FETCH:x", "4:0"])
 def test_unknown_response_api_is_wrong_usage(text: str) -> None:
     with pytest.raises(SystemExit):
