@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
+import select
 import sys
 import time
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, cast
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -17,6 +19,8 @@ from ottla.server.cli.partitioner import partition_for_key
 
 _BATCH_BYTES = 900_000
 _BATCH_RECORDS = 10_000
+_READ_BYTES = 1 << 16
+_PAUSE_SECONDS = 0.05
 _RETRIES = 10
 _RETRY_SECONDS = 0.2
 _CODECS = {codec.name.lower(): codec for codec in Compression}
@@ -53,9 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
     progress = options.Progress("sent")
     with Client(bootstrap_servers(arguments.bootstrap), arguments.timeout) as client:
         producer = _Producer(client, arguments, progress)
-        for number, line in enumerate(_lines(arguments), 1):
+        added = 0
+        for line in _lines(arguments):
+            if line is None:
+                producer.flush()
+                continue
             producer.add(line)
-            if number == arguments.count:
+            added += 1
+            if added == arguments.count:
                 break
         producer.flush()
     progress.finish()
@@ -133,11 +142,15 @@ def _is_retriable(code: int) -> bool:
         return False
 
 
-def _lines(arguments: argparse.Namespace) -> Iterator[Line]:
+def _lines(arguments: argparse.Namespace) -> Iterator[Line | None]:
+    """The records, with None where the input pauses: what there is should be sent now."""
     delimiter = options.unescape(arguments.delimiter).encode()
     between = None if arguments.key_delimiter is None else options.unescape(arguments.key_delimiter).encode()
     fixed_key = None if arguments.key is None else arguments.key.encode()
     for text in _texts(arguments, delimiter):
+        if text is None:
+            yield None
+            continue
         key: bytes | None = fixed_key
         value: bytes | None = text
         if between is not None and between in text:
@@ -147,9 +160,9 @@ def _lines(arguments: argparse.Namespace) -> Iterator[Line]:
         yield Line(key, value)
 
 
-def _texts(arguments: argparse.Namespace, delimiter: bytes) -> Iterator[bytes]:
+def _texts(arguments: argparse.Namespace, delimiter: bytes) -> Iterator[bytes | None]:
     if not arguments.files:
-        yield from _split(sys.stdin.buffer, delimiter)
+        yield from _split(cast(io.BufferedReader, sys.stdin.buffer), delimiter)
         return
     for name in arguments.files:
         try:
@@ -162,15 +175,13 @@ def _texts(arguments: argparse.Namespace, delimiter: bytes) -> Iterator[bytes]:
             raise CommandError(f"cannot read {name}: {error.strerror}") from None
 
 
-def _split(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """The pieces between delimiters; the last one need not end with one."""
-    if delimiter == b"\n":
-        for line in file:
-            yield line.removesuffix(b"\n")
-        return
+def _split(file: io.BufferedReader, delimiter: bytes) -> Iterator[bytes | None]:
+    """The pieces between delimiters, the last of which need not end with one; None when nothing more comes for now."""
     rest = b""
-    while chunk := file.read(1 << 16):
+    while chunk := file.read1(_READ_BYTES):
         *whole, rest = (rest + chunk).split(delimiter)
         yield from whole
+        if not select.select([file], [], [], _PAUSE_SECONDS)[0]:
+            yield None
     if rest:
         yield rest

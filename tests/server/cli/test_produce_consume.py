@@ -63,6 +63,22 @@ def test_follow_waits_for_new_records(broker: Any) -> None:
     reader.stdout.close()
 
 
+def test_what_was_typed_is_sent_when_the_input_pauses(broker: Any) -> None:
+    broker.run("topic", "create", "t")
+    command = [sys.executable, "-m", "ottla.server.cli", "produce", "t", "-b", broker.address]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE)
+    reader = subprocess.Popen([*command[:3], "consume", *command[4:], "--follow", "-c", "2"], stdout=subprocess.PIPE)
+    assert writer.stdin is not None
+    assert reader.stdout is not None
+    writer.stdin.write(b"first\nsecond\nunfinished")
+    writer.stdin.flush()
+    assert reader.stdout.read() == b"first\nsecond\n"
+    writer.stdin.close()
+    reader.stdout.close()
+    assert (writer.wait(20), reader.wait(20)) == (0, 0)
+    assert broker.run("consume", "t").stdout == b"first\nsecond\nunfinished\n"
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compression(broker: Any, codec: str) -> None:
     lines = b"".join(b"%d %s\n" % (i, b"x" * 100) for i in range(2_000))
