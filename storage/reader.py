@@ -65,7 +65,7 @@ class ReadPlan:
     @property
     def size_bytes(self) -> int:
         """The bytes of `records`, or an upper estimate of what they will be."""
-        return self.records.size_bytes if self.records is not None else self.max_bytes
+        return self.records.size_bytes if self.records is not None else min(self.max_bytes, self.log.size_bytes)
 
     @property
     def is_complete(self) -> bool:
