@@ -113,6 +113,7 @@ class FetchResult:
         "log_start_offset",
         "partition",
         "plan",
+        "planned_bytes",
         "records",
     )
 
@@ -132,6 +133,7 @@ class FetchResult:
         self.diverging_epoch: EpochEndOffset | None = None
         self.aborted_transactions: Sequence[tuple[int, int]] | None = None
         self.plan: ReadPlan | None = None
+        self.planned_bytes = 0
         self.records: IOBuf | None = None
         self._refund: Callable[[], None] | None = None
 
@@ -140,10 +142,8 @@ class FetchResult:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the records; before they are read, what the plan expects."""
-        if self.records is not None:
-            return self.records.size_bytes
-        return 0 if self.plan is None else self.plan.size_bytes
+        """The size of the records; before they are read, at most how much it will be."""
+        return self.planned_bytes if self.records is None else self.records.size_bytes
 
     def on_release(self, refund: Callable[[], None]) -> None:
         """Call this once at the release."""
@@ -154,6 +154,7 @@ class FetchResult:
         if self.plan is not None and self.plan.records is not None:
             self.plan.records.release()
         self.plan = None
+        self.planned_bytes = 0
         self.records = None
         if self._refund is not None:
             refund, self._refund = self._refund, None
@@ -230,8 +231,7 @@ class FetchOperation:
             for request in requests[first : first + LOOK_AT_ONCE]:
                 result = self._look(request, is_first=True)
                 self.results.append(result)
-                if result.plan is not None:
-                    self._planned_bytes += result.plan.size_bytes
+                self._planned_bytes += result.planned_bytes
             if len(requests) > LOOK_AT_ONCE:
                 changes += [0 if r.partition is None else r.partition.changes for r in self.results[first:]]
         for result, seen in zip(self.results, changes, strict=False):
@@ -258,11 +258,11 @@ class FetchOperation:
         for key in self.signalled:
             position = positions[key]
             old = self.results[position]
-            self._planned_bytes -= old.size_bytes
+            self._planned_bytes -= old.planned_bytes
             old.release()
             result = self._look(self._partitions[position], is_first=False)
             self.results[position] = result
-            self._planned_bytes += result.size_bytes
+            self._planned_bytes += result.planned_bytes
         self.signalled.clear()
 
     def _look(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
@@ -304,15 +304,18 @@ class FetchOperation:
 
     def _plan_read(self, request: FetchPartition, result: FetchResult, end_offset: int) -> None:
         assert result.partition is not None
+        log = result.partition.log
         left_bytes = self._limit_bytes - self._planned_bytes
         is_obligatory = self._planned_bytes == 0
         if left_bytes > 0 or is_obligatory:
-            result.plan = result.partition.log.plan_read(
+            result.plan = log.plan_read(
                 request.fetch_offset,
                 max_bytes=max(0, min(request.max_bytes, left_bytes)),
                 end_offset=end_offset,
                 min_one_batch=is_obligatory,
             )
+            # How much a read of a file will yield is not known before: as much as it may, but no more than there is.
+            result.planned_bytes = min(result.plan.size_bytes, log.size_bytes)
 
     def _record_progress(self, partition: Partition, request: FetchPartition) -> None:
         moved = partition.record_follower_fetch(

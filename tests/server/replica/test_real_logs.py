@@ -231,3 +231,23 @@ async def test_records_are_found_by_time(disk: SimulatedDisk) -> None:
 
         assert [await find(NOW_MS + after) for after in (0, 5, 6, 9, 10)] == [0, 0, 2, 2, -1]
         assert await find(OffsetSpec.MAX_TIMESTAMP) == 2
+
+
+async def test_min_bytes_are_waited_for_also_where_nothing_is_in_memory(disk: SimulatedDisk) -> None:
+    """After a restart it is not known, without a read, how much lies behind an offset: surely not more than the log."""
+    async with start(disk) as node:
+        await node.append(bytes(100))
+    async with start(disk) as node:
+        results: list[FetchResult] = []
+
+        async def fetch() -> None:
+            params = FetchParams(max_wait_ms=3_600_000, min_bytes=1000)
+            results.extend(await node.manager.fetch(params, [FetchPartition(TOPIC_ID, 0, 0)]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            await wait_all_tasks_blocked()
+            assert results == []
+            await node.append(bytes(1000))
+        assert results[0].size_bytes > 1000
+        results[0].release()
