@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli import CommandError, options, version
+from ottla.server.log_limit import LineLimit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,6 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = _config(arguments)
         _configure_logging(config)
+        without_effect = config.accepted_without_effect()
+        if without_effect:
+            logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
         instruments = _instruments(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
         trio.run(_serve, Node(config), instruments=instruments, strict_exception_groups=True)
     except (ConfigError, StartupError, MetadataError, StorageError) as error:
@@ -121,7 +125,9 @@ def _named(number: int, address: str) -> str:
 
 
 def _configure_logging(config: BrokerConfig) -> None:
-    logging.basicConfig(stream=sys.stderr, format=_HUMAN_LOG, level=config.ottla_log_level.upper())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LineLimit())
+    logging.basicConfig(handlers=[handler], format=_HUMAN_LOG, level=config.ottla_log_level.upper())
 
 
 def _instruments(threshold_ms: float) -> list[Any]:
