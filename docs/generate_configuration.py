@@ -55,8 +55,8 @@ for one, `per-broker` ones for one, and the others not at all, by IncrementalAlt
 what was set for one broker goes before what was set for all, and both before the places above. Settings of a listener
 may be given as `listener.name.<name>.<setting>`.
 
-Settings of Kafka that nothing in Ottla depends on are accepted, shown and reported once at the start; they are listed at
-the end of each section.
+Settings of Kafka that nothing in Ottla depends on are accepted, shown and reported once at the start; they are listed
+at the end of each section.
 """
 
 
