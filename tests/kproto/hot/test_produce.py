@@ -11,7 +11,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.hot import produce
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.schema import TaggedField
+from ottla.kproto.schema import Request, TaggedField
 
 VERSIONS = st.integers(3, 13)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -47,9 +47,9 @@ def requests(draw: st.DrawFn, version: int) -> ProduceRequest:
     )
 
 
-def outcome(version: int, frame: bytes) -> tuple[ProduceRequest | None, ProduceRequest | None]:
+def outcome(version: int, frame: bytes) -> tuple[Request | None, Request | None]:
     """What hot parser and codec make of a frame; None for a DecodeError."""
-    results: list[ProduceRequest | None] = []
+    results: list[Request | None] = []
     for parse in (produce.parse_request, lambda v, buf: codec.parse_request(ApiKey.PRODUCE, v, buf)):
         try:
             results.append(parse(version, frame))

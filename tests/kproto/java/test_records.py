@@ -30,7 +30,7 @@ from ottla.kproto.records import (
 pytestmark = pytest.mark.java
 
 BATCHES_PER_CODEC = 20
-LEVELS = {
+LEVELS: dict[Compression, list[int | None]] = {
     Compression.NONE: [None],
     Compression.SNAPPY: [None],
     Compression.GZIP: [None, 1, 9],
