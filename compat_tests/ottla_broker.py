@@ -17,7 +17,9 @@ from compat_tests.process import HOST, BrokerProcess, BrokerStartError
 SETTINGS = {
     name: value
     for name, value in SINGLE_NODE.items()
-    if name.startswith("group.") or name.endswith("state.log.num.partitions") or name == "offsets.topic.num.partitions"
+    if name.startswith(("group.", "transaction.abort."))
+    or name.endswith("state.log.num.partitions")
+    or name == "offsets.topic.num.partitions"
 }
 
 
