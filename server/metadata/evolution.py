@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from uuid import UUID
 
 from ottla.server.metadata import keys
@@ -84,6 +85,12 @@ def _changed_partitions(old: TopicImage | None, new: TopicImage) -> Iterable[Par
             yield PartitionChange(new, number, earlier, state)
 
 
+@lru_cache(maxsize=1024)
+def _initial_state(replicas: tuple[int, ...]) -> PartitionState:
+    """One state for all partitions of the cluster that begin alike."""
+    return PartitionState.initial(replicas)
+
+
 class _Evolution:
     """The topics of the next image, while it is made."""
 
@@ -105,13 +112,7 @@ class _Evolution:
         topic_id, replicas, configs = keys.decode_topic(entry.value)
         old = self._before.topics.get(name)
         states = old.partitions if old is not None and old.topic_id == topic_id else ()
-        initial: dict[tuple[int, ...], PartitionState] = {}
-        added = []
-        for assigned in replicas[len(states) :]:
-            state = initial.get(assigned)
-            if state is None:
-                state = initial[assigned] = PartitionState.initial(assigned)
-            added.append(state)
+        added = map(_initial_state, replicas[len(states) :])
         self._changed[name] = TopicImage(name, topic_id, (*states, *added), configs, entry.mod_revision)
         self._names[topic_id] = name
 

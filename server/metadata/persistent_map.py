@@ -30,6 +30,10 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     def __getitem__(self, key: K) -> V:
         return self._shards[self._shard_of(key) % _SHARDS][key]
 
+    def get(self, key: K, default: V | None = None, /) -> V | None:  # type: ignore[override]
+        # Mapping's own goes through an exception for each absent key. Its default may be of any type, this one's not.
+        return self._shards[self._shard_of(key) % _SHARDS].get(key, default)
+
     def __len__(self) -> int:
         return self._size
 
