@@ -125,7 +125,7 @@ def _whole_frames(stream: bytes) -> Iterator[bytes]:
 
 def decode_all(data: bytes, response_to: tuple[ApiKey, int] | None = None) -> Iterator[Decoded | ProtocolError]:
     """Read a capture, or frames: requests, or responses to requests of the given key and version."""
-    if pcap.is_pcap(data):
+    if pcap.is_capture(data):
         for connection in pcap.connections(data):
             yield from decode_connection(connection)
         return
@@ -168,7 +168,9 @@ def _response_to(text: str) -> tuple[ApiKey, int]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ottla decode`."""
-    parser.add_argument("input", nargs="?", default="-", help="hexadecimal text, a file (bytes, hex or pcap), or - ")
+    parser.add_argument(
+        "input", nargs="?", default="-", help="hexadecimal text, a file (bytes, hex, pcap or pcapng), or -"
+    )
     parser.add_argument(
         "--response", type=_response_to, metavar="API:VERSION", help="the input is responses to that API, say FETCH:16"
     )

@@ -1,4 +1,4 @@
-"""TCP streams out of a packet capture (classic pcap, as tcpdump writes it).
+"""TCP streams out of a packet capture: pcap, as tcpdump writes it, or pcapng, as Wireshark does.
 
 Enough to look at Kafka traffic and no more: IPv4 and IPv6 over Ethernet, Linux cooked, loopback or raw links, without
 reassembly of IP fragments. A stream ends where a packet is missing from the capture.
@@ -19,6 +19,8 @@ _MAGICS: Final = {
     b"\xa1\xb2\x3c\x4d": ">",
 }
 _FILE_HEADER_SIZE: Final = 24
+_PCAPNG_SECTION: Final = b"\x0a\x0d\x0d\x0a"
+_INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 3, 6
 _LINK_HEADER_SIZES: Final = {0: 4, 1: 14, 101: 0, 108: 4, 113: 16, 228: 0, 229: 0, 276: 20}
 _TCP: Final = 6
 _FIN, _SYN, _ACK = 0x01, 0x02, 0x10
@@ -46,12 +48,12 @@ class _Segment(NamedTuple):
     payload: bytes
 
 
-def is_pcap(data: bytes) -> bool:
-    return data[:4] in _MAGICS
+def is_capture(data: bytes) -> bool:
+    return data[:4] in _MAGICS or data[:4] == _PCAPNG_SECTION
 
 
 def connections(data: bytes) -> list[Connection]:
-    """The connections of a capture in the order in which they appear. Raises DecodeError for what is not a pcap file.
+    """The connections of a capture in the order in which they appear. Raises DecodeError for what is not one.
 
     The client is who sent the SYN; without one, whoever has the higher port.
     """
@@ -94,22 +96,56 @@ def _join(segments: list[_Segment]) -> bytes:
 
 
 def _segments(data: bytes) -> Iterator[_Segment]:
-    order = _MAGICS.get(data[:4])
-    if order is None or len(data) < _FILE_HEADER_SIZE:
-        raise DecodeError("not a pcap file (pcapng must be converted first: tcpdump -r x.pcapng -w x.pcap)")
-    (link,) = struct.unpack_from(order + "I", data, 20)
-    link_size = _LINK_HEADER_SIZES.get(link)
-    if link_size is None:
-        raise DecodeError(f"captures of link type {link} cannot be read")
-    pos = _FILE_HEADER_SIZE
-    while pos + 16 <= len(data):
-        (captured,) = struct.unpack_from(order + "I", data, pos + 8)
-        packet = data[pos + 16 : pos + 16 + captured]
-        pos += 16 + captured
+    for link, packet in _packets(data):
+        link_size = _LINK_HEADER_SIZES.get(link)
+        if link_size is None:
+            raise DecodeError(f"captures of link type {link} cannot be read")
         start = link_size + 4 if link == 1 and packet[12:14] == b"\x81\x00" else link_size
         segment = _segment(packet[start:])
         if segment is not None:
             yield segment
+
+
+def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Every captured packet with its link type."""
+    if data[:4] == _PCAPNG_SECTION:
+        return _pcapng_packets(data)
+    if data[:4] in _MAGICS and len(data) >= _FILE_HEADER_SIZE:
+        return _pcap_packets(data, _MAGICS[data[:4]])
+    raise DecodeError("neither a pcap nor a pcapng file")
+
+
+def _pcap_packets(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    (link,) = struct.unpack_from(order + "I", data, 20)
+    pos = _FILE_HEADER_SIZE
+    while pos + 16 <= len(data):
+        (captured,) = struct.unpack_from(order + "I", data, pos + 8)
+        yield link, data[pos + 16 : pos + 16 + captured]
+        pos += 16 + captured
+
+
+def _pcapng_packets(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The packets in enhanced and simple packet blocks; other blocks are passed over."""
+    order = "<"
+    links: list[int] = []
+    pos = 0
+    while pos + 12 <= len(data):
+        if data[pos : pos + 4] == _PCAPNG_SECTION:
+            order, links = ("<" if data[pos + 8 : pos + 12] == b"\x4d\x3c\x2b\x1a" else ">"), []
+        kind, size = struct.unpack_from(order + "II", data, pos)
+        body = data[pos + 8 : pos + size - 4]
+        if size < 12:
+            raise DecodeError("a block of the pcapng file is too short")
+        if kind == _INTERFACE and len(body) >= 2:
+            links.append(struct.unpack_from(order + "H", body)[0])
+        elif kind == _ENHANCED_PACKET and len(body) >= 20:
+            interface, _, _, captured = struct.unpack_from(order + "IIII", body)
+            if interface >= len(links):
+                raise DecodeError("a packet of the pcapng file names an interface that there is not")
+            yield links[interface], body[20 : 20 + captured]
+        elif kind == _SIMPLE_PACKET and links:
+            yield links[0], body[4:]
+        pos += size
 
 
 def _segment(packet: bytes) -> _Segment | None:

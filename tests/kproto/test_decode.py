@@ -209,6 +209,33 @@ def test_capture_with_unreadable_requests_goes_on() -> None:
     assert len(shown) == 2
 
 
+def _block(kind: int, body: bytes, order: str) -> bytes:
+    size = 12 + len(body) + -len(body) % 4
+    return struct.pack(order + "II", kind, size) + body + bytes(-len(body) % 4) + struct.pack(order + "I", size)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_pcapng(order: str) -> None:
+    request, response = _frame(REQUEST), _frame(RESPONSE)
+    packets = [_packet(True, 10, 0x10, request)[16:], _packet(False, 10, 0x10, response)[16:]]
+    capture = _block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+    capture += _block(1, struct.pack(order + "HHI", 1, 0, 0), order) + _block(5, b"statistics", order)
+    capture += _block(6, struct.pack(order + "5I", 0, 0, 0, len(packets[0]), len(packets[0])) + packets[0], order)
+    capture += _block(3, struct.pack(order + "I", len(packets[1])) + packets[1], order)
+    shown = list(decode.decode_all(capture))
+    assert [message.kind for message in shown if isinstance(message, decode.Decoded)] == ["request", "response"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"\x0a\x0d\x0d\x0a" + bytes(12), _block(6, bytes(40), "<"), _block(1, b"\x09\x00", "<") + _block(3, b"1234", "<")],
+)
+def test_broken_pcapng(block: bytes) -> None:
+    section = _block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1), "<")
+    with pytest.raises(DecodeError):
+        pcap.connections(section + block)
+
+
 def test_capture_with_a_gap_ends_there() -> None:
     request = _frame(REQUEST)
     (connection,) = pcap.connections(
@@ -219,7 +246,7 @@ def test_capture_with_a_gap_ends_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x0a\x0d\x0d\x0a" + bytes(40), _capture()[:10], _capture()[:20] + b"\xff\0\0\0"]
+    "data", [b"", b"\x0a\x0d\x0d\x0a" + bytes(40), _capture()[:10], _capture()[:20] + b"\xff\0\0\0" + bytes(16)]
 )
 def test_what_is_no_capture_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
