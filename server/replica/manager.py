@@ -309,7 +309,7 @@ class ReplicaManager:
             return
         try:
             partition = held or await self._open(topic, index, state)
-        except StorageError:
+        except (StorageError, OSError):
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index)
             self._unopened.add((topic.topic_id, index))
             self.counters.offline_partitions += 1
@@ -343,7 +343,11 @@ class ReplicaManager:
             del self._topics[partition.topic_id]
         self._by_log.pop(partition.log, None)
         self._signal(partition)
-        await self._log_manager.delete_log(partition.topic_id, partition.index)
+        try:
+            await self._log_manager.delete_log(partition.topic_id, partition.index)
+        except (StorageError, OSError):
+            # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
+            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index)
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:

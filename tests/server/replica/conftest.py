@@ -136,6 +136,7 @@ class FakeLogManager:
         self.logs: dict[tuple[UUID, int], FakeLog] = {}
         self.deleted: list[tuple[UUID, int]] = []
         self.fail_to_open = False
+        self.fail_to_delete = False
 
     async def open_log(self, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> FakeLog:
         await trio.lowlevel.checkpoint()
@@ -145,6 +146,8 @@ class FakeLogManager:
 
     async def delete_log(self, topic_id: UUID, partition: int) -> None:
         await trio.lowlevel.checkpoint()
+        if self.fail_to_delete:
+            raise StoreOfflineError("cannot delete")
         self.deleted.append((topic_id, partition))
 
 

@@ -376,6 +376,14 @@ async def test_a_log_that_cannot_be_opened_is_offline(node: Node) -> None:
         node.partition(topic)
 
 
+async def test_a_log_that_cannot_be_deleted_is_gone_all_the_same(node: Node, topic: TopicImage) -> None:
+    node.log_manager.fail_to_delete = True
+    await node.delete_topic(topic)
+    with pytest.raises(UnknownTopicIdError):
+        node.partition(topic)
+    assert list(node.manager.partitions()) == []
+
+
 async def test_a_store_that_fails_concerns_its_own_partitions_only(node: Node, topic: TopicImage) -> None:
     node.fail(node.log(topic, 0), node.log(topic, 1))
     assert isinstance((await node.append(topic, 0)).error, StoreOfflineError)
