@@ -20,6 +20,7 @@ __all__ = [
     "RUN_BYTES",
     "BlockHeader",
     "Run",
+    "RunFlag",
     "RunKind",
     "build_block_head",
     "iter_runs",
@@ -66,6 +67,8 @@ class RunFlag:
     CONTROL = 0x20
     CLEANED = 0x40
     """Compaction has been through: the offsets may have gaps."""
+    CLIPPED = 0x80
+    """Only in an index: a truncation has lowered the last offset, the bytes beyond are void."""
 
 
 class BlockHeader(NamedTuple):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import parse_batch_header, verify_crc
+from ottla.storage.block import RunFlag
 from ottla.storage.errors import CorruptLogError, StorageError
 from ottla.storage.index_files import load_index, rebuild_tables, write_sealed_index
 from ottla.storage.iobuf import Fragment, IOBuf
@@ -194,7 +195,7 @@ class FileRead:
                     if wanted <= 0 or entry.base_offset > span.last_offset:
                         break
                     if entry.last_offset > span.last_offset:
-                        entry = entry._replace(last_offset=span.last_offset)
+                        entry = entry._replace(last_offset=span.last_offset, flags=entry.flags | RunFlag.CLIPPED)
                     wanted -= entry.length if entry.base_offset >= self._offset else 0
                     extents.append(Extent(span.segment, entry))
                 if wanted <= 0:
@@ -269,6 +270,8 @@ class FileRead:
             if batch.base_offset < max(entry.base_offset, expected):
                 raise CorruptLogError(f"a batch at offset {batch.base_offset} in a run from {entry.base_offset} on")
             if batch.last_offset > entry.last_offset:
+                if not entry.flags & RunFlag.CLIPPED:
+                    raise CorruptLogError(f"a batch up to {batch.last_offset} in a run up to {entry.last_offset}")
                 return True
             if batch.last_offset >= self._offset:
                 too_large = self._included_bytes + size > self._max_bytes
@@ -281,6 +284,8 @@ class FileRead:
                 self.next_offset = batch.next_offset
             expected = batch.next_offset
             pos += size
+        if not is_cut and expected != entry.last_offset + 1 and not entry.flags & RunFlag.CLIPPED:
+            raise CorruptLogError(f"a run up to {entry.last_offset} ends at {expected - 1}")
         return not is_cut
 
     def _include(self, memory: memoryview, pos: int, size: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ottla.storage.block import Run, RunKind
+from ottla.storage.block import Run, RunFlag, RunKind
 from ottla.storage.config import INT64_MAX
 
 __all__ = ["ENTRY_BYTES", "RunEntry", "RunTable", "enter_run"]
@@ -114,7 +114,9 @@ class RunTable:
         if count * ENTRY_BYTES < len(data) or (count and self[count - 1].last_offset >= offset):
             kept = bytearray(data[: count * ENTRY_BYTES])
             if count and self[count - 1].last_offset >= offset:
-                _INT64.pack_into(kept, (count - 1) * ENTRY_BYTES + _LAST_POS, offset - 1)
+                start = (count - 1) * ENTRY_BYTES
+                _INT64.pack_into(kept, start + _LAST_POS, offset - 1)
+                kept[start + ENTRY_BYTES - 1] |= RunFlag.CLIPPED
             self.data = kept
             self.size_bytes = sum(entry[5] for entry in _ENTRY.iter_unpack(kept))
 

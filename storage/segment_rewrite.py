@@ -168,18 +168,21 @@ class SegmentRewrite:
         if len(content) != entry.length:
             raise CorruptLogError(f"{self._old.data_path} ends early")
         last_offset = min(entry.last_offset, keep.last_offset)
+        flags = entry.flags & ~RunFlag.CLIPPED
         for pos, batch in iter_batches(content):
             verify_crc(content, pos, batch)
             if batch.base_offset < entry.base_offset:
                 raise CorruptLogError(f"{self._old.data_path}: a batch outside its run at byte {entry.position + pos}")
             if batch.last_offset > last_offset:
+                if last_offset == entry.last_offset and not entry.flags & RunFlag.CLIPPED:
+                    raise CorruptLogError(f"{self._old.data_path}: a batch beyond its run at {entry.position + pos}")
                 break
             if keep.clean is None:
-                self._add_batch(key, batch, memoryview(content)[pos : pos + batch.size_bytes], entry.flags)
+                self._add_batch(key, batch, memoryview(content)[pos : pos + batch.size_bytes], flags)
             else:
                 cleaned = keep.clean(content, pos, batch)
                 if cleaned is not None:
-                    self._add_batch(key, batch, cleaned, entry.flags | RunFlag.CLEANED)
+                    self._add_batch(key, batch, cleaned, flags | RunFlag.CLEANED)
 
     def _add_batch(self, key: bytes, batch: BatchHeader, content: BytesLike, flags: int) -> None:
         run = self._runs[-1] if self._runs else None
