@@ -191,7 +191,7 @@ class GroupCoordinator:
         if group is not None:
             return await self._consumer.heartbeat(group, beat)
         if beat.member_epoch != JOIN_EPOCH:
-            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         await self._make_room_for_consumer(shard, group_id)
         group = shard.consumer_groups.setdefault(group_id, ConsumerGroup(group_id))
         try:
@@ -284,7 +284,7 @@ class GroupCoordinator:
                 transactional=producer is not None,
             )
         elif generation_id >= 0:
-            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         written, refused = commits.commit_records(
             group_id,
             offsets,
@@ -357,14 +357,17 @@ class GroupCoordinator:
         """The group as it is now. Raises GroupIdNotFoundError."""
         group = self._group(group_id)
         if group is None or group.is_in(ClassicState.DEAD):
-            raise GroupIdNotFoundError(f"group {group_id} does not exist")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return group
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).consumer_groups.get(group_id)
+        shard = self._shard(group_id)
+        group = shard.consumer_groups.get(group_id)
         if group is None:
-            raise GroupIdNotFoundError(f"group {group_id} is not a consumer group")
+            is_classic = group_id in shard.groups
+            why = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+            raise GroupIdNotFoundError(why)
         return group
 
     async def delete_group(self, group_id: str) -> None:

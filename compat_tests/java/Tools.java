@@ -1,0 +1,69 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs the main methods of Kafka's command line tools, one after the other in one JVM. A line of standard input is
+ * {"main": class, "arguments": […]}, its answer a line {"code": exit code, "out": …, "err": …} on standard output.
+ */
+public final class Tools {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private static final class Exited extends RuntimeException {
+        final int code;
+
+        Exited(int code) {
+            super(null, null, false, false);
+            this.code = code;
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = System.out;
+        Exit.setExitProcedure((code, message) -> {
+            throw new Exited(code);
+        });
+        Exit.setHaltProcedure((code, message) -> {
+            throw new Exited(code);
+        });
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            JsonNode request = JSON.readTree(line);
+            ByteArrayOutputStream out = new ByteArrayOutputStream();
+            ByteArrayOutputStream err = new ByteArrayOutputStream();
+            System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+            System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+            int code = run(request.get("main").asText(), JSON.convertValue(request.get("arguments"), String[].class));
+            System.out.flush();
+            System.err.flush();
+            Map<String, Object> answer = Map.of(
+                    "code", code,
+                    "out", out.toString(StandardCharsets.UTF_8),
+                    "err", err.toString(StandardCharsets.UTF_8));
+            answers.println(JSON.writeValueAsString(answer));
+            answers.flush();
+        }
+    }
+
+    private static int run(String main, String[] arguments) throws Exception {
+        try {
+            Class.forName(main).getMethod("main", String[].class).invoke(null, (Object) arguments);
+            return 0;
+        } catch (InvocationTargetException error) {
+            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+                if (cause instanceof Exited exited) {
+                    return exited.code;
+                }
+            }
+            error.getCause().printStackTrace(System.err);
+            return 1;
+        }
+    }
+}
