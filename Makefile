@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
@@ -15,8 +16,8 @@ LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: .venv/.run-ready ## a broker on 127.0.0.1:9092 that keeps its data in ./data
-	@exec $(BIN)/ottla serve --listen 127.0.0.1:9092 --data-dir data
+run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./data
+	@exec $(BIN)/ottla serve --listen $(LISTEN) --data-dir data
 
 test: .venv/.test-ready jars ## every test
 	$(PYTEST)
