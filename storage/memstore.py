@@ -6,9 +6,10 @@ views of the memory they were received into; nothing is copied on the way to `pw
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import trio
@@ -25,13 +26,19 @@ __all__ = ["Memstore", "RunGroup", "TailCache"]
 BATCH_OVERHEAD_BYTES = 400
 """What a batch costs in memory besides its bytes: its view, its place in the lists."""
 
+# From so many batches on, of less than so many bytes in the mean, one copy is cheaper than a chain of views.
+JOINED_BATCHES = 16
+JOINED_MEAN_BYTES = 2048
+
 
 class RunGroup:
     """One partition's part of a memstore: its batches in order, and the runs they form."""
 
     __slots__ = (
         "base_offset",
+        "ends",
         "fragments",
+        "joined",
         "last_offsets",
         "log",
         "position",
@@ -49,6 +56,9 @@ class RunGroup:
         self.last_offsets: list[int] = []
         self.views: list[memoryview] = []
         self.fragments: list[Fragment | None] = []
+        # Instead of views and fragments, once many small batches were read: their bytes, and where each one ends.
+        self.joined: memoryview | None = None
+        self.ends: list[int] = []
         self.record_count = 0
         self.size_bytes = 0
         self.position = -1
@@ -97,7 +107,10 @@ class RunGroup:
         first if `min_one_batch`.
         """
         last_offsets = self.last_offsets
-        for index in range(bisect_left(last_offsets, offset), len(last_offsets)):
+        first = bisect_left(last_offsets, offset)
+        if self.joined is not None or self._is_worth_joining():
+            return self._read_joined(target, first, end_offset, max_bytes, min_one_batch=min_one_batch)
+        for index in range(first, len(last_offsets)):
             if last_offsets[index] >= end_offset:
                 return -1
             view = self.views[index]
@@ -106,17 +119,46 @@ class RunGroup:
             target.append(view, self.fragments[index])
         return last_offsets[-1] + 1
 
+    def _is_worth_joining(self) -> bool:
+        count = len(self.views)
+        return count >= JOINED_BATCHES and self.size_bytes < count * JOINED_MEAN_BYTES
+
+    def _join(self) -> memoryview:
+        """Copy many small batches into one piece, once, and let go of the frames that they came in.
+
+        To share, slice and send thousands of views costs far more than this copy, each time.
+        """
+        self.ends = list(accumulate(view.nbytes for view in self.views))
+        self.joined = joined = memoryview(b"".join(self.views))
+        fragments = self.fragments
+        self.views, self.fragments = [], []
+        release_fragments(fragments)
+        return joined
+
+    def _read_joined(self, target: IOBuf, first: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
+        joined = self._join() if self.joined is None else self.joined
+        last_offsets, ends = self.last_offsets, self.ends
+        start = ends[first - 1] if first else 0
+        visible = bisect_left(last_offsets, end_offset, first)
+        stop = min(visible, bisect_right(ends, start + max_bytes - target.size_bytes, first))
+        if stop == first and first < visible and min_one_batch and not target.size_bytes:
+            stop = first + 1
+        if stop > first:
+            target.append(joined[start : ends[stop - 1]])
+        return last_offsets[-1] + 1 if stop == len(last_offsets) else -1
+
     def truncate(self, offset: int) -> None:
         """Forget the batches at and beyond an offset."""
         kept = bisect_left(self.last_offsets, offset)
         dropped = self.fragments[kept:]
-        del self.last_offsets[kept:], self.views[kept:], self.fragments[kept:]
+        del self.last_offsets[kept:], self.views[kept:], self.fragments[kept:], self.ends[kept:]
         release_fragments(dropped)
 
     def release(self) -> None:
         """Forget all batches."""
         fragments = self.fragments
         self.last_offsets, self.views, self.fragments = [], [], []
+        self.joined, self.ends = None, []
         release_fragments(fragments)
 
 
