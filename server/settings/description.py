@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Final
 
 from ottla.server.config import (
@@ -68,6 +69,12 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+_SHOWN: Final = frozenset(name for name, setting in BROKER_SETTINGS.items() if not setting.internal)
+
+#: A broker that was given nothing.
+_DEFAULTS: Final = BrokerConfig()
+
+
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> Iterator[ConfigDescription]:
     """Every setting of a topic that has these of its own."""
     view = broker.topic_config(overrides)
@@ -93,9 +100,11 @@ def describe_client_metrics(overrides: Mapping[str, str], broker: BrokerConfig) 
 
 def describe_broker(broker: BrokerConfig) -> Iterator[ConfigDescription]:
     """Every setting of this broker, and those of its listeners that were given."""
-    given = {name for layer in (broker.dynamic, broker.dynamic_default, broker.static) for name in layer}
-    known = {name for name, setting in BROKER_SETTINGS.items() if not setting.internal}
-    for name in sorted(given | known):
+    given = _given(broker)
+    for name in sorted(given | _SHOWN):
+        if given.isdisjoint(_SYNONYMS.get(name, (name,))):
+            yield _broker_setting_by_default(name)
+            continue
         setting = setting_of_broker(name)
         if setting is None:
             synonyms = tuple(_broker_synonyms(name, broker, is_sensitive=False))
@@ -132,18 +141,48 @@ def _describe_overriding(
     broker: BrokerConfig,
     own: ConfigSource,
 ) -> Iterator[ConfigDescription]:
+    given = _given(broker)
     for name, setting in settings.items():
+        if name not in overrides and given.isdisjoint(broker_name for broker_name, _ in setting.broker_names):
+            yield _overriding_setting_by_default(setting, own)
+            continue
         value = setting.to_text(getattr(view, setting.attribute))
-        synonyms: tuple[Synonym, ...] = ()
-        if setting.broker_names:
-            synonyms = tuple(_broker_synonyms(setting.broker_names[0][0], broker, is_sensitive=setting.sensitive))
-        elif own is ConfigSource.GROUP:
-            # Kafka gives a group's setting itself where the broker has none for it, and a topic's nothing.
-            synonyms = (Synonym(name, setting.to_text(setting.default), ConfigSource.DEFAULT),)
+        synonyms = _synonyms_of_overriding(setting, own, broker)
         if name in overrides:
             synonyms = (Synonym(name, value, own), *synonyms)
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         yield _description(name, setting, value, source, synonyms, is_read_only=False)
+
+
+def _given(broker: BrokerConfig) -> set[str]:
+    """What was set on the broker, statically or while it ran."""
+    return {*broker.dynamic, *broker.dynamic_default, *broker.static}
+
+
+# What nobody has set is the same for every topic and all the time, and most settings are such.
+@cache
+def _broker_setting_by_default(name: str) -> ConfigDescription:
+    setting = BROKER_SETTINGS[name]
+    synonyms = tuple(_broker_synonyms(name, _DEFAULTS, is_sensitive=setting.sensitive))
+    value = setting.to_text(setting.default)
+    return _description(name, setting, value, ConfigSource.DEFAULT, synonyms, is_read_only=not setting.dynamic)
+
+
+@cache
+def _overriding_setting_by_default(setting: Setting, own: ConfigSource) -> ConfigDescription:
+    views = {ConfigSource.TOPIC: _DEFAULTS.topic_config, ConfigSource.GROUP: _DEFAULTS.group_config}
+    value = setting.to_text(getattr(views[own]({}), setting.attribute))
+    synonyms = _synonyms_of_overriding(setting, own, _DEFAULTS)
+    return _description(setting.name, setting, value, ConfigSource.DEFAULT, synonyms, is_read_only=False)
+
+
+def _synonyms_of_overriding(setting: Setting, own: ConfigSource, broker: BrokerConfig) -> tuple[Synonym, ...]:
+    if setting.broker_names:
+        return tuple(_broker_synonyms(setting.broker_names[0][0], broker, is_sensitive=setting.sensitive))
+    if own is ConfigSource.GROUP:
+        # Kafka gives a group's setting itself where the broker has none for it, and a topic's nothing.
+        return (Synonym(setting.name, setting.to_text(setting.default), ConfigSource.DEFAULT),)
+    return ()
 
 
 def _description(
