@@ -159,7 +159,7 @@ def _evolve_rest(image: MetadataImage, puts: Sequence[KeyValue], deletes: Sequen
     for entry in puts:
         key = entry.key
         if key.startswith(keys.BROKERS):
-            broker = keys.decode_broker(key, entry.value, entry.create_revision)
+            broker = keys.decode_broker(key, entry.value, entry.mod_revision)
             brokers[broker.node_id] = broker
         elif key.startswith(keys.CONFIGS):
             configs[keys.parse_configs(key)] = keys.decode(entry.value)
