@@ -95,8 +95,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def example_factor() -> int:
-    """How many times as many examples as usual: OTTLA_EXAMPLE_FACTOR in the environment."""
-    return int(os.environ.get("OTTLA_EXAMPLE_FACTOR", "1"))
+    """How many times as many examples as usual: OTTLA_TEST_EXAMPLE_FACTOR in the environment."""
+    return int(os.environ.get("OTTLA_TEST_EXAMPLE_FACTOR", "1"))
 
 
 @pytest.fixture(scope="session")
