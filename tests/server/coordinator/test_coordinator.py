@@ -309,7 +309,7 @@ class TestRetention:
     ) -> None:
         async with coordinating(log, clock) as coordinator:
             joined = await join(coordinator, session_timeout_ms=1_800_000)
-            member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+            member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
             other = TopicPartition("unread", 0)
             await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
             clock.advance(8 * DAY_MS)
@@ -322,7 +322,7 @@ class TestRetention:
     ) -> None:
         async with coordinating(log, clock) as coordinator:
             joined = await join(coordinator)
-            member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+            member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
             await coordinator.commit_offsets("g", {T0: offset(1)}, **member)
             clock.advance(30 * DAY_MS)
             coordinator.leave("g", joined.member_id, None)
@@ -364,7 +364,7 @@ class TestAdministration:
     async def test_offsets_are_deleted_but_not_of_topics_that_are_read(self, coordinator: GroupCoordinator) -> None:
         joined = await join(coordinator)
         other = TopicPartition("unread", 0)
-        member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
         await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
         refused = await coordinator.delete_offsets("g", [T0, other])
         assert isinstance(refused[T0], GroupSubscribedToTopicError)

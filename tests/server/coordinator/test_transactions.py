@@ -105,8 +105,7 @@ class World:
     async def settle(self) -> None:
         await trio.testing.wait_all_tasks_blocked()
 
-    @property
-    def status(self) -> TransactionStatus:
+    def status_now(self) -> TransactionStatus:
         return self.coordinator.describe("x").status
 
 
@@ -131,10 +130,10 @@ async def test_a_transaction_ends_in_every_partition_with_the_same_marker(world:
     assert producer == ProducerIdAndEpoch(1_000, 0)
     await world.add(producer, P0)
     await world.add(producer, P1)
-    assert world.status is TransactionStatus.ONGOING
+    assert world.status_now() is TransactionStatus.ONGOING
     assert await world.end(producer, commit=commit) == producer
     await world.settle()
-    assert world.status is (TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT)
+    assert world.status_now() is (TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT)
     assert sorted(world.markers.written) == [
         (P0, EndTxnMarker(1_000, 0, 0, commit)),
         (P1, EndTxnMarker(1_000, 0, 0, commit)),
@@ -146,7 +145,7 @@ async def test_the_next_transaction_waits_until_the_markers_of_the_last_are_writ
     await world.add(producer)
     world.markers.gate = trio.Event()
     await world.end(producer, commit=True)
-    assert world.status is TransactionStatus.PREPARE_COMMIT
+    assert world.status_now() is TransactionStatus.PREPARE_COMMIT
     with pytest.raises(ConcurrentTransactionsError):
         await world.add(producer)
     with pytest.raises(ConcurrentTransactionsError):
@@ -158,7 +157,7 @@ async def test_the_next_transaction_waits_until_the_markers_of_the_last_are_writ
     world.markers.gate.set()
     await world.settle()
     await world.add(producer)
-    assert world.status is TransactionStatus.ONGOING
+    assert world.status_now() is TransactionStatus.ONGOING
 
 
 async def test_a_marker_that_is_refused_is_written_again(
@@ -169,12 +168,12 @@ async def test_a_marker_that_is_refused_is_written_again(
     world.markers.refused = {P1: StoreOfflineError("t")}
     await world.end(producer, commit=True)
     await trio.sleep(5)
-    assert world.status is TransactionStatus.PREPARE_COMMIT
+    assert world.status_now() is TransactionStatus.PREPARE_COMMIT
     assert {partition for partition, _ in world.markers.written} == {P0}
     assert "1 markers are not written yet" in caplog.text
     world.markers.refused = {}
     await trio.sleep(5)
-    assert world.status is TransactionStatus.COMPLETE_COMMIT
+    assert world.status_now() is TransactionStatus.COMPLETE_COMMIT
     assert [partition for partition, _ in world.markers.written] == [P0, P1]
 
 
@@ -184,7 +183,7 @@ async def test_a_partition_with_a_newer_coordinator_needs_no_marker_from_here(wo
     world.markers.refused = {P0: TransactionCoordinatorFencedError("t")}
     await world.end(producer, commit=True)
     await world.settle()
-    assert world.status is TransactionStatus.COMPLETE_COMMIT
+    assert world.status_now() is TransactionStatus.COMPLETE_COMMIT
 
 
 async def test_ending_again_alike_is_answered_alike(world: World) -> None:
@@ -290,7 +289,7 @@ class TestTransactionsV2:
         following = await world.end(producer, commit=False, version=V2)
         assert following.epoch == producer.epoch + 1
         await world.settle()
-        assert world.status is TransactionStatus.COMPLETE_ABORT
+        assert world.status_now() is TransactionStatus.COMPLETE_ABORT
         assert world.markers.written == []
 
     async def test_used_up_epochs_lead_to_a_new_id_at_the_end(self, world: World) -> None:
@@ -336,10 +335,10 @@ class TestTime:
             await world.add(producer)
             world.clock.advance(MINUTE_MS)
             await trio.sleep(11)
-            assert world.status is TransactionStatus.ONGOING
+            assert world.status_now() is TransactionStatus.ONGOING
             world.clock.advance(1)
             await trio.sleep(11)
-            assert world.status is TransactionStatus.COMPLETE_ABORT
+            assert world.status_now() is TransactionStatus.COMPLETE_ABORT
             assert world.markers.written == [(P0, EndTxnMarker(producer.producer_id, producer.epoch + 1, 0, False))]
             with pytest.raises(ProducerFencedError):
                 await world.end(producer, commit=True)
@@ -356,7 +355,7 @@ class TestTime:
             await trio.sleep(30)
             world.markers.gate.set()
             await trio.sleep(1)
-            assert world.status is TransactionStatus.COMPLETE_COMMIT
+            assert world.status_now() is TransactionStatus.COMPLETE_COMMIT
 
     async def test_an_id_that_nobody_uses_is_forgotten(self, log: Any, autojump_clock: trio.testing.MockClock) -> None:
         async with running(log) as world:
@@ -411,14 +410,14 @@ class TestCrashes:
         async with running(log) as again:
             await again.settle()
             assert len(again.markers.written) == 1
-            assert again.status is TransactionStatus.COMPLETE_COMMIT
+            assert again.status_now() is TransactionStatus.COMPLETE_COMMIT
 
     async def test_in_an_ongoing_transaction(self, log: Any) -> None:
         async with running(log) as world:
             producer = await world.init()
             await world.add(producer, P0)
         async with running(log) as again:
-            assert again.status is TransactionStatus.ONGOING
+            assert again.status_now() is TransactionStatus.ONGOING
             await again.add(producer, P1)
             await again.end(producer, commit=True)
             await again.settle()
@@ -431,7 +430,7 @@ class TestCrashes:
         with pytest.raises(CoordinatorNotAvailableError):
             await world.end(producer, commit=True)
         log.error = None
-        assert world.status is TransactionStatus.ONGOING
+        assert world.status_now() is TransactionStatus.ONGOING
         await world.end(producer, commit=False)
 
     async def test_a_coordinator_that_moves_away_stops(self, world: World, log: Any) -> None:
@@ -462,4 +461,4 @@ async def test_a_thousand_partitions_take_part(world: World) -> None:
     await world.end(producer, commit=True)
     await world.settle()
     assert len(world.markers.written) == 1_000
-    assert world.status is TransactionStatus.COMPLETE_COMMIT
+    assert world.status_now() is TransactionStatus.COMPLETE_COMMIT
