@@ -208,7 +208,7 @@ async def test_a_member_that_does_not_revoke_in_time_is_removed(
     for _ in range(7):
         await first.beat(owned=everything)
         await second.beat()
-        await trio.sleep(10)
+        await trio.sleep(9)
     with pytest.raises(UnknownMemberIdError):
         await first.beat(owned=everything)
     await world.settle(second)
