@@ -64,6 +64,7 @@ class FileRead:
         "_hint",
         "_included_bytes",
         "_last_end",
+        "_left_bytes",
         "_max_bytes",
         "_min_one_batch",
         "_offset",
@@ -94,6 +95,7 @@ class FileRead:
         self._hint: ReadHint | None = None
         self._views: list[memoryview] = []
         self._included_bytes = 0
+        self._left_bytes = 0
         self._last_end = -1
         self.next_offset = offset
         self.needed_bytes = 0
@@ -172,6 +174,8 @@ class FileRead:
             for extent, start, buffer_start, buffer_end in pieces:
                 if not self._walk(extent, start, buffer_start, buffer_end):
                     break
+            else:
+                self._ask_for_more()
         except CorruptIndexError:
             self._rebuild_index()
         except (ProtocolError, StorageError) as error:
@@ -179,6 +183,12 @@ class FileRead:
         except OSError as error:
             self.error = error
         return True
+
+    def _ask_for_more(self) -> None:
+        """All that fitted was void (cut off by a truncation): the run that follows must be read as well."""
+        if self._min_one_batch and not self._views and self._left_bytes:
+            assert self._fragment is not None
+            self.needed_bytes = self._fragment.capacity_bytes + self._left_bytes
 
     def _resolve(self) -> list[Extent]:
         """The runs of the spans, from their index pages, and then those that were known."""
@@ -196,7 +206,8 @@ class FileRead:
                         break
                     if entry.last_offset > span.last_offset:
                         entry = entry._replace(last_offset=span.last_offset, flags=entry.flags | RunFlag.CLIPPED)
-                    wanted -= entry.length if entry.base_offset >= self._offset else 0
+                    if entry.base_offset >= self._offset and not entry.flags & RunFlag.CLIPPED:
+                        wanted -= entry.length
                     extents.append(Extent(span.segment, entry))
                 if wanted <= 0:
                     break
@@ -231,6 +242,7 @@ class FileRead:
                 start = hint.position if start <= hint.position < end else start
             length = min(end - start, len(memory) - filled)
             if length <= 0:
+                self._left_bytes = extent.entry.length
                 break
             pieces.append((extent, start, filled, filled + length))
             filled += length

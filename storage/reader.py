@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.storage.block import RunFlag
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.extents import Extent, FileRead
 from ottla.storage.iobuf import IOBuf
@@ -173,7 +174,8 @@ def _prepare(work: FileRead, plan: ReadPlan) -> None:
             if wanted <= 0 or span.base_offset >= plan.end_offset:
                 break
             work.add_span(span)
-            wanted -= span.size_bytes
+            # Of the first one, which begins before the offset or was cut, perhaps nothing is wanted.
+            wanted -= span.size_bytes if span.base_offset > offset else 0
     for segment, table in unsealed_tables(log):
         if wanted <= 0:
             break
@@ -183,7 +185,8 @@ def _prepare(work: FileRead, plan: ReadPlan) -> None:
             if wanted <= 0 or entry.base_offset >= plan.end_offset:
                 break
             work.add_extent(Extent(segment, entry))
-            wanted -= entry.length
+            if entry.base_offset >= offset and not entry.flags & RunFlag.CLIPPED:
+                wanted -= entry.length
     work.prepare(log.read_hint, plan.needed_bytes)
 
 

@@ -279,3 +279,16 @@ async def test_a_large_first_batch_is_read_whole(harness: Any) -> None:
         assert plan.records is not None
         assert plan.records.size_bytes == 0
         plan.records.release()
+
+
+@pytest.mark.parametrize("tail_cache_bytes", [0, 1 << 20])
+async def test_a_truncation_inside_a_batch_leaves_a_hole_that_readers_pass(harness: Any, tail_cache_bytes: int) -> None:
+    async with harness.manager(tail_cache_bytes=tail_cache_bytes) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"a" * 243, b"b" * 188, b"c" * 181)
+        await log.truncate_to(1)
+        assert log.log_end_offset == 1
+        harness.append(log, b"d")
+        await log.flush()
+        assert await harness.read_records(log, 0, max_bytes=700) == [(1, b"d")]
+        assert await harness.read_records(log, 0, max_bytes=1) == [(1, b"d")]
