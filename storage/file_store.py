@@ -56,6 +56,11 @@ class FileStore:
         return self.segments[-1] if self.segments and not self.segments[-1].is_sealed else None
 
     @property
+    def has_sealed(self) -> bool:
+        """Whether there is any sealed segment; the first is sealed before all others."""
+        return bool(self.segments) and self.segments[0].is_sealed
+
+    @property
     def unsealed(self) -> Sequence[Segment]:
         """The active segment, and before it those that are being sealed."""
         first = len(self.segments)
@@ -107,13 +112,13 @@ class FileStore:
             self._handle = self._context.disk.open_write(self.segments[-1].data_path)
         return self._handle
 
-    def advance(self, size_bytes: int, run_count: int) -> None:
+    def advance(self, size_bytes: int, run_count: int, *, synced: bool) -> None:
         """Take a written block into account."""
         segment = self.segments[-1]
         segment.size_bytes += size_bytes
         segment.run_count += run_count
         self.next_sequence += 1
-        self.unsynced_bytes += size_bytes
+        self.unsynced_bytes = 0 if synced else self.unsynced_bytes + size_bytes
 
     def sync(self) -> None:
         """Make everything written up to now durable, file names included. May block."""
@@ -123,7 +128,7 @@ class FileStore:
             if not segment.is_sealed:
                 sync_file(disk, segment.data_path)
         self._unsynced.clear()
-        if self.unsynced_bytes:
+        if self.active is not None:
             disk.fdatasync(self._open())
         if self.segments and not self._directory_synced:
             sync_names(disk, self.directory)

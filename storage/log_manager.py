@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Iterable, Sequence
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.storage.block import RunKind, log_key
+from ottla.storage.block import RunKind, log_key, split_key
 from ottla.storage.cleaner import Cleaner
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.context import RunBlocking, StorageContext
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
 __all__ = ["LogManager", "StorageListener"]
+
+logger = logging.getLogger(__name__)
 
 _SHARED_STORE = "shared"
 # A topic's name may have 249 characters and a file's 255: the folder's name keeps what leaves room for the id.
@@ -119,13 +122,19 @@ class LogManager:
         log = self._logs.get(key)
         if log is None:
             store = await self._open_store(self._store_directory(topic_id, topic, partition))
-            log = store.logs.get(key)
-            if log is None:
-                log = store.logs[key] = PartitionLog(store, topic_id, topic, partition, config)
-                restore_state(log)
-            log.topic = topic
-            self._logs[key] = log
+            log = self._log_of(store, key, topic_id, topic, partition, config)
         log.set_config(config)
+        return log
+
+    def _log_of(
+        self, store: MessageStore, key: bytes, topic_id: UUID, topic: str, partition: int, config: LogConfig
+    ) -> PartitionLog:
+        log = store.logs.get(key)
+        if log is None:
+            log = store.logs[key] = PartitionLog(store, topic_id, topic, partition, config)
+            restore_state(log)
+        log.topic = topic
+        self._logs[key] = log
         return log
 
     def get_log(self, topic_id: UUID, partition: int) -> PartitionLog | None:
@@ -158,6 +167,34 @@ class LogManager:
                 store.add_note(log, RunKind.DELETE, -1, 0)
                 await store.flush(sync=False)
                 store.dirty.pop(log, None)
+
+    async def delete_unknown(self, topic_ids: Container[UUID]) -> int:
+        """Remove what is left of topics that are not among these, from deletions while the node was down.
+
+        For the start, when the cluster's metadata is known and the logs in use are open. Returns how many stores, and
+        partitions of the shared store, were removed.
+        """
+        disk = self.context.disk
+        removed = 0
+        for name in await self.context.offload(disk.listdir, self.node_dir.path):
+            topic_id = _topic_id_of(name)
+            path = os.path.join(self.node_dir.path, name)
+            if (
+                topic_id is not None
+                and topic_id not in topic_ids
+                and not any(directory.startswith(path + os.sep) for directory in self._stores)
+            ):
+                logger.info("removing %s: its topic does not exist any more", path)
+                await self.context.offload(_remove_folder, disk, path, path + DELETED_SUFFIX)
+                removed += 1
+        for store in list(self._stores.values()):
+            for key in [*store.snapshots, *store.logs]:
+                raw_id, partition = split_key(key)
+                if UUID(bytes=raw_id) not in topic_ids and (key in store.logs or key in store.snapshots):
+                    log = self._log_of(store, key, UUID(bytes=raw_id), "", partition, LogConfig())
+                    await self.delete_log(log.topic_id, log.partition)
+                    removed += 1
+        return removed
 
     async def flush_all(self) -> None:
         """Write and sync all that was appended up to now."""
@@ -203,14 +240,27 @@ class LogManager:
             self.context.fd_cache.drop(segment.data_path)
             self.context.fd_cache.drop(segment.index_path)
         parent, name = os.path.split(directory)
-        doomed = f"{parent}.{name}{DELETED_SUFFIX}"
+        await self.context.offload(_remove_folder, disk, directory, f"{parent}.{name}{DELETED_SUFFIX}")
 
-        def remove() -> None:
-            if disk.exists(directory):
-                disk.rename(directory, doomed)
-                disk.fsync_directory(parent)
-                if not disk.listdir(parent):
-                    disk.rmtree(parent)
-                disk.rmtree(doomed)
 
-        await self.context.offload(remove)
+def _remove_folder(disk: Disk, directory: str, doomed: str) -> None:
+    """Remove a folder: first its name, so that no start finds half of it; then its files, and an empty parent."""
+    if not disk.exists(directory):
+        return
+    parent = os.path.dirname(directory)
+    disk.rename(directory, doomed)
+    disk.fsync_directory(parent)
+    if not disk.listdir(parent):
+        disk.rmtree(parent)
+    disk.rmtree(doomed)
+
+
+def _topic_id_of(folder: str) -> UUID | None:
+    """The topic id in the name of a topic's folder; None for other names."""
+    _, dot, encoded = folder.rpartition(".")
+    if not dot or len(encoded) != 22:
+        return None
+    try:
+        return UUID(bytes=urlsafe_b64decode(encoded + "=="))
+    except ValueError:
+        return None

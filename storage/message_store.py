@@ -201,23 +201,26 @@ class MessageStore:
             now_ms = self.context.clock.time_ms()
             if self._must_roll(size_bytes, now_ms):
                 await self.roll()
-            if size_bytes <= self.context.config.inline_write_bytes:
-                self._write_block(memstore, now_ms)
-            else:
+            if memstore.wants_sync or size_bytes > self.context.config.inline_write_bytes:
                 await self.context.offload(self._write_block, memstore, now_ms)
-            self.files.advance(size_bytes, len(memstore.runs))
+            else:
+                self._write_block(memstore, now_ms)
+                await trio.lowlevel.checkpoint()
+            self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
             self.files.segments[-1].pending_index += b"".join(memstore.runs)
             memstore.runs = []
             self.written_bytes += size_bytes
-        if memstore.wants_sync:
+        elif memstore.wants_sync and self.files.unsynced_bytes:
             await self.context.offload(self.files.sync)
         else:
             await trio.lowlevel.checkpoint()
 
     def _write_block(self, memstore: Memstore, now_ms: int) -> None:
-        """Build the block and write it. May run in a worker thread."""
+        """Build the block, write it, and sync it if that is asked. May run in a worker thread."""
         files = self.files
-        self.files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms))
+        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms))
+        if memstore.wants_sync:
+            files.sync()
 
     async def _publish(self, memstore: Memstore) -> None:
         """Let readers see the block, tell the listener, and keep the block for the readers of the tail."""

@@ -78,6 +78,9 @@ def unsealed_tables(log: PartitionLog) -> list[tuple[Segment, RunTable]]:
 
 async def ensure_spans(logs: Sequence[PartitionLog]) -> None:
     """Derive the spans of these logs where they are not true any more; one worker-thread call for all."""
+    for log in logs:
+        if not log.store.files.has_sealed:
+            log.spans = Spans(layout_of(log), [])
     while stale := [log for log in logs if log.spans is None or log.spans.layout_version != layout_of(log)]:
         jobs = [(log, layout_of(log), tuple(log.store.files.segments), _limit(log)) for log in stale]
         pinned = {segment for _, _, segments, _ in jobs for segment in segments}
