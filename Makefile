@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka flights fuzz bench jars clean
+.PHONY: help run test check format compat compat-kafka flights exactly-once fuzz bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka,
 
 flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
 	$(BIN)/python -m compat_tests.flights
+
+exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of its broker
+	$(BIN)/python -m compat_tests.exactly_once
 
 fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.errors import BrokerResponseError, for_code
+from aiokafka.errors import BrokerResponseError, KafkaError, for_code
 
 from compat_tests.clients.base import (
     ANSWER_TIMEOUT_S,
@@ -88,14 +88,65 @@ class AioKafkaProducer:
         self._loop.run(self._producer.stop())
 
 
+class AioKafkaTransactions:
+    """Implements TransactionalProducer."""
+
+    def __init__(self, loop: LoopThread, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._loop = loop
+        self._producer = self._run(self._started(bootstrap, transactional_id, timeout_ms))
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Transactions tell of a broker's error by exceptions of the client's own, too."""
+        try:
+            return self._loop.run(coroutine)
+        except KafkaError as error:
+            raise BrokerError(-1, repr(error)) from error
+
+    async def _started(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            linger_ms=LINGER_MS,
+        )
+        await producer.start()
+        return producer
+
+    def begin(self) -> None:
+        self._run(self._producer.begin_transaction())
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        self._run(self._send(topic, records))
+
+    async def _send(self, topic: str, records: Sequence[Record]) -> None:
+        futures = [
+            await self._producer.send(topic, value=record.value, key=record.key, partition=record.partition)
+            for record in records
+        ]
+        await asyncio.wait_for(asyncio.gather(*futures), ANSWER_TIMEOUT_S)
+
+    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        named = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
+        self._run(self._producer.send_offsets_to_transaction(named, group))
+
+    def commit(self) -> None:
+        self._run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        self._run(self._producer.stop())
+
+
 class AioKafkaConsumer:
-    def __init__(self, loop: LoopThread, bootstrap: str, topic: str, start: Start, partition: int, reset: str) -> None:
+    def __init__(self, loop: LoopThread, topic: str, start: Start, partition: int, config: Mapping[str, str]) -> None:
         self._loop = loop
         self._ready: list[Record] = []
-        self._consumer = loop.run(self._started(bootstrap, TopicPartition(topic, partition), start, reset))
+        self._consumer = loop.run(self._started(config, TopicPartition(topic, partition), start))
 
-    async def _started(self, bootstrap: str, partition: TopicPartition, start: Start, reset: str) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset=reset)
+    async def _started(self, config: Mapping[str, str], partition: TopicPartition, start: Start) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(**config)
         await consumer.start()
         consumer.assign([partition])
         # A seek before the first position is found races with aiokafka's own reset.
@@ -140,8 +191,20 @@ class AioKafka:
     def producer(self, *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> AioKafkaProducer:
         return AioKafkaProducer(self._loop, self._bootstrap, codec=codec, acks=acks, idempotent=idempotent)
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> AioKafkaConsumer:
-        return AioKafkaConsumer(self._loop, self._bootstrap, topic, start, partition, reset)
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> AioKafkaTransactions:
+        return AioKafkaTransactions(self._loop, self._bootstrap, transactional_id, timeout_ms)
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> AioKafkaConsumer:
+        config = {"bootstrap_servers": self._bootstrap, "auto_offset_reset": reset, "isolation_level": isolation}
+        return AioKafkaConsumer(self._loop, topic, start, partition, config)
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:

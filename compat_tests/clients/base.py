@@ -96,6 +96,24 @@ class Consumer(Protocol):
     def close(self) -> None: ...
 
 
+class TransactionalProducer(Protocol):
+    """A producer whose transactional id is initialized. All raise BrokerError, also when the producer is fenced."""
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        """Sends to each record's partition and waits until all are acknowledged."""
+
+    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits a group's offsets, by partition, as part of the transaction."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Client(Protocol):
     """One client library or program, connected to one broker."""
 
@@ -104,7 +122,15 @@ class Client(Protocol):
 
     def producer(self, *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> Producer: ...
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> Consumer:
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> Consumer:
         """A consumer of one partition, without a group, whose start position is known when this returns."""
 
     def topics(self) -> dict[str, int]:
@@ -114,7 +140,10 @@ class Client(Protocol):
 
 
 class AdminClient(Client, Protocol):
-    """A client that also manages topics, and commits offsets without being a member of a group."""
+    """A client that also manages topics, writes transactions, and commits offsets without being in a group."""
+
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
+        """Initializes the transactional id, and so fences who had it before."""
 
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
 

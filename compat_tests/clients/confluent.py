@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -84,8 +84,81 @@ class ConfluentProducer:
         self._producer.flush(ANSWER_TIMEOUT_S)
 
 
+class ConfluentTransactions:
+    """Implements TransactionalProducer. What librdkafka calls retriable is tried again, as its manual says."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._bootstrap = bootstrap
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "linger.ms": LINGER_MS,
+                "reconnect.backoff.max.ms": 1000,
+                # With "rebootstrap" librdkafka 2.x goes on to ask a broker that it has forgotten for a group's offsets.
+                "metadata.recovery.strategy": "none",
+                "log_level": 0,
+            }
+        )
+        self._try(self._producer.init_transactions)
+
+    def _try(self, act: Callable[..., object], *arguments: object) -> None:
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        with broker_errors():
+            while True:
+                try:
+                    act(*arguments, ANSWER_TIMEOUT_S)
+                except KafkaException as error:
+                    if not error.args[0].retriable() or time.monotonic() > deadline:
+                        raise
+                else:
+                    return
+
+    def begin(self) -> None:
+        with broker_errors():
+            self._producer.begin_transaction()
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        failed: list[KafkaError] = []
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        try:
+            with broker_errors():
+                for record in records:
+                    self._producer.produce(
+                        topic, value=record.value, key=record.key, partition=record.partition, on_delivery=report
+                    )
+                unsent = self._producer.flush(ANSWER_TIMEOUT_S)
+        except SystemError as error:  # confluent-kafka raises a fatal error in the midst of another callback
+            raise BrokerError(-1, repr(error.__cause__)) from error
+        assert unsent == 0, f"{unsent} of {len(records)} records were not acknowledged in time"
+        for error in failed:
+            raise BrokerError(error.code(), error.str())
+
+    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        try:
+            partitions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+            self._try(self._producer.send_offsets_to_transaction, partitions, consumer.consumer_group_metadata())
+        finally:
+            consumer.close()
+
+    def commit(self) -> None:
+        self._try(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._try(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        """It ends when nothing refers to it."""
+
+
 class ConfluentConsumer:
-    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str, isolation: str) -> None:
         self._ready: list[Record] = []
         self._consumer = Consumer(
             {
@@ -94,6 +167,7 @@ class ConfluentConsumer:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": reset,
+                "isolation.level": isolation,
                 "reconnect.backoff.max.ms": 1000,
             }
         )
@@ -166,8 +240,19 @@ class Confluent:
     def producer(self, *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> ConfluentProducer:
         return ConfluentProducer(self._bootstrap, codec=codec, acks=acks, idempotent=idempotent)
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> ConfluentConsumer:
-        return ConfluentConsumer(self._bootstrap, topic, start, partition, reset)
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> ConfluentTransactions:
+        return ConfluentTransactions(self._bootstrap, transactional_id, timeout_ms)
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> ConfluentConsumer:
+        return ConfluentConsumer(self._bootstrap, topic, start, partition, reset, isolation)
 
     @cached_property
     def _admin(self) -> AdminClient:

@@ -55,8 +55,8 @@ class JavaDriver:
 class JavaProducer:
     def __init__(self, driver: JavaDriver, config: Mapping[str, str]) -> None:
         self._driver = driver
-        self._id = next(driver.ids)
-        driver.ask(op="open_producer", id=self._id, config=config)
+        self.id = next(driver.ids)
+        driver.ask(op="open_producer", id=self.id, config=config)
 
     def send(self, topic: str, records: Sequence[Record]) -> list[int]:
         encoded = [
@@ -69,11 +69,41 @@ class JavaProducer:
             }
             for record in records
         ]
-        offsets: list[int] = self._driver.ask(op="send", id=self._id, topic=topic, records=encoded)["offsets"]
+        offsets: list[int] = self._driver.ask(op="send", id=self.id, topic=topic, records=encoded)["offsets"]
         return offsets
 
     def close(self) -> None:
-        self._driver.ask(op="close", id=self._id)
+        self._driver.ask(op="close", id=self.id)
+
+
+class JavaTransactions:
+    """Implements TransactionalProducer."""
+
+    def __init__(self, driver: JavaDriver, config: Mapping[str, str]) -> None:
+        self._producer = JavaProducer(driver, config)
+        self._driver = driver
+        self._ask("init_transactions")
+
+    def _ask(self, op: str, **request: Any) -> None:
+        self._driver.ask(op=op, id=self._producer.id, **request)
+
+    def begin(self) -> None:
+        self._ask("begin_transaction")
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        self._producer.send(topic, records)
+
+    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        self._ask("send_offsets", group=group, topic=topic, offsets=offsets)
+
+    def commit(self) -> None:
+        self._ask("commit_transaction")
+
+    def abort(self) -> None:
+        self._ask("abort_transaction")
+
+    def close(self) -> None:
+        self._producer.close()
 
 
 class JavaConsumer:
@@ -129,8 +159,20 @@ class JavaClient:
         }
         return JavaProducer(self._driver, self._config | config)
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> JavaConsumer:
-        config = self._config | {"auto.offset.reset": reset}
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> JavaTransactions:
+        config = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
+        return JavaTransactions(self._driver, self._config | config)
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> JavaConsumer:
+        config = self._config | {"auto.offset.reset": reset, "isolation.level": isolation}
         return JavaConsumer(self._driver, config, topic, start, partition)
 
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:

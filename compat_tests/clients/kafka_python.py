@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.errors import BrokerResponseError
+from kafka.errors import BrokerResponseError, KafkaError
 
 from compat_tests.clients.base import (
     ANSWER_TIMEOUT_S,
@@ -30,6 +30,15 @@ def broker_errors() -> Iterator[None]:
         yield
     except BrokerResponseError as error:
         raise BrokerError(error.errno, str(error)) from error
+
+
+@contextmanager
+def kafka_errors() -> Iterator[None]:
+    """Transactions tell of a broker's error by exceptions of the client's own, too."""
+    try:
+        yield
+    except KafkaError as error:
+        raise BrokerError(getattr(error, "errno", -1), repr(error)) from error
 
 
 class KafkaPythonProducer:
@@ -64,9 +73,53 @@ class KafkaPythonProducer:
         self._producer.close(ANSWER_TIMEOUT_S)
 
 
+class KafkaPythonTransactions:
+    """Implements TransactionalProducer."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            linger_ms=LINGER_MS,
+        )
+        with kafka_errors():
+            self._producer.init_transactions()
+
+    def begin(self) -> None:
+        with kafka_errors():
+            self._producer.begin_transaction()
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        with kafka_errors():
+            futures = [
+                self._producer.send(topic, value=record.value, key=record.key, partition=record.partition)
+                for record in records
+            ]
+            self._producer.flush(ANSWER_TIMEOUT_S)
+            for future in futures:
+                future.get(ANSWER_TIMEOUT_S)
+
+    def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        named = {TopicPartition(topic, number): OffsetAndMetadata(at, "", -1) for number, at in offsets.items()}
+        with kafka_errors():
+            self._producer.send_offsets_to_transaction(named, group)
+
+    def commit(self) -> None:
+        with kafka_errors():
+            self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        with kafka_errors():
+            self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close(ANSWER_TIMEOUT_S)
+
+
 class KafkaPythonConsumer:
-    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str) -> None:
-        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset=reset)
+    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str, isolation: str) -> None:
+        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset=reset, isolation_level=isolation)
         self._ready: list[Record] = []
         assigned = TopicPartition(topic, partition)
         self._consumer.assign([assigned])
@@ -121,8 +174,19 @@ class KafkaPython:
     def producer(self, *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> KafkaPythonProducer:
         return KafkaPythonProducer(self._bootstrap, codec=codec, acks=acks, idempotent=idempotent)
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> KafkaPythonConsumer:
-        return KafkaPythonConsumer(self._bootstrap, topic, start, partition, reset)
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> KafkaPythonTransactions:
+        return KafkaPythonTransactions(self._bootstrap, transactional_id, timeout_ms)
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> KafkaPythonConsumer:
+        return KafkaPythonConsumer(self._bootstrap, topic, start, partition, reset, isolation)
 
     @contextmanager
     def _admin(self) -> Iterator[KafkaAdminClient]:

@@ -81,11 +81,11 @@ def run_of(record: Record) -> tuple[int, tuple[tuple[str, bytes | None], ...], b
 
 
 class KcatConsumer:
-    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str, isolation: str) -> None:
         offset = {"offset": str(start.at), "timestamp": f"s@{start.at}"}.get(start.kind, start.kind)
         command = ["kcat", "-C", "-E", "-u", "-b", bootstrap, "-t", topic, "-p", str(partition), "-o", offset]
         command += ["-f", FORMAT, "-X", f"topic.auto.offset.reset={reset}"]
-        command += ["-X", "reconnect.backoff.max.ms=1000"]
+        command += ["-X", "reconnect.backoff.max.ms=1000", "-X", f"isolation.level={isolation}"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -178,8 +178,16 @@ class Kcat:
     def producer(self, *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> KcatProducer:
         return KcatProducer(self._bootstrap, codec=codec, acks=acks, idempotent=idempotent)
 
-    def consumer(self, topic: str, start: Start, *, partition: int = 0, reset: str = "earliest") -> KcatConsumer:
-        return KcatConsumer(self._bootstrap, topic, start, partition, reset)
+    def consumer(
+        self,
+        topic: str,
+        start: Start,
+        *,
+        partition: int = 0,
+        reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+    ) -> KcatConsumer:
+        return KcatConsumer(self._bootstrap, topic, start, partition, reset, isolation)
 
     def topics(self) -> dict[str, int]:
         done = subprocess.run(

@@ -18,6 +18,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -72,6 +73,8 @@ public final class Driver {
                     request.get("id").asInt(),
                     new KafkaProducer<>(config(request), new ByteArraySerializer(), new ByteArraySerializer()));
             case "send" -> send(request, answer);
+            case "init_transactions", "begin_transaction", "send_offsets", "commit_transaction", "abort_transaction" ->
+                transact(request);
             case "open_consumer" -> openConsumer(request);
             case "take" -> take(request, answer);
             case "close" -> close(request.get("id").asInt());
@@ -112,6 +115,25 @@ public final class Driver {
         ArrayNode offsets = answer.putArray("offsets");
         for (Future<RecordMetadata> future : sent) {
             offsets.add(future.get().offset());
+        }
+    }
+
+    private void transact(JsonNode request) {
+        KafkaProducer<byte[], byte[]> producer = producers.get(request.get("id").asInt());
+        switch (request.get("op").asText()) {
+            case "init_transactions" -> producer.initTransactions();
+            case "begin_transaction" -> producer.beginTransaction();
+            case "commit_transaction" -> producer.commitTransaction();
+            case "abort_transaction" -> producer.abortTransaction();
+            default -> {
+                String topic = request.get("topic").asText();
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                request.get("offsets").fields().forEachRemaining(entry -> offsets.put(
+                        new TopicPartition(topic, Integer.parseInt(entry.getKey())),
+                        new OffsetAndMetadata(entry.getValue().asLong())));
+                producer.sendOffsetsToTransaction(
+                        offsets, new ConsumerGroupMetadata(request.get("group").asText()));
+            }
         }
     }
 
