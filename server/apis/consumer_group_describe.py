@@ -35,6 +35,8 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
 
 
 def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
     except CoordinatorError as error:
@@ -59,7 +61,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContex
         client_id=subscription.client_id,
         client_host=subscription.client_host,
         subscribed_topic_names=sorted(subscription.topic_names),
-        subscribed_topic_regex=subscription.topic_regex,
+        subscribed_topic_regex=subscription.topic_regex or "",
         assignment=_assignment(member.current.assigned, context),
         target_assignment=_assignment(group.target_of(member), context),
         member_type=CONSUMER_MEMBER,

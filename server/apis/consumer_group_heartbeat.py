@@ -73,7 +73,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
         raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
     if request.topic_partitions is None or request.topic_partitions:
         raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
-    if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         raise InvalidRequestError(
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
         )

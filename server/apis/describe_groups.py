@@ -18,8 +18,8 @@ from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 
-# READ, DELETE, DESCRIBE: what Kafka allows everybody on a group where there is no authorizer.
-ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do with a group without an authorizer.
+ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

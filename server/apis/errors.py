@@ -115,6 +115,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.InvalidRegularExpressionError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     coordinator.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,
     coordinator.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     coordinator.ProducerFencedError: ErrorCode.PRODUCER_FENCED,
     coordinator.ConcurrentTransactionsError: ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -19,6 +19,8 @@ from ottla.server.coordinator.errors import CoordinatorError, FencedInstanceIdEr
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     batched = context.header.api_version >= 3
     members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     left: list[MemberResponse] = []
     for member in members:
         code = ErrorCode.NONE

@@ -3,6 +3,7 @@
 - An offset is answered only when its record is committed to `__consumer_offsets`.
 - From version 10 topics are named by id alone: an unknown id is UNKNOWN_TOPIC_ID (KIP-848). Before, an unknown name or
   partition is UNKNOWN_TOPIC_OR_PARTITION; the others of the request are committed all the same.
+- A member of a consumer group (KIP-848) commits with its epoch from version 9; UNSUPPORTED_VERSION before.
 - A member of a group that does not exist gets GROUP_ID_NOT_FOUND from version 9, ILLEGAL_GENERATION before.
 - The leader epoch and the metadata string come back as they were committed; null metadata is stored as "".
 """
@@ -73,6 +74,7 @@ async def _commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
+            knows_epochs=context.header.api_version >= 9,
         )
     except CoordinatorError as error:
         code = error_code(error)

@@ -14,6 +14,8 @@ from ottla.server.coordinator.group.offsets import TopicPartition
 
 
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     image = context.broker.metadata
     wanted = [
         TopicPartition(topic.name, partition.partition_index)

@@ -1,8 +1,10 @@
 """SyncGroup (14): the leader hands in the assignment, everyone gets theirs once it is committed to the log.
 
-- From version 5 the member says which protocol it assumes; another than the group's is INCONSISTENT_GROUP_PROTOCOL.
+- From version 5 the member says which protocol it assumes; another than the group's, or none, is
+  INCONSISTENT_GROUP_PROTOCOL.
 """
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.server.apis.errors import error_code
 from ottla.server.context import RequestContext
@@ -10,6 +12,8 @@ from ottla.server.coordinator.errors import CoordinatorError
 
 
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    if context.header.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
         result = await context.broker.group_coordinator.sync(
             request.group_id,

@@ -97,6 +97,10 @@ class OffsetMetadataTooLargeError(CoordinatorError):
     """The metadata string of an offset commit is longer than `offset.metadata.max.bytes`."""
 
 
+class UnsupportedCommitError(CoordinatorError):
+    """KIP-848: a member commits in a version from before member epochs."""
+
+
 class UnstableOffsetCommitError(CoordinatorError):
     """KIP-447: a transaction holds a pending offset for the partition."""
 

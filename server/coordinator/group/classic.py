@@ -247,7 +247,8 @@ class ClassicProtocol:
                 self._answer_sync(member, RebalanceInProgressError(f"group {group.group_id} rebalances"))
         group.pending_sync.clear()
         group.transition_to(ClassicState.PREPARING_REBALANCE, now_ms=self._clock.time_ms())
-        self._nursery.start_soon(self._delayed_join, group, initial)
+        if initial or not group.all_joined() or not self._complete_join(group):
+            self._nursery.start_soon(self._delayed_join, group, initial)
 
     async def _delayed_join(self, group: ClassicGroup, initial: bool) -> None:
         """Wait for the members to rejoin, then start the next generation.

@@ -37,14 +37,17 @@ Refusals = dict[TopicPartition, Exception]
 
 
 def commit_records(
-    group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], *, metadata_max_bytes: int, now_ms: int
+    group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], *, metadata_max_size: int, now_ms: int
 ) -> tuple[list[CoordinatorRecord], Refusals]:
-    """The records that commit these offsets, and the partitions that are refused."""
+    """The records that commit these offsets, and the partitions that are refused.
+
+    `metadata_max_size` is `offset.metadata.max.bytes`, which counts characters in Kafka too.
+    """
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition, offset in offsets.items():
-        if len(offset.metadata.encode()) > metadata_max_bytes:
-            refused[partition] = OffsetMetadataTooLargeError(f"metadata of more than {metadata_max_bytes} bytes")
+        if len(offset.metadata) > metadata_max_size:
+            refused[partition] = OffsetMetadataTooLargeError(f"metadata of more than {metadata_max_size} characters")
             continue
         committed = CommittedOffset(
             record_offset=-1,

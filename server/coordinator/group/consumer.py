@@ -169,6 +169,8 @@ class ConsumerProtocol:
             holder = group.members.get(group.static_members.get(beat.instance_id, ""))
             if holder is not None:
                 return self._find_static(group, holder, beat)
+            if beat.member_epoch != JOIN_EPOCH:
+                raise UnknownMemberIdError(f"no static member {beat.instance_id} in group {group.group_id}")
         member = group.members.get(beat.member_id)
         if member is None:
             if beat.member_epoch != JOIN_EPOCH:

@@ -128,8 +128,6 @@ class ConsumerGroup:
         if self.group_epoch > self.target_epoch:
             return ConsumerGroupState.ASSIGNING
         for member in self.members.values():
-            if member.has_left:
-                continue
             if member.current.epoch != self.target_epoch or member.current.state is not MemberState.STABLE:
                 return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE

@@ -20,6 +20,7 @@ from ottla.server.coordinator.errors import (
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
     UnknownMemberIdError,
+    UnsupportedCommitError,
 )
 from ottla.server.coordinator.group import commits, consumer_records, records
 from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
@@ -267,14 +268,23 @@ class GroupCoordinator:
         group_instance_id: str | None = None,
         generation_id: int = -1,
         producer: Producer | None = None,
+        knows_epochs: bool = True,
     ) -> commits.Refusals:
-        """OffsetCommit, and TxnOffsetCommit with a producer; returns the partitions that were refused."""
+        """OffsetCommit, and TxnOffsetCommit with a producer; returns the partitions that were refused.
+
+        `knows_epochs`: the request's version is one that members of KIP-848 may commit with.
+        """
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         consumer_group = shard.consumer_groups.get(group_id)
         if consumer_group is not None:
-            if member_id or group_instance_id is not None or (producer is None and consumer_group.members):
-                consumer_group.validate_member(member_id, generation_id)
+            # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
+            nobody = generation_id < 0 and (not consumer_group.members or (producer is not None and not member_id))
+            if not nobody:
+                if knows_epochs or member_id not in consumer_group.members:
+                    consumer_group.validate_member(member_id, generation_id)
+                else:
+                    raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
         elif group is not None:
             self._classic.validate_commit(
                 group,
@@ -288,7 +298,7 @@ class GroupCoordinator:
         written, refused = commits.commit_records(
             group_id,
             offsets,
-            metadata_max_bytes=self.config.offset_metadata_max_bytes,
+            metadata_max_size=self.config.offset_metadata_max_bytes,
             now_ms=self._clock.time_ms(),
         )
         await self._runtime.write(shard.partition, written, producer=producer)
@@ -313,8 +323,8 @@ class GroupCoordinator:
         """
         shard = self._shard(group_id)
         consumer_group = shard.consumer_groups.get(group_id)
-        if consumer_group is not None and member_id is not None and member_epoch >= 0:
-            consumer_group.validate_member(member_id, member_epoch)
+        if consumer_group is not None and (member_id is not None or member_epoch >= 0):
+            consumer_group.validate_member(member_id or "", member_epoch)
         return dict(commits.fetch(shard, group_id, partitions, require_stable=require_stable))
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
@@ -355,9 +365,12 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
-        group = self._group(group_id)
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
         if group is None or group.is_in(ClassicState.DEAD):
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            is_consumer = group_id in shard.consumer_groups
+            why = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+            raise GroupIdNotFoundError(why)
         return group
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:

@@ -71,7 +71,10 @@ def compile_regex(regex: str) -> Pattern:
     try:
         pattern: Pattern = re2.compile(regex, options)
     except re2.error as error:
-        raise InvalidRegularExpressionError(f"{regex}: {error}") from None
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRegularExpressionError(
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
+        ) from None
     return pattern
 
 
