@@ -13,11 +13,12 @@ The exit code is 0 only if that holds.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -33,11 +34,11 @@ from compat_tests.process import BrokerProcess
 SOURCE, TARGET, GROUP = "source", "target", "copy"
 PARTITIONS = 3
 KEYS = 17
-BATCH_RECORDS = 100
+BATCH_RECORDS = 20
 CALL_TIMEOUT_S = 15.0
 JOB_TIMEOUT_S = 120.0
-UPTIME_S = 1.5
-"""How long the broker runs between two kills: enough for some transactions to begin, and some to end."""
+MAX_UPTIME_S = 1.0
+"""A kill comes at most so long after the first transaction that the broker has ended since its start."""
 
 Row = tuple[bytes, bytes]  # key, value
 
@@ -108,10 +109,10 @@ def transformed(value: bytes | None) -> bytes:
     return b"copy of " + (value or b"")
 
 
-def fill(client: Confluent, first: int, count: int) -> None:
+def fill(client: Confluent, count: int) -> None:
     """Numbered records, keyed so that a key has one partition."""
+    numbers = range(count)
     with closing(client.producer(idempotent=True)) as producer:
-        numbers = range(first, first + count)
         producer.send(SOURCE, [Record(b"%d" % n, b"%d" % (n % KEYS), partition=n % KEYS % PARTITIONS) for n in numbers])
 
 
@@ -130,22 +131,24 @@ def run(broker: BrokerProcess, kills: int, records: int) -> list[str]:
         client.create_topic(topic, partitions=PARTITIONS)
     stopping = threading.Event()
     job = CopyJob(broker.bootstrap, stopping)
-    share = records // (kills + 1)
+    fill(client, records)
+    chance = random.Random(kills)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(job.run)
         try:
             for kill in range(kills):
-                fill(client, kill * share, share)
-                time.sleep(UPTIME_S)
+                before = job.commits
+                await_true(lambda: job.commits > before)  # noqa: B023
+                time.sleep(chance.uniform(0, MAX_UPTIME_S))
                 broker.kill()
                 broker.start()
                 print(f"kill {kill + 1}: {job.commits} commits, {job.fails} failures", file=sys.stderr, flush=True)
-            fill(client, kills * share, records - kills * share)
             expected = [
                 [(b"%d" % (n % KEYS), transformed(b"%d" % n)) for n in range(records) if n % KEYS % PARTITIONS == p]
                 for p in range(PARTITIONS)
             ]
-            await_end(client, expected)
+            ends = [len(rows) for rows in expected]
+            await_true(lambda: all((client.committed(GROUP, SOURCE, p) or 0) >= end for p, end in enumerate(ends)))
         finally:
             stopping.set()
             running.result()
@@ -159,13 +162,11 @@ def run(broker: BrokerProcess, kills: int, records: int) -> list[str]:
     return faults
 
 
-def await_end(client: Confluent, expected: list[list[Row]]) -> None:
-    """Until the group has committed the end of every partition, or it takes too long."""
+def await_true(holds: Callable[[], bool]) -> None:
+    """Until it holds, or it takes too long: then what is missing will be found."""
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if all((client.committed(GROUP, SOURCE, p) or 0) >= len(expected[p]) for p in range(PARTITIONS)):
-            return
-        time.sleep(0.5)
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def main() -> int:

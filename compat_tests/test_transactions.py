@@ -178,7 +178,7 @@ def test_transactions_outlive_a_broker_that_is_killed(
 ) -> None:
     client, reference = connect(own_broker, admin_name), Confluent(own_broker.bootstrap)
     reference.create_topic("t")
-    expected = []
+    expected: list[str] = []
     with transactional(client, transactional_id) as producer:
         for name, end, commits in [
             ("a", producer.commit, True), ("b", producer.abort, False), ("c", producer.commit, True),

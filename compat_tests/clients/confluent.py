@@ -133,8 +133,8 @@ class ConfluentTransactions:
                         topic, value=record.value, key=record.key, partition=record.partition, on_delivery=report
                     )
                 unsent = self._producer.flush(ANSWER_TIMEOUT_S)
-        except SystemError as error:  # confluent-kafka raises a fatal error in the midst of another callback
-            raise BrokerError(-1, repr(error.__cause__)) from error
+        except SystemError as fatal:  # confluent-kafka raises a fatal error in the midst of another callback
+            raise BrokerError(-1, repr(fatal.__cause__)) from fatal
         assert unsent == 0, f"{unsent} of {len(records)} records were not acknowledged in time"
         for error in failed:
             raise BrokerError(error.code(), error.str())
