@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "serve": "start a broker",
     "topic": "create, list, describe, alter and delete topics",
     "group": "list, describe, seek and delete groups",
+    "transaction": "list, describe and abort transactions",
     "produce": "send records from files or standard input",
     "consume": "print records",
     "decode": "show bytes of the Kafka protocol as messages",
