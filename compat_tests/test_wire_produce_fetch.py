@@ -46,6 +46,12 @@ PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)
 
 
+def data_of(answer: PartitionData) -> bytes:
+    """The record batches of an answer, which are never null."""
+    assert answer.records is not None
+    return bytes(answer.records)
+
+
 class Topic:
     """A topic of this test and the four requests on it."""
 
@@ -64,7 +70,8 @@ class Topic:
         transactional_id: str | None = None,
     ) -> PartitionProduceResponse:
         request = self.produce_request(records, version, partition, acks, transactional_id)
-        return self.wire.call(request, version).responses[0].partition_responses[0]
+        answered: PartitionProduceResponse = self.wire.call(request, version).responses[0].partition_responses[0]
+        return answered
 
     def produce_request(
         self, records: bytes, version: int, partition: int = 0, acks: int = -1, transactional_id: str | None = None
@@ -270,7 +277,7 @@ def test_bytes_behind_the_batch_that_are_no_batch_are_dropped(topic: Topic) -> N
     for index, rest in enumerate((bytes(5), b"\x01" * 30)):
         answer = topic.produce(batch + rest)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, index)
-    assert len(topic.fetch().records) == 2 * len(batch)
+    assert len(data_of(topic.fetch())) == 2 * len(batch)
 
 
 def test_zstd_needs_version_7(topic: Topic) -> None:
@@ -324,7 +331,7 @@ def test_log_append_time(make_topic: Callable[..., Topic]) -> None:
     before_ms = int(time.time() * 1000)
     answer = topic.produce(records(timestamp_ms=1))
     assert before_ms <= answer.log_append_time_ms <= int(time.time() * 1000)
-    ((_, header),) = iter_batches(topic.fetch().records)
+    ((_, header),) = iter_batches(data_of(topic.fetch()))
     assert header.max_timestamp_ms == answer.log_append_time_ms
     assert header.attributes & 0x08
 
@@ -345,18 +352,18 @@ def test_every_version_of_fetch(topic: Topic) -> None:
         assert answer.log_start_offset == (0 if version >= 5 else -1)
         assert answer.aborted_transactions is None
         assert answer.preferred_read_replica == -1
-        assert bytes(answer.records[61:]) == batch[61:]
+        assert data_of(answer)[61:] == batch[61:]
 
 
 def test_an_empty_partition(topic: Topic) -> None:
     answer = topic.fetch()
-    assert (answer.error_code, answer.high_watermark, bytes(answer.records)) == (ErrorCode.NONE, 0, b"")
+    assert (answer.error_code, answer.high_watermark, data_of(answer)) == (ErrorCode.NONE, 0, b"")
     assert topic.fetch(isolation_level=1).aborted_transactions == []
 
 
 def test_an_offset_inside_a_batch_yields_the_whole_batch(topic: Topic) -> None:
     topic.produce(records(5))
-    ((_, header),) = iter_batches(topic.fetch(3).records)
+    ((_, header),) = iter_batches(data_of(topic.fetch(3)))
     assert (header.base_offset, header.record_count) == (0, 5)
 
 
@@ -366,7 +373,7 @@ def test_offsets_out_of_range(topic: Topic, offset: int) -> None:
     answer = topic.fetch(offset, isolation_level=1)
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)
-    assert bytes(answer.records) == b""
+    assert data_of(answer) == b""
     assert answer.aborted_transactions is None
 
 
@@ -374,7 +381,7 @@ def test_offsets_out_of_range(topic: Topic, offset: int) -> None:
 def test_fetch_of_what_does_not_exist(topic: Topic, nothing: Topic, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = nothing.fetch(version=version)
-    assert (answer.error_code, answer.high_watermark, bytes(answer.records)) == (unknown, -1, b"")
+    assert (answer.error_code, answer.high_watermark, data_of(answer)) == (unknown, -1, b"")
     assert answer.aborted_transactions == []
     missing, there = topic.fetch_all([(9, 0), (0, 0)], version=version).responses[0].partitions
     if missing.partition_index != 9:
@@ -388,7 +395,7 @@ def test_one_batch_comes_whatever_the_limits(topic: Topic, max_bytes: int, parti
     topic.produce(batch)
     topic.produce(batch)
     answer = topic.fetch(max_bytes=max_bytes, partition_max_bytes=partition_max_bytes)
-    assert len(answer.records) == len(batch)
+    assert len(data_of(answer)) == len(batch)
 
 
 def test_max_bytes_bounds_the_partitions_after_the_first(topic: Topic) -> None:
@@ -396,7 +403,7 @@ def test_max_bytes_bounds_the_partitions_after_the_first(topic: Topic) -> None:
     for partition in (0, 1):
         topic.produce(batch, partition=partition)
     answers = topic.fetch_all([(0, 0), (1, 0)], max_bytes=len(batch)).responses[0].partitions
-    assert [len(answer.records) for answer in answers] == [len(batch), 0]
+    assert [len(data_of(answer)) for answer in answers] == [len(batch), 0]
 
 
 def test_a_fetch_waits_for_min_bytes_and_no_longer_than_max_wait(topic: Topic) -> None:
@@ -404,7 +411,7 @@ def test_a_fetch_waits_for_min_bytes_and_no_longer_than_max_wait(topic: Topic) -
     started = time.monotonic()
     answer = topic.fetch(min_bytes=100_000, max_wait_ms=300)
     assert time.monotonic() - started >= 0.3
-    assert len(answer.records) > 0
+    assert len(data_of(answer)) > 0
 
 
 def test_a_waiting_fetch_gets_what_is_produced(broker: BrokerProcess, topic: Topic) -> None:
@@ -416,7 +423,7 @@ def test_a_waiting_fetch_gets_what_is_produced(broker: BrokerProcess, topic: Top
     topic.produce(records())
     answer = waiting.receive(ApiKey.FETCH, 11).responses[0].partitions[0]
     assert answer.high_watermark == 1
-    assert len(answer.records) > 0
+    assert len(data_of(answer)) > 0
     waiting.close()
 
 
@@ -447,7 +454,7 @@ def test_a_follower_that_is_no_replica(topic: Topic, version: int) -> None:
 
 def told(response: FetchResponse) -> list[tuple[int, int, int]]:
     return [
-        (partition.partition_index, partition.error_code, len(partition.records))
+        (partition.partition_index, partition.error_code, len(data_of(partition)))
         for topic in response.responses
         for partition in topic.partitions
     ]

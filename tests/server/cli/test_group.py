@@ -62,7 +62,7 @@ def test_a_group_with_a_member(broker: Any, protocol: str) -> None:
         message = consumer.poll(30)
         assert message is not None
         assert message.error() is None
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
         found = described(broker)
         assert (found["type"], found["state"], found["coordinator"]) == (protocol, "Stable", 1)
         (member,) = found["members"]

@@ -54,7 +54,7 @@ def test_every_setting_has_a_sentence(setting: Setting) -> None:
     assert setting.doc[0].isupper() or setting.doc.startswith(("host:port", "delete ", "https ", "CreateTime"))
 
 
-_NUMBERS_AND_FLAGS = [it for it in ALL if it.values[0].type in NOT_TEXT]  # type: ignore[attr-defined]
+_NUMBERS_AND_FLAGS = [it for it in ALL if getattr(it.values[0], "type", None) in NOT_TEXT]
 
 
 @pytest.mark.parametrize("setting", _NUMBERS_AND_FLAGS)
@@ -126,7 +126,7 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
     sources = [path for path in server.rglob("*.py") if path not in declarations - {server / "config.py"}]
     words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     read = {name for table in TABLES.values() for name, setting in table.items() if setting.attribute in words}
-    for name, setting in (TOPIC_SETTINGS | GROUP_SETTINGS).items():
+    for name, setting in {**TOPIC_SETTINGS, **GROUP_SETTINGS}.items():
         if name in read:
             read.update(broker for broker, _ in setting.broker_names)
             # Bounds of a group's settings are looked up by name (ottla.server.metadata.config_changes).

@@ -47,7 +47,7 @@ def delete_topic(name: str, topic_id: UUID) -> list[Operation]:
 def put_other(kind: int, value: int) -> list[Operation]:
     resource = ConfigResource(ResourceType.BROKER, "")
     broker = BrokerImage(value, (Endpoint("PLAINTEXT", "h", value),), fenced=value == 2)
-    return [
+    choices: list[list[Operation]] = [
         [Put(keys.configs(resource), keys.encode({"log.retention.ms": str(value)}))],
         [Put(keys.broker(value), keys.encode_broker(broker))],
         [Put(keys.feature("f"), keys.encode(value))],
@@ -57,7 +57,8 @@ def put_other(kind: int, value: int) -> list[Operation]:
         [Delete(keys.broker(value))],
         [Delete(keys.quota((("user", None),)))],
         [Put(keys.PRODUCER_IDS, keys.encode(value))],
-    ][kind]
+    ]
+    return choices[kind]
 
 
 _TRANSACTIONS = st.lists(

@@ -180,7 +180,9 @@ class Node:
 
     async def change(self, topic: TopicImage, partition: int = 0, **fields: Any) -> TopicImage:
         """Change a partition's state; returns the topic's new image."""
-        states = list(self.image.topic_by_id(topic.topic_id).partitions)
+        current = self.image.topic_by_id(topic.topic_id)
+        assert current is not None
+        states = list(current.partitions)
         old = states[partition]
         values = {name: getattr(old, name) for name in ("leader", "replicas", "isr", "leader_epoch")} | fields
         states[partition] = PartitionState(**values, partition_epoch=old.partition_epoch + 1)

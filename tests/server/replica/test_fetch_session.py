@@ -59,7 +59,7 @@ class Sessions:
     def open(
         self, session_id: int, epoch: int, partitions: dict[Any, SessionPartition] | None = None, **options: Any
     ) -> FetchContext:
-        values = {"forgotten": (), "uses_topic_ids": False, "is_follower": False} | options
+        values: dict[str, Any] = {"forgotten": (), "uses_topic_ids": False, "is_follower": False} | options
         forgotten = values.pop("forgotten")
         return self.cache.open(session_id, epoch, partitions or {}, forgotten, **values)
 

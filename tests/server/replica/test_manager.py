@@ -46,7 +46,8 @@ def offsets(result: FetchResult) -> list[int]:
 
 @pytest.fixture
 async def topic(node: Node) -> TopicImage:
-    return await node.create_topic(partitions=3)
+    created: TopicImage = await node.create_topic(partitions=3)
+    return created
 
 
 # Append ---------------------------------------------------------------------------------------------------------------
@@ -185,7 +186,9 @@ async def test_clients_do_not_write_to_internal_topics(node: Node, make_batch: M
 
     async def append(**options: Any) -> Exception | None:
         asked = {key(topic): make_batch()}
-        return (await node.manager.append(asked, required_acks=0, timeout_ms=0, **options))[key(topic)].error
+        results = await node.manager.append(asked, required_acks=0, timeout_ms=0, **options)
+        error: Exception | None = results[key(topic)].error
+        return error
 
     assert isinstance(await append(), InternalTopicError)
     assert await append(origin=AppendOrigin.COORDINATOR) is None

@@ -50,7 +50,8 @@ class Log:
 
 
 def state(leader: int = 0, replicas: tuple[int, ...] = (0,), **fields: Any) -> PartitionState:
-    return PartitionState(**({"leader": leader, "replicas": replicas, "isr": replicas} | fields))
+    values: dict[str, Any] = {"leader": leader, "replicas": replicas, "isr": replicas}
+    return PartitionState(**(values | fields))
 
 
 def make_partition(log: Log | None = None, min_insync_replicas: int = 1) -> Partition:
@@ -267,7 +268,7 @@ def test_a_new_epoch_in_office_keeps_the_term() -> None:
 
 def test_what_each_isolation_sees() -> None:
     partition = lead(10)
-    log = partition.log
+    log: Any = partition.log
     log.log_end_offset, log.flushed_end_offset, log.high_watermark, log.last_stable_offset = 9, 8, 7, 6
     assert partition.visible_end(Isolation.LOG_END) == 8
     assert partition.visible_end(Isolation.HIGH_WATERMARK) == 7
@@ -277,8 +278,9 @@ def test_what_each_isolation_sees() -> None:
 def history() -> Partition:
     """Epochs 0 and 2 hold offsets [0, 10) and [10, 15); the leader of epoch 5 has appended nothing."""
     partition = make_partition()
-    partition.log.extend(10, epoch=0)
-    partition.log.extend(15, epoch=2)
+    log: Any = partition.log
+    log.extend(10, epoch=0)
+    log.extend(15, epoch=2)
     partition.apply(state(leader_epoch=5))
     return partition
 
@@ -293,7 +295,8 @@ def test_where_an_epoch_ended(epoch: int, expected: tuple[int, int]) -> None:
 
 def test_the_current_epoch_ends_at_the_log_end_once_it_has_records() -> None:
     partition = history()
-    partition.log.extend(20, epoch=5)
+    log: Any = partition.log
+    log.extend(20, epoch=5)
     assert partition.end_offset_for_epoch(5) == (5, 20)
     assert partition.end_offset_for_epoch(3) == (2, 15)
 

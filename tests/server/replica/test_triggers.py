@@ -54,7 +54,8 @@ def frozen_clock(mock_clock: MockClock) -> None:
 
 @pytest.fixture
 async def topic(node: Node) -> TopicImage:
-    return await node.create_topic()
+    created: TopicImage = await node.create_topic()
+    return created
 
 
 def assert_nobody_is_left(node: Node) -> None:
