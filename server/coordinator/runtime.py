@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 512 * 1024
 """A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
+RECORDS_A_STEP: Final = 128
+"""So many records are replayed before others may run."""
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
 
@@ -134,6 +136,8 @@ class CoordinatorRuntime(Generic[S]):
         self._nursery = nursery
         self._new_shard = new_shard
         self._partitions: dict[int, _Partition[S]] = {}
+        # One after the other: the first can answer while the last still load, and one mebibyte of log is in memory.
+        self._loading = trio.CapacityLimiter(1)
 
     # Lifecycle
 
@@ -155,9 +159,9 @@ class CoordinatorRuntime(Generic[S]):
         count = 0
         with state.scope:
             try:
-                async for batches in self._log.read(partition):
-                    count += self._replay_batches(state.shard, batches)
-                    await trio.lowlevel.checkpoint()
+                async with self._loading:
+                    async for batches in self._log.read(partition):
+                        count += await self._replay_batches(state.shard, batches)
             except CoordinatorError as error:
                 logger.exception("%s partition %d cannot be loaded: its groups are unavailable", self._name, partition)
                 del self._partitions[partition]
@@ -167,7 +171,7 @@ class CoordinatorRuntime(Generic[S]):
             state.shard.loaded()
             logger.debug("%s partition %d loaded, %d records", self._name, partition, count)
 
-    def _replay_batches(self, shard: S, batches: memoryview) -> int:
+    async def _replay_batches(self, shard: S, batches: memoryview) -> int:
         count = 0
         for position, header in iter_batches(batches):
             if header.is_control:
@@ -175,16 +179,18 @@ class CoordinatorRuntime(Generic[S]):
                 if marker is not None:
                     shard.replay_marker(marker)
             else:
-                count += self._replay_records(shard, batches, position, header)
+                count += await self._replay_records(shard, batches, position, header)
         return count
 
-    def _replay_records(self, shard: S, batches: memoryview, position: int, header: BatchHeader) -> int:
+    async def _replay_records(self, shard: S, batches: memoryview, position: int, header: BatchHeader) -> int:
         producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
         count = 0
         for record in iter_records(batches, position, header):
             assert record.key is not None, "a coordinator's record without a key"
             shard.replay(record.offset, producer, CoordinatorRecord(record.key, record.value))
             count += 1
+            if not count % RECORDS_A_STEP:
+                await trio.lowlevel.checkpoint()
         return count
 
     # Operations

@@ -23,7 +23,7 @@ from ottla.kproto.internal_records.coordinator import (
 )
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.offsets import CommittedOffset, RawOffset, TopicPartition
 from ottla.server.coordinator.runtime import CoordinatorRecord
 
 OFFSET_VALUE_VERSION: Final = 3
@@ -85,6 +85,25 @@ def decode(record: CoordinatorRecord) -> Decoded | None:
         case CoordinatorKey(), _:
             return OtherRecord(key, value)
     raise DecodeError(f"{type(value).__name__} under a {type(key).__name__}")
+
+
+def offset_group(key: bytes) -> str | None:
+    """The group whose offset a record is about, without reading the rest; None for other records.
+
+    Both types of offset keys begin with the type, the length of the group's id and the id.
+    """
+    if key[0] or key[1] > OffsetCommitKey.RECORD_TYPE:
+        return None
+    return key[4 : 4 + (key[2] << 8 | key[3])].decode()
+
+
+def decode_offset(key: bytes, raw: RawOffset) -> tuple[TopicPartition, CommittedOffset]:
+    """The committed offset in a record whose key `offset_group` knows."""
+    record_offset, value = raw
+    decoded = decode(CoordinatorRecord(key, value))
+    assert isinstance(decoded, OffsetRecord)
+    assert decoded.committed is not None
+    return decoded.partition, decoded.committed._replace(record_offset=record_offset)
 
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:

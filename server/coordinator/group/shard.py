@@ -30,13 +30,21 @@ class GroupShard:
         self.partition = partition
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
-        self.offsets = OffsetCache()
+        self.offsets = OffsetCache(records.decode_offset)
         self._classic = classic
         self._consumer = consumer
         self._now_ms = now_ms
         self._loading = True
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
+        if self._loading and producer is None:
+            group_id = records.offset_group(record.key)
+            raw = None if record.value is None else (offset, record.value)
+            if group_id is not None and self.offsets.load(group_id, record.key, raw):
+                return
+        self._replay(offset, producer, record)
+
+    def _replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         decoded = records.decode(record)
         match decoded:
             case records.OffsetRecord(group_id, partition, None):
@@ -61,6 +69,9 @@ class GroupShard:
 
     def loaded(self) -> None:
         self._loading = False
+        for group_id in self.offsets.groups():
+            if group_id not in self.groups and group_id not in self.consumer_groups:
+                self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
         for group in self.groups.values():
             self._classic.resume(group)
         for consumer_group in self.consumer_groups.values():
