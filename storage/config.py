@@ -69,7 +69,7 @@ class StorageConfig:
     memstore_batches: int = 65_536
 
     # A block up to this size is written on the event loop, a larger one in a worker thread.
-    inline_write_bytes: int = 131_072
+    inline_write_bytes: int = 262_144
     # A run is capped here, so that finding a batch inside it is a short walk.
     run_bytes: int = 262_144
 

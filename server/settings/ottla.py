@@ -42,7 +42,7 @@ class OttlaSettings:
     )
     ottla_memstore_batches: int = integer(65_536, "Record batches after which a memstore is full.", check=between(1))
     ottla_inline_write_bytes: int = integer(
-        131_072,
+        262_144,
         "Blocks up to this size are written on the event loop, larger ones by a worker thread.",
         check=between(0),
         importance=LOW,
