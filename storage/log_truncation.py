@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.kproto.records import iter_batches
 from ottla.storage.block import RunKind
 from ottla.storage.config import INT64_MAX
+from ottla.storage.log_append import replay_producer
 from ottla.storage.reader import read_batches
 from ottla.storage.spans import ensure_spans, unsealed_tables
 
@@ -58,7 +59,7 @@ async def rebuild_producers(log: PartitionLog) -> None:
         with records:
             for view in records:
                 for pos, header in iter_batches(view):
-                    log.replay_producer(view[pos : pos + header.size_bytes], header)
+                    replay_producer(log, view[pos : pos + header.size_bytes], header)
     log.set_high_watermark(log.high_watermark)
     log.store.dirty[log] = None
 

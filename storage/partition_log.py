@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.kproto.records import (
-    BatchHeader,
-    EndTxnMarker,
-    parse_batch_header,
-    parse_end_txn_marker,
-    patch_base_offset_and_epoch,
-    patch_log_append_time,
-)
-from ottla.storage import log_search, log_truncation
+from ottla.storage import log_append, log_search, log_truncation
 from ottla.storage.aborted_transactions import AbortedTransaction, AbortedTransactions
-from ottla.storage.append_checks import check_follower_batch, check_leader_batch, recompress
+from ottla.storage.append_types import AppendInfo, AppendOrigin, TimestampOffset
 from ottla.storage.block import RunKind, log_key
-from ottla.storage.config import LogConfig, TimestampType
+from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
-    CorruptBatchError,
     LogClosedError,
     OffsetOutOfRangeError,
-    UnexpectedAppendOffsetError,
 )
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.producer_state import (
-    AppendPlan,
-    CompletedTransaction,
-    DuplicateBatch,
     ProducerEntry,
     ProducerStateManager,
     VerificationGuard,
@@ -50,37 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset"]
 
 _last_offset_of = attrgetter("last_offset")
-
-
-class AppendOrigin(Enum):
-    """Who appends; a client's batches are checked most strictly (Kafka's `AppendOrigin`)."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-
-
-class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 unless the topic stamps records itself; of a duplicate it is the
-    largest timestamp of the batch that is there, as in Kafka.
-
-    A duplicate (an idempotent producer's retry of a batch that is already there) names the offsets of the
-    first time; it must be acknowledged only when `flushed_end_offset` is beyond `last_offset`, like any other.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class TimestampOffset:
-    """A record found by timestamp."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
 
 
 class PartitionLog:
@@ -155,6 +109,17 @@ class PartitionLog:
         """Wait until the store takes appends; raises StoreOfflineError if it never will."""
         await self.store.wait_for_room()
 
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """See `ProducerStateManager.begin_verification`."""
+        if self.producers is None:
+            self.producers = ProducerStateManager()
+            self.producers.end_offset = self.log_end_offset
+        return self.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
     def append_as_leader(
         self,
         records: memoryview,
@@ -173,46 +138,17 @@ class PartitionLog:
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
         `flushed_end_offset` > `last_offset`. The last three arguments are those of `ProducerStateManager.check`.
         """
-        self.check_open()
-        from_client = origin is AppendOrigin.CLIENT
-        header = check_leader_batch(records, self.config, now_ms, from_client=from_client)
-        plan: AppendPlan | None = None
-        if header.producer_id >= 0:
-            marker = _marker(records, header)
-            producers = self.producers
-            if producers is None:
-                producers = ProducerStateManager()
-                producers.end_offset = self.log_end_offset
-            decision = producers.check(
-                header,
-                marker,
-                from_client=from_client,
-                transaction_version=transaction_version,
-                require_verification=require_verification,
-                guard=guard,
-            )
-            if isinstance(decision, DuplicateBatch):
-                return self._duplicate(decision)
-            plan = decision
-            self.producers = producers
-        config = self.config
-        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        if config.compression_type != "producer":
-            recompressed = recompress(records, header, config.compression_type)
-            if recompressed is not None:
-                records, fragment = memoryview(bytearray(recompressed)), None
-                header = parse_batch_header(records)
-        if records.readonly:
-            records, fragment = memoryview(bytearray(records)), None
-        if stamped:
-            patch_log_append_time(records, 0, now_ms)
-            header = parse_batch_header(records)
-        base_offset = self.log_end_offset
-        patch_base_offset_and_epoch(records, 0, base_offset, leader_epoch)
-        if plan is not None:
-            self._apply_plan(plan, base_offset, now_ms if stamped else None)
-        last_offset = self._take(header, records, fragment, base_offset, leader_epoch)
-        return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset)
+        return log_append.append_as_leader(
+            self,
+            records,
+            fragment,
+            leader_epoch=leader_epoch,
+            from_client=origin is AppendOrigin.CLIENT,
+            now_ms=now_ms,
+            transaction_version=transaction_version,
+            require_verification=require_verification,
+            guard=guard,
+        )
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
         """Append whole batches as the leader numbered them; a cut off last batch is left out.
@@ -220,67 +156,7 @@ class PartitionLog:
         Offsets may have gaps (compaction) but never go back: UnexpectedAppendOffsetError. CorruptBatchError if a batch
         is unsound. In both cases nothing was appended.
         """
-        self.check_open()
-        batches: list[tuple[int, BatchHeader]] = []
-        pos, expected = 0, self.log_end_offset
-        while _is_whole(records, pos):
-            header = check_follower_batch(records, pos)
-            if header.base_offset < expected:
-                raise UnexpectedAppendOffsetError(header.base_offset, expected)
-            expected = header.next_offset
-            batches.append((pos, header))
-            pos += header.size_bytes
-        if not batches:
-            raise CorruptBatchError("a follower's append without a whole batch")
-        for pos, header in batches:
-            view = records[pos : pos + header.size_bytes]
-            self.replay_producer(view, header)
-            self._take(header, view, fragment, header.base_offset, header.leader_epoch)
-        return AppendInfo(batches[0][1].base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
-
-    def _take(
-        self, header: BatchHeader, view: memoryview, fragment: Fragment | None, base_offset: int, leader_epoch: int
-    ) -> int:
-        """Hand a batch, whose offset and epoch stand in it already, to the store; returns its last offset."""
-        if leader_epoch >= 0:
-            self.epochs.assign(leader_epoch, base_offset)
-        self.store.add_batch(self, header, view, fragment, base_offset, leader_epoch)
-        last_offset = base_offset + header.last_offset_delta
-        self.log_end_offset = last_offset + 1
-        self.size_bytes += view.nbytes
-        return last_offset
-
-    def _apply_plan(self, plan: AppendPlan, base_offset: int, timestamp_ms: int | None) -> None:
-        assert self.producers is not None
-        completed = self.producers.apply(plan, base_offset, timestamp_ms)
-        if completed is not None and completed.is_aborted:
-            self._add_aborted(completed)
-
-    def replay_producer(self, view: memoryview, header: BatchHeader) -> None:
-        """Take over what a batch that is already in the log says of its producer (followers, recovery)."""
-        if header.producer_id < 0:
-            return
-        if self.producers is None:
-            self.producers = ProducerStateManager()
-        completed = self.producers.replay(header, _marker(view, header))
-        if completed is not None and completed.is_aborted:
-            self._add_aborted(completed)
-
-    def _add_aborted(self, completed: CompletedTransaction) -> None:
-        if self.aborted is None:
-            self.aborted = AbortedTransactions()
-        self.aborted.append(
-            completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-        )
-
-    def _duplicate(self, duplicate: DuplicateBatch) -> AppendInfo:
-        return AppendInfo(
-            duplicate.base_offset,
-            duplicate.last_offset,
-            duplicate.timestamp_ms,
-            self.log_start_offset,
-            duplicate=True,
-        )
+        return log_append.append_as_follower(self, records, fragment)
 
     def check_open(self) -> None:
         """Before a change: raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
@@ -461,13 +337,3 @@ class PartitionLog:
         """Write and sync everything appended up to now."""
         self.check_open()
         await self.store.flush(sync=True)
-
-
-def _marker(records: memoryview, header: BatchHeader) -> EndTxnMarker | None:
-    """The marker of a control batch; None for data, and for a control batch whose marker compaction has removed."""
-    return parse_end_txn_marker(records, 0, header) if header.is_control else None
-
-
-def _is_whole(records: memoryview, pos: int) -> bool:
-    left = len(records) - pos
-    return left > 12 and left >= int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True) + 12

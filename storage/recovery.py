@@ -25,6 +25,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.file_store import sync_file
 from ottla.storage.index_files import write_sealed_index
+from ottla.storage.log_append import replay_producer
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.run_table import enter_run
 from ottla.storage.segment import (
@@ -315,7 +316,7 @@ class Recovery:
             if header.leader_epoch >= 0:
                 log.epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0 and log not in self.stale:
-                log.replay_producer(piece[pos : pos + header.size_bytes], header)
+                replay_producer(log, piece[pos : pos + header.size_bytes], header)
             log.log_end_offset = header.next_offset
         log.size_bytes += len(piece)
         log.flushed_end_offset = log.high_watermark = log.log_end_offset

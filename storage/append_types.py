@@ -1,0 +1,38 @@
+"""What callers of a log hand in and get back."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["AppendInfo", "AppendOrigin", "TimestampOffset"]
+
+
+class AppendOrigin(Enum):
+    """Who appends; a client's batches are checked most strictly (Kafka's `AppendOrigin`)."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. `log_append_time_ms` is -1 unless the topic stamps records itself; of a duplicate it is the
+    largest timestamp of the batch that is there, as in Kafka.
+
+    A duplicate (an idempotent producer's retry of a batch that is already there) names the offsets of the
+    first time; it must be acknowledged only when `flushed_end_offset` is beyond `last_offset`, like any other.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by timestamp."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
