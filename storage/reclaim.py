@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ import trio
 from ottla.kproto.errors import ProtocolError
 from ottla.storage.checkpoint import log_start_of
 from ottla.storage.config import INT64_MAX
-from ottla.storage.errors import CorruptLogError
+from ottla.storage.errors import CorruptLogError, StorageError
 from ottla.storage.index_files import load_index
 from ottla.storage.sealed_index import CorruptIndexError
 from ottla.storage.segment_rewrite import Keep, SegmentRewrite
@@ -94,7 +95,7 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
 
 
 async def rewrite_segment(store: MessageStore, segment: Segment, keep: Mapping[bytes, Keep]) -> bool:
-    """Write a segment anew and exchange it; False if it is damaged, and stays as it is.
+    """Write a segment anew and exchange it; False if it is damaged, and stays as it is; StorageError on a full disk.
 
     It runs in small steps in a worker thread, at the cleaner's rate, and may be cancelled between them.
     """
@@ -122,6 +123,10 @@ async def rewrite_segment(store: MessageStore, segment: Segment, keep: Mapping[b
         except (ProtocolError, CorruptLogError, CorruptIndexError) as error:
             logger.error("%s: damaged, it cannot be written anew: %s", segment.data_path, error)  # noqa: TRY400
             return False
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise StorageError(f"no room to write {segment.data_path} anew") from error
         finally:
             rewrite.close()
         exchange(store, segment, replacement)
