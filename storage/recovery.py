@@ -45,6 +45,8 @@ __all__ = ["Recovery"]
 logger = logging.getLogger(__name__)
 
 _NEVER = -1
+# Until `open_log` says which topic a log belongs to.
+_UNKNOWN_CONFIG = LogConfig()
 
 
 class Recovery:
@@ -325,7 +327,7 @@ class Recovery:
         log = self.store.logs.get(key)
         if log is None:
             topic_id, partition = split_key(key)
-            log = self.store.logs[key] = PartitionLog(self.store, UUID(bytes=topic_id), "", partition, LogConfig())
+            log = self.store.logs[key] = PartitionLog(self.store, UUID(bytes=topic_id), "", partition, _UNKNOWN_CONFIG)
             self._as_of[key] = restore_state(log)
         return log
 
