@@ -2,6 +2,7 @@
 
 - Versions 0 to 3 come from clients, one transaction each; the transaction begins with the first partitions. If one
   partition does not exist, none is added: it answers UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
+  Nor may clients write to internal topics: TOPIC_AUTHORIZATION_FAILED.
 - Versions 4 and 5 come from brokers, several transactions at once, and may only ask whether partitions take part:
   TRANSACTION_ABORTABLE if not (KIP-890).
 - Fenced producers hear INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
@@ -25,6 +26,7 @@ from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+from ottla.server.metadata.image import INTERNAL_TOPICS
 
 _FIRST_BATCHED: Final = 4
 _FIRST_FENCED: Final = 2
@@ -55,10 +57,16 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
 async def _topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [Partition(topic.name, index) for topic in asked.topics for index in topic.partitions]
     image = context.broker.metadata
-    unknown = [partition for partition in partitions if image.partition(*partition) is None]
-    if unknown:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        codes |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    from_client = context.header.api_version < _FIRST_BATCHED
+    refused = {
+        partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if from_client and partition.topic in INTERNAL_TOPICS
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in partitions
+        if image.partition(*partition) is None or (from_client and partition.topic in INTERNAL_TOPICS)
+    }
+    if refused:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     elif asked.verify_only:
         codes = {partition: _verify(asked, partition, context) for partition in partitions}
     else:

@@ -10,6 +10,8 @@ from ottla.kproto.messages.describe_producers import (
 )
 from ottla.server.apis.errors import error_code
 from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import InvalidTopicError
+from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
@@ -27,9 +29,14 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
 
 
 def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        return PartitionResponse(partition_index=index, error_code=error_code(error), error_message=str(error))
     topic = context.broker.metadata.topic(name)
     if topic is None:
-        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionResponse(partition_index=index, error_code=code, error_message=code.message)
     try:
         partition = context.broker.replica_manager.get_partition(topic.topic_id, index)
         partition.require_leader()

@@ -1,7 +1,7 @@
 """ListTransactions (66): the transactional ids of this broker (KIP-664).
 
-- Filters by state (unknown names are told back), producer id, from version 1 by the least duration of an ongoing
-  transaction in ms (KIP-994), from version 2 by a regular expression over the id, which RE2 evaluates (KIP-1152).
+- Filters by state (unknown names are told back), producer id, from version 1 by the least time in ms since the last
+  transaction began (KIP-994), from version 2 by a regular expression over the id, which RE2 evaluates (KIP-1152).
 """
 
 from typing import Any
@@ -48,8 +48,7 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
 def _is_wanted(transaction: Transaction, request: ListTransactionsRequest, pattern: Any, now_ms: int) -> bool:
     if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
-    if request.duration_filter >= 0:
-        is_open = transaction.status is TransactionStatus.ONGOING or transaction.is_prepared
-        if not is_open or now_ms - transaction.start_ms <= request.duration_filter:
-            return False
+    # As in Kafka the time counts from the start of the last transaction, whether it is over or not.
+    if request.duration_filter >= 0 and now_ms - transaction.start_ms <= request.duration_filter:
+        return False
     return pattern is None or pattern.fullmatch(transaction.transactional_id) is not None

@@ -27,7 +27,7 @@ from ottla.kproto.messages.produce import (
 from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
-from ottla.server.apis.produced_records import is_transactional, producer_of, the_one_batch
+from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
@@ -128,12 +128,12 @@ class _Produce:
     async def join_transaction(self, transactional_id: str) -> None:
         """See to it that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
 
-        From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. The last
-        check is made without a wait before the append: no marker can come between them.
+        From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. A guard
+        goes with each first batch: should the transaction end before it is appended, it is refused.
         """
         joining = {
             key: batch
-            for key, (records, _) in self.entries.items()
+            for key, (records, _, _) in self.entries.items()
             if is_transactional(records) and not self._takes_part(key, batch := producer_of(records))
         }
         if not joining:
@@ -152,11 +152,27 @@ class _Produce:
                 coordinator.verify(transactional_id, batch, names[key])
             except CoordinatorError as error:
                 refused.setdefault(key, error)
+            else:
+                self._guard(key, batch)
         for key, answer in self._answers:
             if key in refused:
                 answer.error_code = produce_error_code(refused[key], self._version)
                 del self.entries[key]
         self._answers = [(key, answer) for key, answer in self._answers if key not in refused]
+
+    def _guard(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> None:
+        try:
+            log = self._context.broker.replica_manager.get_partition(*key).log
+        except (ReplicaError, storage.StorageError):
+            return  # the append will say so
+        records = self.entries[key]
+        guard = log.begin_verification(
+            *producer,
+            sequence_of(records.view),
+            supports_epoch_bump=self._version >= FIRST_PRODUCE_OF_V2,
+            now_ms=self._context.broker.clock.time_ms(),
+        )
+        self.entries[key] = records._replace(guard=guard)
 
     def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
         """Whether the transaction is open in the partition's log already: then it was let in before."""
@@ -178,6 +194,7 @@ class _Produce:
             timeout_ms=self._request.timeout_ms,
             internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID,
             on_appended=self._context.appended,
+            require_verification=self._request.transactional_id is not None,
         )
         for key, answer in self._answers:
             result = results[key]

@@ -26,6 +26,7 @@ _MAGIC_POS: Final = 16
 _ATTRIBUTES_POS: Final = 22
 _PRODUCER_POS: Final = 43
 _PRODUCER: Final = Struct(">qh")
+_SEQUENCE: Final = slice(53, 57)
 
 
 def the_one_batch(records: memoryview, version: int) -> memoryview:
@@ -62,6 +63,11 @@ def _batch_size_bytes(records: memoryview) -> int | None:
         raise CorruptRecordError(f"there is no record format {records[_MAGIC_POS]}")
     size_bytes = LENGTH_PREFIX_BYTES + length
     return size_bytes if size_bytes <= available else None
+
+
+def sequence_of(records: memoryview) -> int:
+    """The batch's first sequence."""
+    return int.from_bytes(records[_SEQUENCE], "big", signed=True)
 
 
 def is_transactional(records: memoryview) -> bool:

@@ -55,6 +55,8 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
 async def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, offsets: dict[TopicPartition, OffsetToCommit]
 ) -> dict[TopicPartition, ErrorCode]:
+    if not request.group_id:
+        return dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID)
     try:
         await _take_part(request, context)
         refused = await context.broker.group_coordinator.commit_offsets(

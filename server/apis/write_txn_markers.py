@@ -32,7 +32,9 @@ async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableT
         coordinator_epoch=asked.coordinator_epoch,
         is_commit=asked.transaction_result,
     )
-    failed = await context.broker.transaction_markers.write(known, marker)
+    failed = await context.broker.transaction_markers.write(
+        known, marker, transaction_version=asked.transaction_version
+    )
     codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     codes |= dict.fromkeys(known, ErrorCode.NONE)
     codes |= {partition: error_code(error) for partition, error in failed.items()}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.storage.iobuf import Fragment
     from ottla.storage.partition_log import AppendInfo
+    from ottla.storage.producer_state import VerificationGuard
 
 
 # Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).
@@ -44,11 +45,13 @@ class Records(NamedTuple):
     """One partition's batches to append, and the memory that they lie in.
 
     The view is writable: offsets and epoch are patched into it. The store retains the fragment for as long as it needs
-    the bytes; None means that nobody reuses them.
+    the bytes; None means that nobody reuses them. `guard` is what `PartitionLog.begin_verification` gave for a
+    transaction's first batch.
     """
 
     view: memoryview
     fragment: Fragment | None = None
+    guard: VerificationGuard | None = None
 
 
 class AppendResult:

@@ -147,20 +147,23 @@ class ReplicaManager:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         internal_topics_allowed: bool = False,
         on_appended: Callable[[], None] | None = None,
+        require_verification: bool = False,
+        transaction_version: int = 0,
     ) -> dict[TopicIdPartition, AppendResult]:
         """Append to each partition as its leader; return when `required_acks` holds for all, or at the deadline.
 
         acks=0 asks for nothing, 1 for the leader's flush, -1 for all in-sync replicas. A partition's failure is its own
         result's `error`, the others go on. `on_appended` is called when every partition has taken or refused its
         records, which happens before the first wait unless a store has no room: until then the caller keeps back what
-        must be appended later. Coordinators (by `origin`) and `internal_topics_allowed` write to internal topics.
+        must be appended later. Coordinators (by `origin`) and `internal_topics_allowed` write to internal topics. The
+        last two arguments are those of `ProducerStateManager.check`.
         """
         now_ms = self._clock.time_ms()
         operation = AppendOperation(required_acks)
         counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         deadline = trio.current_time() + timeout_ms / 1000
-        for key, (view, fragment) in entries.items():
+        for key, (view, fragment, guard) in entries.items():
             partition = None
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
@@ -168,7 +171,16 @@ class ReplicaManager:
                     raise InternalTopicError(f"clients may not write to {partition.topic}")
                 if not partition.log.has_room:
                     await _wait_for_room(partition, deadline)
-                info = partition.append(view, fragment, required_acks=required_acks, origin=origin, now_ms=now_ms)
+                info = partition.append(
+                    view,
+                    fragment,
+                    required_acks=required_acks,
+                    origin=origin,
+                    now_ms=now_ms,
+                    transaction_version=transaction_version,
+                    require_verification=require_verification,
+                    guard=guard,
+                )
             except (ReplicaError, StorageError, RecordError) as error:
                 counters.append_errors += 1
                 operation.refused(key, error, partition)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import PartitionState
+    from ottla.storage.producer_state import VerificationGuard
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
@@ -215,6 +216,9 @@ class Partition:
         required_acks: int,
         origin: AppendOrigin,
         now_ms: int,
+        transaction_version: int = 0,
+        require_verification: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
         if self.role is not Role.LEADER:
@@ -224,7 +228,14 @@ class Partition:
                 f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync and needs {self.min_insync_replicas}"
             )
         return self.log.append_as_leader(
-            records, fragment, leader_epoch=self.leader_epoch, origin=origin, now_ms=now_ms
+            records,
+            fragment,
+            leader_epoch=self.leader_epoch,
+            origin=origin,
+            now_ms=now_ms,
+            transaction_version=transaction_version,
+            require_verification=require_verification,
+            guard=guard,
         )
 
     def advance_high_watermark(self) -> bool:

@@ -57,7 +57,9 @@ class ReplicaMarkers:
         self._topic_id = topic_id
         self._clock = clock
 
-    async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
+    async def write(
+        self, partitions: Iterable[Partition], marker: EndTxnMarker, *, transaction_version: int = 0
+    ) -> dict[Partition, Exception]:
         failed: dict[Partition, Exception] = {}
         entries: dict[TopicIdPartition, Records] = {}
         names: dict[TopicIdPartition, Partition] = {}
@@ -72,7 +74,11 @@ class ReplicaMarkers:
                 names[key] = partition
         if entries:
             results = await self._replica_manager.append(
-                entries, required_acks=ACKS_ALL, timeout_ms=APPEND_TIMEOUT_MS, origin=AppendOrigin.COORDINATOR
+                entries,
+                required_acks=ACKS_ALL,
+                timeout_ms=APPEND_TIMEOUT_MS,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=transaction_version,
             )
             for key, result in results.items():
                 if result.error is not None and not isinstance(result.error, UnknownTopicOrPartitionError):

@@ -83,7 +83,7 @@ class FakeLog:
             raise StoreOfflineError("offline")
 
     def append_as_leader(
-        self, records: memoryview, fragment: object, *, leader_epoch: int, origin: object, now_ms: int
+        self, records: memoryview, fragment: object, *, leader_epoch: int, origin: object, now_ms: int, **_: object
     ) -> AppendInfo:
         if self.offline:
             raise StoreOfflineError("offline")

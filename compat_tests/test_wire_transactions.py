@@ -1,0 +1,564 @@
+"""Transactions byte by byte: what clients never send, or only after faults.
+
+What is expected here is what Apache Kafka 4.3 answers (`--broker=both`). Where Ottla differs on purpose it says so.
+A request that is told that the last transaction is still being ended is sent again, as every client does.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import add_offsets_to_txn as ao
+from ottla.kproto.messages import add_partitions_to_txn as ap
+from ottla.kproto.messages import create_topics as ct
+from ottla.kproto.messages import describe_producers as dp
+from ottla.kproto.messages import describe_transactions as dt
+from ottla.kproto.messages import end_txn as et
+from ottla.kproto.messages import find_coordinator as fc
+from ottla.kproto.messages import init_producer_id as ip
+from ottla.kproto.messages import list_transactions as lt
+from ottla.kproto.messages import produce as pr
+from ottla.kproto.messages import txn_offset_commit as tc
+from ottla.kproto.messages import write_txn_markers as wm
+from ottla.kproto.records import Record, build_batch
+
+PASSING = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+PATIENCE_S = 20.0
+FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
+UNHEARD = {"transactional_id": "unheard"}
+NAMELESS = {"transactional_id": ""}
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Identity(-1, -1)
+
+
+class Peer:
+    """A transactional id on a connection. Every call answers the error's name."""
+
+    def __init__(self, wire: Wire, topic: str) -> None:
+        self.wire = wire
+        self.topic = topic
+        self.transactional_id = f"wire-{uuid.uuid4().hex}"
+        self.identity = NOBODY
+        self.sequence = 0
+
+    def _ask(self, request: Any, version: int, code_of: Callable[[Any], int]) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = self.wire.call(request, version)
+            if code_of(answer) not in PASSING or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.02)
+
+    def init(self, expected: Identity = NOBODY, *, version: int = 4, timeout_ms: int = 60_000, **fields: Any) -> str:
+        """Takes the identity over if there is one."""
+        fields = {"transactional_id": self.transactional_id} | fields
+        request = ip.InitProducerIdRequest(
+            transaction_timeout_ms=timeout_ms,
+            producer_id=expected.producer_id,
+            producer_epoch=expected.epoch,
+            **fields,
+        )
+        answer = self._ask(request, version, lambda answer: answer.error_code)
+        if answer.error_code == 0:
+            self.identity, self.sequence = Identity(answer.producer_id, answer.producer_epoch), 0
+        else:
+            assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+        return name(answer.error_code)
+
+    def add(self, *partitions: int, version: int = 3, topic: str | None = None, **changed: Any) -> str:
+        """The names of all partitions' errors."""
+        topics = [ap.AddPartitionsToTxnTopic(name=topic or self.topic, partitions=list(partitions))]
+        fields = self._fields(changed, "v3_and_below_") | {"v3_and_below_topics": topics}
+        request = ap.AddPartitionsToTxnRequest(**fields)
+
+        def codes(answer: Any) -> list[int]:
+            return [
+                p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
+            ]
+
+        answer = self._ask(request, version, lambda answer: codes(answer)[0])
+        return ", ".join(map(name, codes(answer)))
+
+    def add_offsets(self, *, version: int = 3, group: str = "group", **changed: Any) -> str:
+        request = ao.AddOffsetsToTxnRequest(group_id=group, **self._fields(changed))
+        return name(self._ask(request, version, lambda answer: answer.error_code).error_code)
+
+    def end(self, *, commit: bool, version: int = 4, **changed: Any) -> str:
+        """From version 5 on the answer's identity is taken over."""
+        request = et.EndTxnRequest(committed=commit, **self._fields(changed))
+        answer = self._ask(request, version, lambda answer: answer.error_code)
+        if answer.error_code == 0 and version >= 5:
+            self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        return name(answer.error_code)
+
+    def commit_offsets(
+        self, *, version: int = 4, group: str = "group", topic: str | None = None, metadata: str = "", **changed: Any
+    ) -> str:
+        member = {
+            key: changed.pop(key) for key in ("generation_id", "member_id", "group_instance_id") if key in changed
+        }
+        offset = tc.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        topics = [tc.TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[offset])]
+        request = tc.TxnOffsetCommitRequest(group_id=group, topics=topics, **self._fields(changed), **member)
+        answer = self._ask(request, version, lambda answer: answer.topics[0].partitions[0].error_code)
+        return name(answer.topics[0].partitions[0].error_code)
+
+    def produce(self, *, version: int = 11, partition: int = 0, sequence: int | None = None, **changed: Any) -> str:
+        fields = self._fields(changed)
+        batch = build_batch(
+            [Record(value=b"v", timestamp_ms=int(time.time() * 1000))],
+            producer_id=fields["producer_id"],
+            producer_epoch=fields["producer_epoch"],
+            base_sequence=self.sequence if sequence is None else sequence,
+            is_transactional=True,
+        )
+        data = pr.TopicProduceData(
+            name=self.topic, partition_data=[pr.PartitionProduceData(index=partition, records=batch)]
+        )
+        request = pr.ProduceRequest(
+            transactional_id=fields["transactional_id"], acks=-1, timeout_ms=5000, topic_data=[data]
+        )
+        answer = self._ask(request, version, lambda answer: answer.responses[0].partition_responses[0].error_code)
+        code = answer.responses[0].partition_responses[0].error_code
+        if code == 0 and sequence is None:
+            self.sequence += 1
+        return name(code)
+
+    def describe(self) -> dt.TransactionState:
+        request = dt.DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        (state,) = self.wire.call(request, 0).transaction_states
+        assert isinstance(state, dt.TransactionState)
+        return state
+
+    def settle(self) -> str:
+        """The state once it is no longer being ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (state := self.describe().transaction_state).startswith("Prepare") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return state
+
+    def producers(self, partition: int = 0) -> list[dp.ProducerState]:
+        topics = [dp.TopicRequest(name=self.topic, partition_indexes=[partition])]
+        (answer,) = self.wire.call(dp.DescribeProducersRequest(topics=topics), 0).topics[0].partitions
+        return list(answer.active_producers)
+
+    def mark(self, *, commit: bool, partition: int = 0, version: int = 1, **changed: Any) -> str:
+        fields = {
+            "producer_id": self.identity.producer_id,
+            "producer_epoch": self.identity.epoch,
+            "coordinator_epoch": 0,
+        } | changed
+        topics = [wm.WritableTxnMarkerTopic(name=fields.pop("topic", self.topic), partition_indexes=[partition])]
+        marker = wm.WritableTxnMarker(transaction_result=commit, topics=topics, **fields)
+        answer = self.wire.call(wm.WriteTxnMarkersRequest(markers=[marker]), version)
+        return name(answer.markers[0].topics[0].partitions[0].error_code)
+
+    def _fields(self, changed: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+        identity = changed.pop("identity", self.identity)
+        fields = {
+            "transactional_id": changed.pop("transactional_id", self.transactional_id),
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch,
+        }
+        assert not changed, changed
+        return {prefix + key: value for key, value in fields.items()}
+
+
+def name(code: int) -> str:
+    return ErrorCode(code).name
+
+
+def other_id(identity: Identity) -> Identity:
+    return identity._replace(producer_id=identity.producer_id + 1_000_000)
+
+
+def epoch(identity: Identity, by: int) -> Identity:
+    return identity._replace(epoch=identity.epoch + by)
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    connection = Wire(broker.bootstrap)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def new_peer(wire: Wire) -> Callable[[], Peer]:
+    topic = f"wire-{uuid.uuid4().hex[:8]}"
+    creatable = ct.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+    (created,) = wire.call(ct.CreateTopicsRequest(topics=[creatable], timeout_ms=5000), 7).topics
+    assert created.error_code == ErrorCode.NONE
+    for key_type in (0, 1):  # the internal topics come to be
+        deadline = time.monotonic() + PATIENCE_S
+        request = fc.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+        while wire.call(request, 4).coordinators[0].error_code and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def make() -> Peer:
+        peer = Peer(wire, topic)
+        assert peer.init() == "NONE"
+        return peer
+
+    return make
+
+
+@pytest.fixture
+def peer(new_peer: Callable[[], Peer]) -> Peer:
+    return new_peer()
+
+
+# InitProducerId -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_initialization_raises_the_epoch(peer: Peer, version: int) -> None:
+    before = peer.identity
+    assert before.epoch == 0
+    assert peer.init(version=version) == "NONE"
+    assert peer.identity == epoch(before, 1)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_initialization_by_a_producer_that_says_who_it_was(peer: Peer, version: int) -> None:
+    for _ in range(3):
+        peer.init()
+    before = peer.identity
+    assert peer.init(before, version=version) == "NONE"
+    assert peer.identity == epoch(before, 1)
+    assert peer.init(before, version=version) == "NONE"  # a retry
+    assert peer.identity == epoch(before, 1)
+    fenced = "INVALID_PRODUCER_EPOCH" if version == 3 else "PRODUCER_FENCED"
+    for stranger in (epoch(before, -2), epoch(before, 2), other_id(before), Identity(-7, 5)):
+        assert peer.init(stranger, version=version) == fenced
+
+
+def test_initializations_that_are_no_use(peer: Peer) -> None:
+    assert peer.init(Identity(5, -1)) == peer.init(Identity(-1, 5)) == peer.init(**NAMELESS) == "INVALID_REQUEST"
+    for timeout_ms in (0, -1, 900_001):
+        assert peer.init(timeout_ms=timeout_ms) == "INVALID_TRANSACTION_TIMEOUT"
+    assert peer.init(timeout_ms=900_000) == "NONE"
+
+
+def test_initialization_of_what_nobody_knows(peer: Peer) -> None:
+    peer.transactional_id += "-other"
+    assert peer.init(Identity(77, 3)) == "NONE"
+    assert peer.identity.producer_id != 77
+    assert peer.identity.epoch == 0
+    assert peer.init(peer.identity, transactional_id=None, timeout_ms=0) == "NONE"
+    assert peer.identity.epoch == 0
+
+
+# AddPartitionsToTxn, AddOffsetsToTxn ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_adding_partitions(peer: Peer, version: int) -> None:
+    fenced = FENCED_SINCE_2[version]
+    assert peer.add(0, 1, version=version) == "NONE, NONE"
+    assert peer.add(0, version=version) == "NONE"
+    assert peer.add(0, 7, version=version) == "OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.add(0, version=version, topic="no-such") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.add(0, version=version, topic="__consumer_offsets") == "TOPIC_AUTHORIZATION_FAILED"
+    assert peer.add(0, 1, version=version, identity=epoch(peer.identity, -1)) == f"{fenced}, {fenced}"
+    assert peer.add(0, version=version, identity=epoch(peer.identity, 1)) == fenced
+    assert peer.add(0, version=version, identity=other_id(peer.identity)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert peer.add(0, version=version, **NAMELESS) == "INVALID_REQUEST"
+    assert peer.add(0, version=version, **UNHEARD) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_adding_offsets(peer: Peer, version: int) -> None:
+    assert peer.add_offsets(version=version) == "NONE"
+    assert peer.add_offsets(version=version, group="") == "NONE"
+    assert peer.add_offsets(version=version, identity=epoch(peer.identity, -1)) == FENCED_SINCE_2[version]
+    assert peer.add_offsets(version=version, identity=other_id(peer.identity)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert peer.add_offsets(version=version, **NAMELESS) == "INVALID_REQUEST"
+    assert peer.add_offsets(version=version, **UNHEARD) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+# EndTxn ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_ending_what_is_empty(peer: Peer, version: int) -> None:
+    before = peer.identity
+    assert peer.end(commit=True, version=version) == "INVALID_TXN_STATE"
+    assert peer.end(commit=False, version=version) == ("NONE" if version == 5 else "INVALID_TXN_STATE")
+    assert peer.identity == epoch(before, 1 if version == 5 else 0)
+    assert peer.settle() == ("CompleteAbort" if version == 5 else "Empty")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_ending_what_belongs_to_another(peer: Peer, version: int) -> None:
+    peer.add(0)
+    for by in (-1, -2, 1):
+        assert peer.end(commit=True, version=version, identity=epoch(peer.identity, by)) == FENCED_SINCE_2[version]
+    assert peer.end(commit=True, version=version, identity=other_id(peer.identity)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert peer.end(commit=True, version=version, **NAMELESS) == "INVALID_REQUEST"
+    assert peer.end(commit=True, version=version, **UNHEARD) == "INVALID_PRODUCER_ID_MAPPING"
+    assert peer.settle() == "Ongoing"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", range(5))
+def test_ending_again_before_transactions_v2(peer: Peer, version: int, commit: bool) -> None:
+    before = peer.identity
+    peer.add(0)
+    assert peer.end(commit=commit, version=version) == "NONE"
+    assert peer.end(commit=commit, version=version) == "NONE"
+    assert peer.end(commit=not commit, version=version) == "INVALID_TXN_STATE"
+    assert peer.settle() == ("CompleteCommit" if commit else "CompleteAbort")
+    assert peer.identity == before
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_ending_again_under_transactions_v2(peer: Peer, commit: bool) -> None:
+    before = peer.identity
+    peer.add(0)
+    assert peer.end(commit=commit, version=5) == "NONE"
+    after = peer.identity
+    assert after == epoch(before, 1)
+    # A retry is told by the epoch before; with the new one it would be another transaction, and that is empty.
+    assert peer.end(commit=commit, version=5, identity=before) == "NONE"
+    assert peer.identity == after
+    assert peer.end(commit=not commit, version=5, identity=before) == "INVALID_TXN_STATE"
+    assert peer.end(commit=True, version=5, identity=after) == "INVALID_TXN_STATE"
+    assert peer.end(commit=False, version=5, identity=after) == "NONE"
+    assert peer.identity == epoch(after, 1)
+    assert peer.settle() == "CompleteAbort"
+
+
+# TxnOffsetCommit ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_committing_offsets(peer: Peer, version: int) -> None:
+    outside = {4: "TRANSACTION_ABORTABLE", 5: "NONE"}.get(version, "INVALID_TXN_STATE")
+    assert peer.commit_offsets(version=version) == outside
+    assert peer.settle() == ("Ongoing" if version == 5 else "Empty")
+    peer.add_offsets()
+    assert peer.commit_offsets(version=version) == "NONE"
+    assert peer.commit_offsets(version=version, topic="no-such") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.commit_offsets(version=version, metadata="x" * 5000) == "OFFSET_METADATA_TOO_LARGE"
+    assert peer.commit_offsets(version=version, group="") == "INVALID_GROUP_ID"
+    for by in (-1, 1):
+        answer = peer.commit_offsets(version=version, identity=epoch(peer.identity, by))
+        assert answer == "INVALID_PRODUCER_EPOCH"
+    answer = peer.commit_offsets(version=version, identity=other_id(peer.identity))
+    assert answer == "INVALID_PRODUCER_ID_MAPPING"
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_ottla_checks_the_transactional_id_of_every_offset_commit(
+    peer: Peer, version: int, broker: BrokerProcess
+) -> None:
+    """Kafka trusts a producer that has a transaction open in the group's partition, whatever id it names."""
+    peer.add_offsets()
+    assert peer.commit_offsets(version=version) == "NONE"
+    trusts = broker.name == "kafka"
+    assert peer.commit_offsets(version=version, **NAMELESS) == ("NONE" if trusts else "INVALID_REQUEST")
+    assert peer.commit_offsets(version=version, **UNHEARD) == ("NONE" if trusts else "INVALID_PRODUCER_ID_MAPPING")
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_committing_offsets_as_a_member(peer: Peer, version: int) -> None:
+    group = f"group-{uuid.uuid4()}"
+    peer.add_offsets(group=group)
+    commit = {"version": version, "group": group}
+    assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "ILLEGAL_GENERATION"
+    assert peer.commit_offsets(**commit) == "NONE"
+    assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "UNKNOWN_MEMBER_ID"
+    assert peer.commit_offsets(**commit, generation_id=-1, member_id="m") == "NONE"
+    assert peer.commit_offsets(**commit, generation_id=-1, member_id="", group_instance_id="i") == "NONE"
+
+
+# Produce --------------------------------------------------------------------------------------------------------------
+
+PRODUCE_VERSIONS = [3, 8, 10, 11, 12]
+NOT_TAKING_PART = dict.fromkeys([3, 8, 10], "INVALID_TXN_STATE") | {11: "TRANSACTION_ABORTABLE", 12: "NONE"}
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_producing_outside_of_a_transaction(peer: Peer, version: int) -> None:
+    assert peer.produce(version=version) == NOT_TAKING_PART[version]
+    assert peer.settle() == ("Ongoing" if version == 12 else "Empty")
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_producing_in_a_transaction(peer: Peer, version: int) -> None:
+    peer.add(0)
+    assert peer.produce(version=version) == "NONE"
+    assert peer.produce(version=version, sequence=9) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert peer.produce(version=version, sequence=0) == "NONE"  # a duplicate
+    assert peer.produce(version=version, identity=epoch(peer.identity, -1)) == "INVALID_PRODUCER_EPOCH"
+    assert peer.produce(version=version, identity=epoch(peer.identity, 1), sequence=0) == "INVALID_PRODUCER_EPOCH"
+    answer = peer.produce(version=version, identity=other_id(peer.identity), sequence=0)
+    assert answer == "INVALID_PRODUCER_ID_MAPPING"
+    for stranger, expected in [(NAMELESS, "INVALID_REQUEST"), (UNHEARD, "INVALID_PRODUCER_ID_MAPPING")]:
+        assert peer.produce(version=version, partition=1, sequence=0, **stranger) == expected
+    answer = peer.produce(version=version, partition=1, sequence=0, transactional_id=None)
+    assert answer == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert peer.produce(version=version, partition=1, sequence=0) == NOT_TAKING_PART[version]
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_producing_after_the_end(peer: Peer, version: int) -> None:
+    peer.add(0)
+    assert peer.produce(version=version) == "NONE"
+    assert peer.end(commit=True, version=5 if version == 12 else 4) == "NONE"
+    assert peer.settle() == "CompleteCommit"
+    assert peer.produce(version=version, sequence=0 if version == 12 else 1) == NOT_TAKING_PART[version]
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_a_producer_of_transactions_v2_begins_with_sequence_0(peer: Peer, version: int) -> None:
+    peer.add(0)
+    expected = "OUT_OF_ORDER_SEQUENCE_NUMBER" if version == 12 else "NONE"
+    assert peer.produce(version=version, sequence=3) == expected
+
+
+# WriteTxnMarkers, DescribeProducers -----------------------------------------------------------------------------------
+
+
+def known(peer: Peer) -> list[tuple[int, int, int, bool]]:
+    """Epoch, last sequence, coordinator epoch, whether a transaction is open: of the peer's producer."""
+    return [
+        (state.producer_epoch, state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset >= 0)
+        for state in peer.producers()
+        if state.producer_id == peer.identity.producer_id
+    ]
+
+
+def test_markers_of_an_administrator(peer: Peer) -> None:
+    assert peer.mark(commit=True) == "NONE"
+    assert peer.mark(commit=True, topic="no-such") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.mark(commit=True, partition=9) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.mark(commit=True, topic="__consumer_offsets") == "NONE"
+    peer.add(0)
+    peer.produce()
+    assert known(peer) == [(0, 0, 0, True)]
+    for _ in range(2):
+        assert peer.mark(commit=False) == "NONE"
+        assert known(peer) == [(0, 0, 0, False)]
+    assert peer.mark(commit=False, coordinator_epoch=-1) == "TRANSACTION_COORDINATOR_FENCED"
+
+
+def test_markers_of_older_epochs(peer: Peer, broker: BrokerProcess) -> None:
+    peer.add(0)
+    peer.produce()
+    # Kafka has no code for it at this place.
+    expected = "UNKNOWN_SERVER_ERROR" if broker.name == "kafka" else "INVALID_PRODUCER_EPOCH"
+    assert peer.mark(commit=False, producer_epoch=-1) == expected
+    assert peer.mark(commit=False, version=2, coordinator_epoch=5) == "NONE"
+    peer.produce()
+    assert peer.mark(commit=False, version=2, coordinator_epoch=4) == "TRANSACTION_COORDINATOR_FENCED"
+    assert known(peer) == [(0, 1, 5, True)]
+
+
+def test_markers_of_transactions_v2_need_the_next_epoch(peer: Peer) -> None:
+    peer.add(0)
+    peer.produce()
+    v2 = {"commit": False, "version": 2, "transaction_version": 2, "coordinator_epoch": 5}
+    assert peer.mark(**v2) == "INVALID_PRODUCER_EPOCH"
+    assert known(peer) == [(0, 0, -1, True)]
+    assert peer.mark(**v2, producer_epoch=1) == "NONE"
+    assert known(peer) == [(1, -1, 5, False)]
+
+
+def test_producers_of_what_does_not_exist(peer: Peer) -> None:
+    def code(topic: str, partition: int) -> str:
+        topics = [dp.TopicRequest(name=topic, partition_indexes=[partition])]
+        return name(peer.wire.call(dp.DescribeProducersRequest(topics=topics), 0).topics[0].partitions[0].error_code)
+
+    assert code(peer.topic, 9) == code("no-such", 0) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert code("", 0) == code("a/b", 0) == "INVALID_TOPIC_EXCEPTION"
+    assert code("__transaction_state", 0) == "NONE"
+
+
+# DescribeTransactions, ListTransactions -------------------------------------------------------------------------------
+
+
+def test_describing_a_transaction(peer: Peer) -> None:
+    state = peer.describe()
+    assert (state.transaction_state, state.transaction_start_time_ms, state.topics) == ("Empty", -1, [])
+    peer.add(1, 0)
+    state = peer.describe()
+    assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", 60_000)
+    assert (state.producer_id, state.producer_epoch) == peer.identity
+    assert state.transaction_start_time_ms > 0
+    assert [(topic.topic, sorted(topic.partitions)) for topic in state.topics] == [(peer.topic, [0, 1])]
+    peer.end(commit=True)
+    assert peer.settle() == "CompleteCommit"
+    assert (peer.describe().topics, peer.describe().transaction_start_time_ms > 0) == ([], True)
+
+
+@pytest.mark.parametrize(("asked", "code"), [("unheard", "TRANSACTIONAL_ID_NOT_FOUND"), ("", "INVALID_REQUEST")])
+def test_describing_what_nobody_knows(peer: Peer, asked: str, code: str) -> None:
+    (state,) = peer.wire.call(dt.DescribeTransactionsRequest(transactional_ids=[asked]), 0).transaction_states
+    assert (name(state.error_code), state.transactional_id) == (code, asked)
+    assert (state.transaction_state, state.producer_id, state.transaction_timeout_ms) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({}, {"over", "open"}),
+        ({"state_filters": ["Ongoing"]}, {"open"}),
+        ({"state_filters": ["ongoing"]}, set()),
+        ({"state_filters": ["Wrong", "Ongoing"]}, {"open"}),
+        ({"state_filters": ["Dead", "PrepareEpochFence"]}, set()),
+        ({"producer_id_filters": [-5]}, set()),
+        ({"duration_filter": 0}, {"over", "open"}),
+        ({"duration_filter": 100_000}, set()),
+        ({"duration_filter": -2}, {"over", "open"}),
+        ({"transactional_id_pattern": "wire-.*"}, {"over", "open"}),
+        ({"transactional_id_pattern": "wire"}, set()),
+        ({"transactional_id_pattern": ""}, {"over", "open"}),
+    ],
+    ids=repr,
+)
+def test_listing_transactions(new_peer: Callable[[], Peer], filters: dict[str, Any], found: set[str]) -> None:
+    over, still_open = new_peer(), new_peer()
+    over.add(0)
+    over.end(commit=False)
+    assert over.settle() == "CompleteAbort"
+    still_open.add(0)
+    time.sleep(0.005)  # so that both are older than 0 ms
+    names = {over.transactional_id: "over", still_open.transactional_id: "open"}
+
+    answer = over.wire.call(lt.ListTransactionsRequest(**filters), 2)
+
+    assert name(answer.error_code) == "NONE"
+    assert set(answer.unknown_state_filters) == {"ongoing", "Wrong"} & set(filters.get("state_filters", []))
+    listed = {s.transactional_id: s for s in answer.transaction_states if s.transactional_id in names}
+    assert {names[transactional_id] for transactional_id in listed} == found
+    if state := listed.get(still_open.transactional_id):
+        assert (state.producer_id, state.transaction_state) == (still_open.identity.producer_id, "Ongoing")
+
+
+def test_listing_by_a_pattern_that_is_none(wire: Wire) -> None:
+    answer = wire.call(lt.ListTransactionsRequest(transactional_id_pattern="("), 2)
+    assert name(answer.error_code) == "INVALID_REGULAR_EXPRESSION"
