@@ -2,7 +2,7 @@
 
 As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
 was sent before it). Produce alone overlaps: while one waits for its flush the next is received and appended, a bounded
-number ahead, and their responses still leave in the order of the requests. So a producer keeps the group commit fed.
+number ahead, and a second task answers them in the order of the requests. So a producer keeps the group commit fed.
 
 A peer's fault ends its connection with one log line; it never reaches another connection or the server.
 """
@@ -38,7 +38,10 @@ class Connection:
     """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
 
     __slots__ = (
+        "_answered",
+        "_begun",
         "_dispatcher",
+        "_ended",
         "_failure",
         "_in_flight",
         "_last_progress",
@@ -79,7 +82,10 @@ class Connection:
         self.peer_host, self.peer_port = peer
         self.principal = "User:ANONYMOUS"
         self.state: dict[str, object] | None = None
-        self._in_flight: deque[trio.Event]
+        self._in_flight: deque[RequestContext]
+        self._begun: trio.lowlevel.ParkingLot
+        self._answered: trio.lowlevel.ParkingLot
+        self._ended = False
         self._pipeline: trio.Nursery | None = None
         self._failure: CloseConnectionError | OSError | None = None
         self._working = 0
@@ -127,24 +133,36 @@ class Connection:
                 return
             await self._answer(context)
 
-    async def _serve_pipelined(self, context: RequestContext | None) -> None:
+    async def _serve_pipelined(self, first: RequestContext) -> None:
         # From the first Produce on the connection is a producer's, and owns these; all others are spared their cost.
         self._in_flight = deque()
-        async with trio.open_nursery() as nursery:
-            self._pipeline = nursery
-            try:
-                while context is not None:
-                    if context.api.is_pipelined:
-                        await self._start_pipelined(context)
-                    else:
-                        await self._wait_in_flight(0, context)
-                        await self._answer(context)
-                    context = await self._next_request()
-            except (CloseConnectionError, OSError) as error:
-                self._abandon(error)
-        self._pipeline = None
+        self._begun = trio.lowlevel.ParkingLot()
+        self._answered = trio.lowlevel.ParkingLot()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._pipeline = nursery
+                nursery.start_soon(self._answer_begun)
+                try:
+                    await self._take_pipelined(first)
+                except (CloseConnectionError, OSError) as error:
+                    self._abandon(error)
+        finally:
+            self._pipeline = None
+            for context in self._in_flight:
+                context.release()
         if self._failure is not None:
             raise self._failure
+
+    async def _take_pipelined(self, context: RequestContext | None) -> None:
+        while context is not None:
+            if context.api.is_pipelined:
+                await self._begin(context)
+            else:
+                await self._wait_in_flight(0, context)
+                await self._answer(context)
+            context = await self._next_request()
+        self._ended = True
+        self._begun.unpark()
 
     async def _next_request(self) -> RequestContext | None:
         frame = await self._receiver.next()
@@ -173,34 +191,52 @@ class Connection:
             frame.release()
             raise
 
-    async def _start_pipelined(self, context: RequestContext) -> None:
+    async def _begin(self, context: RequestContext) -> None:
+        """Do what must be done in the order of the requests, and leave the rest to `_answer_begun`."""
         await self._wait_in_flight(self._max_pipelined - 1, context)
-        assert self._pipeline is not None
-        previous = self._in_flight[-1] if self._in_flight else None
-        done = trio.Event()
-        self._in_flight.append(done)
-        appended = context.expect_appended()
-        self._pipeline.start_soon(self._answer_in_turn, context, previous, done)
-        await appended.wait()
+        self._working += 1
+        try:
+            await self._dispatcher.begin(context)
+        except BaseException:
+            self._working -= 1
+            context.release()
+            raise
+        self._in_flight.append(context)
+        self._begun.unpark()
 
     async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
         """Wait until no more than `allowed` pipelined requests are under way."""
         try:
             while len(self._in_flight) > allowed:
-                await self._in_flight[0].wait()
+                await self._answered.park()
         except BaseException:
             context.release()
             raise
 
-    async def _answer_in_turn(self, context: RequestContext, previous: trio.Event | None, done: trio.Event) -> None:
+    async def _answer_begun(self) -> None:
+        """Answer what was begun, in order, until the last request of the connection."""
         try:
-            await self._answer(context, previous)
+            while self._in_flight or not self._ended:
+                if self._in_flight:
+                    await self._answer_first()
+                    self._answered.unpark()
+                else:
+                    await self._begun.park()
         except (CloseConnectionError, OSError) as error:
             self._abandon(error)
-        finally:
-            context.appended()
-            self._in_flight.remove(done)
-            done.set()
+
+    async def _answer_first(self) -> None:
+        """Answer the first request under way, and by the same send those behind it that need no wait."""
+        in_flight = self._in_flight
+        response = await self._dispatcher.finish(in_flight[0]) or []
+        count = 1
+        while count < len(in_flight) and in_flight[count].is_ready:
+            response += await self._dispatcher.finish(in_flight[count]) or []
+            count += 1
+        self._working -= count
+        await self._send(response)
+        for _ in range(count):
+            in_flight.popleft().release()
 
     def _abandon(self, error: CloseConnectionError | OSError) -> None:
         """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
@@ -209,16 +245,14 @@ class Connection:
             self._failure = error
             self._pipeline.cancel_scope.cancel()
 
-    async def _answer(self, context: RequestContext, previous: trio.Event | None = None) -> None:
+    async def _answer(self, context: RequestContext) -> None:
         try:
             self._working += 1
             try:
-                response = await self._dispatcher.handle(context)
+                await self._dispatcher.begin(context)
+                response = await self._dispatcher.finish(context)
             finally:
                 self._working -= 1
-            context.appended()
-            if previous is not None:
-                await previous.wait()
             if response is not None:
                 await self._send(response)
         finally:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
-
-import trio
 
 if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
+    from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
     from ottla.server.connection import Connection
     from ottla.server.dispatch import Api
@@ -21,6 +21,24 @@ class Releasable(Protocol):
     def release(self) -> None: ...
 
 
+class Deferred(ABC):
+    """What is left of a pipelined request when the part that must keep its place in the connection's order is done.
+
+    Its handler returns this instead of the response, and the connection takes the next request while it waits.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether `finish` would return without waiting."""
+
+    @abstractmethod
+    async def finish(self) -> Response | None:
+        """Wait as long as it takes, then return the response. Called once."""
+
+
 class RequestContext:
     """Where a request came from, what serves it, and the memory that it and its response stand on.
 
@@ -29,7 +47,7 @@ class RequestContext:
     with `release_after_send`.
     """
 
-    __slots__ = ("_appended", "_frame", "_held", "api", "body_start", "broker", "connection", "header")
+    __slots__ = ("_frame", "_held", "api", "body_start", "broker", "connection", "header", "request", "response")
 
     def __init__(
         self,
@@ -47,7 +65,12 @@ class RequestContext:
         self.broker = broker
         self._frame = frame
         self._held: list[Releasable] | None = None
-        self._appended: trio.Event | None = None
+        #: For the dispatcher: what was parsed, and what the handler has returned.
+        self.request: Request | None = None
+        self.response: Response | Deferred | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
 
     @property
     def frame(self) -> memoryview:
@@ -81,23 +104,15 @@ class RequestContext:
         else:
             self._held.append(held)
 
-    def appended(self) -> None:
-        """Say that the part of a pipelined request which must keep its place in the connection's order is done.
-
-        The connection then takes the next request while this one waits for its flush. Without this call the next one
-        begins when this one is answered. Calling it twice is harmless.
-        """
-        if self._appended is not None:
-            self._appended.set()
-
-    def expect_appended(self) -> trio.Event:
-        """For the connection: the event that `appended` sets."""
-        self._appended = trio.Event()
-        return self._appended
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request that was begun can be answered without waiting."""
+        return not isinstance(self.response, Deferred) or self.response.is_ready
 
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
+        self.response = None  # what was deferred refers to this context: without the cycle both die here
         try:
             for item in held or ():
                 item.release()

@@ -28,7 +28,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.errors import error_response
-from ottla.server.context import RequestContext
+from ottla.server.context import Deferred, RequestContext
 from ottla.server.errors import CloseConnectionError
 from ottla.server.quota import ClientQuotas
 
@@ -213,30 +213,45 @@ class Dispatcher:
         api = self._apis.find(header.api_key, header.api_version)
         return RequestContext(api, header, body_start, frame, connection, self._broker)
 
-    async def handle(self, context: RequestContext) -> list[Buffer] | None:
-        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+    async def begin(self, context: RequestContext) -> None:
+        """Parse a request and call its handler. Raises CloseConnectionError.
+
+        Of a pipelined API only that part is done which must keep its place among the connection's requests.
+        """
         api = context.api
         version = context.header.api_version
         if version not in api.prepared_versions:
             if not api.min_version <= version <= api.max_version:
-                return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
+                return
             await api.prepare(version)
         try:
-            request = api.parse(version, context.frame, context.body_start)
+            context.request = api.parse(version, context.frame, context.body_start)
         except DecodeError as error:
             raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
         try:
-            response = await api.handler(request, context)
+            context.response = await api.handler(context.request, context)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context)
+            context.response = _failed(context)
+
+    async def finish(self, context: RequestContext) -> list[Buffer] | None:
+        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+        version = context.header.api_version
+        if context.request is None:
+            return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
+        try:
+            response = context.response
+            if isinstance(response, Deferred):
+                response = await response.finish()
             parts = None if response is None else _encode(response, context, version)
             return self._under_quota(parts, response, context) if self._quotas.is_active else parts
         except CloseConnectionError:
             raise
         except Exception:
-            logger.exception("could not answer %s v%d from %r", api.key.name, version, context.connection)
-        response = error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if response is None:
-            raise CloseConnectionError(f"{api.key.name} failed and has no answer that could say so")
-        return _encode(response, context, version)
+            logger.exception("could not answer %r", context)
+            return _encode(_failed(context), context, version)
 
     def _under_quota(
         self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
@@ -249,6 +264,15 @@ class Dispatcher:
         api = self._apis.find(ApiKey.API_VERSIONS, 0)
         own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def _failed(context: RequestContext) -> Response:
+    """What the client is told of a fault of this broker."""
+    assert context.request is not None
+    response = error_response(context.request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if response is None:
+        raise CloseConnectionError(f"{context.api.key.name} failed and has no answer that could say so")
+    return response
 
 
 def _encode(response: Response, context: RequestContext, version: int) -> list[Buffer]:

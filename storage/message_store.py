@@ -181,6 +181,8 @@ class MessageStore:
                         return
                     await self._publish(memstore)
                     self._schedule_checkpoint()
+                    # A block that was written in place has let nobody else run, and so nothing gather.
+                    await trio.lowlevel.checkpoint()
             finally:
                 self._loop_is_running = False
 
@@ -205,15 +207,12 @@ class MessageStore:
                 await self.context.offload(self._write_block, memstore, now_ms)
             else:
                 self._write_block(memstore, now_ms)
-                await trio.lowlevel.checkpoint()
             self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
             self.files.segments[-1].pending_index += b"".join(memstore.runs)
             memstore.runs = []
             self.written_bytes += size_bytes
         elif memstore.wants_sync and self.files.unsynced_bytes:
             await self.context.offload(self.files.sync)
-        else:
-            await trio.lowlevel.checkpoint()
 
     def _write_block(self, memstore: Memstore, now_ms: int) -> None:
         """Build the block, write it, and sync it if that is asked. May run in a worker thread."""

@@ -29,6 +29,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
+from ottla.server.context import Deferred
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ottla.server.context import RequestContext
     from ottla.server.metadata.image import TopicImage
+    from ottla.server.replica.append import AppendOperation
 
 _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
@@ -50,26 +52,26 @@ _FIRST_VERSION_WITH_LEADERS: Final = 10
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+async def handle(request: ProduceRequest, context: RequestContext) -> Deferred | ProduceResponse | None:
     produce = _Produce(request, context)
     produce.sort_out()
     if produce.entries and request.transactional_id is not None:
         await produce.join_transaction(request.transactional_id)
     if produce.entries:
         await produce.append()
-    context.appended()
     if request.acks != _NO_ACKS:
-        return produce.response
+        return produce
+    await produce.finish()
     failed = produce.first_error()
     if failed:
         raise CloseConnectionError(f"a Produce with acks=0 failed with {failed.name}: closing is its only answer")
     return None
 
 
-class _Produce:
+class _Produce(Deferred):
     """One request on its way to its response, which has its shape."""
 
-    __slots__ = ("_answers", "_context", "_request", "_version", "entries", "response")
+    __slots__ = ("_answers", "_context", "_operation", "_request", "_version", "entries", "response")
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self._request = request
@@ -77,6 +79,7 @@ class _Produce:
         self._version = context.header.api_version
         self._answers: list[tuple[TopicIdPartition, PartitionProduceResponse]] = []
         self.entries: dict[TopicIdPartition, Records] = {}
+        self._operation: AppendOperation | None = None
         self.response = ProduceResponse()
 
     def sort_out(self) -> None:
@@ -187,15 +190,24 @@ class _Produce:
         return Partition("" if topic is None else topic.name, key.partition)
 
     async def append(self) -> None:
-        """Append the entries and fill their answers."""
-        results = await self._context.broker.replica_manager.append(
+        """Append the entries."""
+        self._operation = await self._context.broker.replica_manager.begin_append(
             self.entries,
             required_acks=self._request.acks,
             timeout_ms=self._request.timeout_ms,
             internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID,
-            on_appended=self._context.appended,
             require_verification=self._request.transactional_id is not None,
         )
+
+    @property
+    def is_ready(self) -> bool:
+        return self._operation is None or self._operation.is_complete
+
+    async def finish(self) -> ProduceResponse:
+        """Wait for the acknowledgements that were asked for and fill the answers."""
+        if self._operation is None:
+            return self.response
+        results = await self._context.broker.replica_manager.finish_append(self._operation)
         for key, answer in self._answers:
             result = results[key]
             answer.log_start_offset = result.log_start_offset
@@ -204,6 +216,7 @@ class _Produce:
                 answer.log_append_time_ms = result.log_append_time_ms
             else:
                 self._fail(key, answer, result.error)
+        return self.response
 
     def _fail(self, key: TopicIdPartition, answer: PartitionProduceResponse, error: Exception) -> None:
         code = error_code(error)

@@ -101,9 +101,11 @@ class AppendOperation:
     refused at once when this node stops leading, also for a moment, since what it appended may be gone then.
     """
 
-    __slots__ = ("_pending", "_required_acks", "results")
+    __slots__ = ("_pending", "_required_acks", "deadline", "results")
 
-    def __init__(self, required_acks: int) -> None:
+    def __init__(self, required_acks: int, deadline: float) -> None:
+        """`deadline` is in seconds of the event loop's clock."""
+        self.deadline = deadline
         self._required_acks = required_acks
         self._pending: list[_Pending] = []
         self.results: dict[TopicIdPartition, AppendResult] = {}
@@ -111,6 +113,11 @@ class AppendOperation:
     @property
     def is_pending(self) -> bool:
         return bool(self._pending)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to wait for now."""
+        return not self._pending or self.try_complete() is not None
 
     @property
     def keys(self) -> Iterable[Partition]:

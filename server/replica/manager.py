@@ -146,23 +146,47 @@ class ReplicaManager:
         timeout_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         internal_topics_allowed: bool = False,
-        on_appended: Callable[[], None] | None = None,
         require_verification: bool = False,
         transaction_version: int = 0,
     ) -> dict[TopicIdPartition, AppendResult]:
         """Append to each partition as its leader; return when `required_acks` holds for all, or at the deadline.
 
         acks=0 asks for nothing, 1 for the leader's flush, -1 for all in-sync replicas. A partition's failure is its own
-        result's `error`, the others go on. `on_appended` is called when every partition has taken or refused its
-        records, which happens before the first wait unless a store has no room: until then the caller keeps back what
-        must be appended later. Coordinators (by `origin`) and `internal_topics_allowed` write to internal topics. The
-        last two arguments are those of `ProducerStateManager.check`.
+        result's `error`, the others go on. Coordinators (by `origin`) and `internal_topics_allowed` write to internal
+        topics. The last two arguments are those of `ProducerStateManager.check`.
+        """
+        return await self.finish_append(
+            await self.begin_append(
+                entries,
+                required_acks=required_acks,
+                timeout_ms=timeout_ms,
+                origin=origin,
+                internal_topics_allowed=internal_topics_allowed,
+                require_verification=require_verification,
+                transaction_version=transaction_version,
+            )
+        )
+
+    async def begin_append(
+        self,
+        entries: Mapping[TopicIdPartition, Records],
+        *,
+        required_acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        internal_topics_allowed: bool = False,
+        require_verification: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendOperation:
+        """The first half of `append`: every partition has taken or refused its records.
+
+        Waits only where a store has no room. Until it returns the caller keeps back what must be appended later.
         """
         now_ms = self._clock.time_ms()
-        operation = AppendOperation(required_acks)
+        deadline = trio.current_time() + timeout_ms / 1000
+        operation = AppendOperation(required_acks, deadline)
         counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
-        deadline = trio.current_time() + timeout_ms / 1000
         for key, (view, fragment, guard) in entries.items():
             partition = None
             try:
@@ -188,11 +212,13 @@ class ReplicaManager:
                 counters.appends += 1
                 counters.appended_bytes += len(view)
                 operation.appended(key, partition, info)
-        if on_appended is not None:
-            on_appended()
+        return operation
+
+    async def finish_append(self, operation: AppendOperation) -> dict[TopicIdPartition, AppendResult]:
+        """The second half of `append`: wait for what it asked for, at most until its deadline."""
         if operation.is_pending:
             await self.append_purgatory.wait(
-                operation.keys, operation.try_complete, (deadline - trio.current_time()) * 1000
+                operation.keys, operation.try_complete, (operation.deadline - trio.current_time()) * 1000
             )
             operation.expire(shutting_down=self._closed)
         return operation.results

@@ -22,7 +22,7 @@ from ottla.kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.server.context import RequestContext
+from ottla.server.context import Deferred, RequestContext
 from ottla.server.errors import CloseConnectionError
 
 Serve = Callable[..., Any]
@@ -43,6 +43,22 @@ def produced(request: ProduceRequest) -> ProduceResponse:
     return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[response])])
 
 
+class Flush(Deferred):
+    """Waits for an event, then answers."""
+
+    def __init__(self, request: ProduceRequest, flushed: trio.Event) -> None:
+        self._request = request
+        self._flushed = flushed
+
+    @property
+    def is_ready(self) -> bool:
+        return self._flushed.is_set()
+
+    async def finish(self) -> ProduceResponse | None:
+        await self._flushed.wait()
+        return None if self._request.acks == 0 else produced(self._request)
+
+
 class Flushes:
     """A Produce handler whose appends are noted in order and whose flushes end when the test says so."""
 
@@ -50,12 +66,10 @@ class Flushes:
         self.appended: list[int] = []
         self.flushed = [trio.Event() for _ in range(32)]
 
-    async def handle(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    async def handle(self, request: ProduceRequest, context: RequestContext) -> Flush:
         index = request.topic_data[0].partition_data[0].index
         self.appended.append(index)
-        context.appended()
-        await self.flushed[index].wait()
-        return None if request.acks == 0 else produced(request)
+        return Flush(request, self.flushed[index])
 
 
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -132,7 +146,7 @@ async def test_other_requests_wait_for_the_produces_before_them(serve_handlers: 
     assert asked == [[0]]
 
 
-async def test_a_handler_that_does_not_say_appended_is_not_overtaken(serve_handlers: Serve) -> None:
+async def test_a_handler_that_defers_nothing_is_not_overtaken(serve_handlers: Serve) -> None:
     started = []
     go_on = trio.Event()
 

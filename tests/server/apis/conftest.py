@@ -15,6 +15,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.config import BrokerConfig
+from ottla.server.context import Deferred
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.storage.clock import ManualClock
@@ -31,9 +32,11 @@ class StubReplicaManager:
         self.appended: list[dict[str, Any]] = []
         self.fetched: list[tuple[Any, Any]] = []
 
-    async def append(self, entries: Any, *, on_appended: Callable[[], None], **options: Any) -> dict[Any, Any]:
+    async def begin_append(self, entries: Any, **options: Any) -> Any:
         self.appended.append({"entries": dict(entries), **options})
-        on_appended()
+        return entries
+
+    async def finish_append(self, entries: Any) -> dict[Any, Any]:
         return dict.fromkeys(entries, self.append_result)
 
     async def fetch(self, params: Any, partitions: Any) -> list[Any]:
@@ -54,11 +57,7 @@ class StubContext:
         self.listener = "PLAINTEXT"
         self.header = SimpleNamespace(api_version=version, client_id=client_id)
         self.fragment = None
-        self.appended_calls = 0
         self.held: list[Any] = []
-
-    def appended(self) -> None:
-        self.appended_calls += 1
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)
@@ -91,6 +90,8 @@ class Cluster:
         received = codec.parse_request(key, version, codec.build_request(request, version))
         self.context = StubContext(self.broker, version, client_id)
         response = await module.handle(received, self.context)
+        if isinstance(response, Deferred):
+            response = await response.finish()
         if response is None:
             return None
         if key is ApiKey.FETCH:

@@ -51,7 +51,6 @@ async def test_what_is_appended(cluster: Cluster, version: int) -> None:
     assert key == TopicIdPartition(cluster.topic.topic_id, 0)
     assert bytes(records.view) == BATCH
     assert (asked["required_acks"], asked["timeout_ms"], asked["internal_topics_allowed"]) == (1, 1234, False)
-    assert cluster.context.appended_calls > 0
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,6 @@ async def test_what_cannot_be_appended_is_never_asked_for(cluster: Cluster) -> N
         answer = only(await cluster.call(request(cluster.topic, version), version))
         assert (answer.error_code, answer.base_offset) == (code, -1)
     assert cluster.manager.appended == []
-    assert cluster.context.appended_calls > 0
 
 
 async def test_good_partitions_are_appended_beside_bad_ones(cluster: Cluster) -> None:

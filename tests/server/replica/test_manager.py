@@ -93,43 +93,36 @@ async def test_records_are_in_the_log_before_any_other_task_runs(node: Node, top
     assert bases == [0, 1, 3]
 
 
-async def test_appended_is_said_before_the_wait(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
-    said: list[int] = []
-
-    async def append() -> None:
-        await node.manager.append(
-            {key(topic): make_batch()},
-            required_acks=1,
-            timeout_ms=1000,
-            on_appended=lambda: said.append(node.log(topic).log_end_offset),
-        )
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(append)
-        await wait_all_tasks_blocked()
-        assert said == [1]
-        node.flush()
+async def test_an_append_is_begun_without_a_wait(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
+    with assert_no_checkpoints():
+        operation = await node.manager.begin_append({key(topic): make_batch()}, required_acks=1, timeout_ms=1000)
+    assert node.log(topic).log_end_offset == 1
+    assert not operation.is_complete
+    node.flush()
+    assert operation.is_complete
+    with assert_no_checkpoints():
+        results = await node.manager.finish_append(operation)
+    assert results[key(topic)].base_offset == 0
 
 
 async def test_a_store_without_room_holds_the_append_back(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
-    said: list[bool] = []
+    begun: list[bool] = []
     node.log(topic).room = trio.Event()
     results: list[AppendResult] = []
 
     async def append() -> None:
-        answer = await node.manager.append(
-            {key(topic): make_batch()}, required_acks=1, timeout_ms=1000, on_appended=lambda: said.append(True)
-        )
-        results.append(answer[key(topic)])
+        operation = await node.manager.begin_append({key(topic): make_batch()}, required_acks=1, timeout_ms=1000)
+        begun.append(True)
+        results.append((await node.manager.finish_append(operation))[key(topic)])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(append)
         await wait_all_tasks_blocked()
-        assert said == []
+        assert begun == []
         assert node.log(topic).batches == []
         node.log(topic).room.set()
         await wait_all_tasks_blocked()
-        assert said == [True]
+        assert begun == [True]
         node.flush()
     assert results[0].base_offset == 0
 
