@@ -15,7 +15,7 @@ rolls back when an append fails; this one applies them when the append is commit
 """
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -136,32 +136,41 @@ class CoordinatorRuntime(Generic[S]):
         self._nursery = nursery
         self._new_shard = new_shard
         self._partitions: dict[int, _Partition[S]] = {}
-        # One after the other: the first can answer while the last still load, and one mebibyte of log is in memory.
-        self._loading = trio.CapacityLimiter(1)
+        # They load one after the other, those that somebody asked for first: most clients are answered long before all
+        # is loaded, and no more than one read of the log is in memory.
+        self._unloaded: OrderedDict[int, _Partition[S]] = OrderedDict()
+        self._is_loading = False
 
     # Lifecycle
 
     def elect(self, partition: int) -> None:
         """This node leads the partition now: start to replay it."""
         if partition not in self._partitions:
-            state = self._partitions[partition] = _Partition(self._new_shard(partition))
-            self._nursery.start_soon(self._load, partition, state)
+            self._unloaded[partition] = self._partitions[partition] = _Partition(self._new_shard(partition))
+            if not self._is_loading:
+                self._is_loading = True
+                self._nursery.start_soon(self._load_all)
 
     def resign(self, partition: int) -> None:
         """This node leads the partition no longer: drop its state."""
         state = self._partitions.pop(partition, None)
+        self._unloaded.pop(partition, None)
         if state is not None:
             state.scope.cancel()
             self._fail_queued(state, NotCoordinatorError(f"{self._name} partition {partition} moved away"))
             state.shard.unloaded()
 
+    async def _load_all(self) -> None:
+        while self._unloaded:
+            await self._load(*self._unloaded.popitem(last=False))
+        self._is_loading = False
+
     async def _load(self, partition: int, state: _Partition[S]) -> None:
         count = 0
         with state.scope:
             try:
-                async with self._loading:
-                    async for batches in self._log.read(partition):
-                        count += await self._replay_batches(state.shard, batches)
+                async for batches in self._log.read(partition):
+                    count += await self._replay_batches(state.shard, batches)
             except CoordinatorError as error:
                 logger.exception("%s partition %d cannot be loaded: its groups are unavailable", self._name, partition)
                 del self._partitions[partition]
@@ -184,10 +193,11 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _replay_records(self, shard: S, batches: memoryview, position: int, header: BatchHeader) -> int:
         producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        replay = shard.replay
         count = 0
         for record in iter_records(batches, position, header):
             assert record.key is not None, "a coordinator's record without a key"
-            shard.replay(record.offset, producer, CoordinatorRecord(record.key, record.value))
+            replay(record.offset, producer, CoordinatorRecord(record.key, record.value))
             count += 1
             if not count % RECORDS_A_STEP:
                 await trio.lowlevel.checkpoint()
@@ -212,6 +222,8 @@ class CoordinatorRuntime(Generic[S]):
         if state is None:
             raise NotCoordinatorError(f"{self._name} partition {partition} is not led here")
         if not state.is_loaded:
+            if partition in self._unloaded:
+                self._unloaded.move_to_end(partition, last=False)
             raise CoordinatorLoadInProgressError(f"{self._name} partition {partition} is being loaded")
         return state
 

@@ -66,7 +66,7 @@ def fetch(
     shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
 ) -> dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None]:
     """Committed offsets of the partitions asked for (all of the group's for None); None where there is none."""
-    wanted = sorted(shard.offsets.group(group_id)) if partitions is None else partitions
+    wanted = shard.offsets.partitions(group_id) if partitions is None else partitions
     found: dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None] = {}
     for partition in wanted:
         if require_stable and shard.offsets.has_pending(group_id, partition):
@@ -132,7 +132,7 @@ def expired_records(
         group.group_id, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
     )
     written = [records.offset_tombstone(group.group_id, partition) for partition in expired]
-    remains = len(shard.offsets.group(group.group_id)) > len(expired) or shard.offsets.has_pending_group(group.group_id)
+    remains = shard.offsets.count(group.group_id) > len(expired) or shard.offsets.has_pending_group(group.group_id)
     if group.is_in(ClassicState.EMPTY) and not group.pending_members and not remains:
         written.append(records.group_tombstone(group.group_id))
     return written
@@ -151,7 +151,7 @@ def expired_of_consumer_group(
         subscribed=group.all_subscribed_topics(),
     )
     written = [records.offset_tombstone(group_id, partition) for partition in expired]
-    remains = len(shard.offsets.group(group_id)) > len(expired) or shard.offsets.has_pending_group(group_id)
+    remains = shard.offsets.count(group_id) > len(expired) or shard.offsets.has_pending_group(group_id)
     if not group.members and not remains:
         written += consumer_records.group_tombstones(group)
     return written

@@ -386,7 +386,7 @@ class GroupCoordinator:
     async def delete_group(self, group_id: str) -> None:
         """Remove an empty group with its offsets."""
         shard = self._shard(group_id)
-        tombstones = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.group(group_id)]
+        tombstones = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.partitions(group_id)]
         consumer_group = shard.consumer_groups.get(group_id)
         if consumer_group is not None:
             if consumer_group.members:
@@ -402,7 +402,7 @@ class GroupCoordinator:
     async def _remove(self, shard: GroupShard, group: ClassicGroup, written: list[CoordinatorRecord]) -> None:
         await self._runtime.write(shard.partition, written)
         idle = group.is_in(ClassicState.EMPTY) and not group.pending_members
-        if idle and shard.groups.get(group.group_id) is group and not shard.offsets.group(group.group_id):
+        if idle and shard.groups.get(group.group_id) is group and not shard.offsets.count(group.group_id):
             del shard.groups[group.group_id]
             self._classic.bury(group, GroupIdNotFoundError(f"group {group.group_id} was deleted"))
 
@@ -424,11 +424,13 @@ class GroupCoordinator:
                 now_ms = self._clock.time_ms()
                 written = commits.expired_records(shard, group, now_ms=now_ms, retention_ms=retention_ms)
                 await self._remove(shard, group, written)
+                await trio.lowlevel.checkpoint()
             for consumer_group in list(shard.consumer_groups.values()):
                 now_ms = self._clock.time_ms()
                 written = commits.expired_of_consumer_group(
                     shard, consumer_group, now_ms=now_ms, retention_ms=retention_ms
                 )
                 await self._write(consumer_group.group_id, written)
+                await trio.lowlevel.checkpoint()
         except CoordinatorError as error:
             logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error)

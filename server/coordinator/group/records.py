@@ -8,8 +8,6 @@ from ottla.kproto.internal_records import record_types
 from ottla.kproto.internal_records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -20,24 +18,18 @@ from ottla.kproto.internal_records.coordinator import (
     UnknownRecordTypeError,
     build_key,
     build_value,
+    parse_value,
 )
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.offsets import CommittedOffset, RawOffset, TopicPartition
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.runtime import CoordinatorRecord
 
 OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 OFFSET_VALUE_VERSION_WITH_TOPIC_ID: Final = 4
 GROUP_VALUE_VERSION: Final = 3
-
-
-class OffsetRecord(NamedTuple):
-    """A committed offset, or its removal."""
-
-    group_id: str
-    partition: TopicPartition
-    committed: CommittedOffset | None
+OFFSET_KEY_TYPE: Final = OffsetCommitKey.RECORD_TYPE
 
 
 class GroupRecord(NamedTuple):
@@ -54,7 +46,7 @@ class OtherRecord(NamedTuple):
     value: CoordinatorValue | None
 
 
-Decoded = OffsetRecord | GroupRecord | OtherRecord
+Decoded = GroupRecord | OtherRecord
 
 
 def decode(record: CoordinatorRecord) -> Decoded | None:
@@ -64,22 +56,6 @@ def decode(record: CoordinatorRecord) -> Decoded | None:
     except UnknownRecordTypeError:
         return None
     match key, value:
-        case OffsetCommitKey() | LegacyOffsetCommitKey(), None:
-            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), None)
-        case OffsetCommitKey(), OffsetCommitValue():
-            committed = CommittedOffset(
-                record_offset=-1,
-                offset=value.offset,
-                leader_epoch=value.leader_epoch,
-                metadata=value.metadata,
-                commit_timestamp_ms=value.commit_timestamp,
-                expire_timestamp_ms=value.expire_timestamp,
-                topic_id=value.topic_id,
-            )
-            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), committed)
-        case LegacyOffsetCommitKey(), LegacyOffsetCommitValue():
-            committed = CommittedOffset(-1, value.offset, -1, value.metadata, value.commit_timestamp)
-            return OffsetRecord(key.group, TopicPartition(key.topic, key.partition), committed)
         case GroupMetadataKey(), GroupMetadataValue() | None:
             return GroupRecord(key.group, value)
         case CoordinatorKey(), _:
@@ -87,23 +63,47 @@ def decode(record: CoordinatorRecord) -> Decoded | None:
     raise DecodeError(f"{type(value).__name__} under a {type(key).__name__}")
 
 
-def offset_group(key: bytes) -> str | None:
-    """The group whose offset a record is about, without reading the rest; None for other records.
+# Committed offsets: both types of their keys are the type, the group, the topic and the partition.
 
-    Both types of offset keys begin with the type, the length of the group's id and the id.
-    """
-    if key[0] or key[1] > OffsetCommitKey.RECORD_TYPE:
-        return None
+
+def is_offset(key: bytes) -> bool:
+    """Whether a record is about a committed offset."""
+    return key[1] <= OFFSET_KEY_TYPE and not key[0]
+
+
+def offset_group(key: bytes) -> str:
+    """The group whose offset a record is about."""
     return key[4 : 4 + (key[2] << 8 | key[3])].decode()
 
 
-def decode_offset(key: bytes, raw: RawOffset) -> tuple[TopicPartition, CommittedOffset]:
-    """The committed offset in a record whose key `offset_group` knows."""
-    record_offset, value = raw
-    decoded = decode(CoordinatorRecord(key, value))
-    assert isinstance(decoded, OffsetRecord)
-    assert decoded.committed is not None
-    return decoded.partition, decoded.committed._replace(record_offset=record_offset)
+def current_offset_key(key: bytes) -> bytes:
+    """An offset's key as it is written today: brokers before 0.8.2 used type 0, alike but for that."""
+    return bytes((0, OFFSET_KEY_TYPE)) + key[2:]
+
+
+def offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    """The key of an offset's record."""
+    return build_key(OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition))
+
+
+def offset_partition(key: bytes) -> TopicPartition:
+    """The partition that an offset's key names."""
+    topic_start = 6 + (key[2] << 8 | key[3])
+    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big"))
+
+
+def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
+    """The committed offset in a record's value. Raises DecodeError."""
+    value = parse_value(OffsetCommitValue, data)
+    return CommittedOffset(
+        record_offset=record_offset,
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp,
+        expire_timestamp_ms=value.expire_timestamp,
+        topic_id=value.topic_id,
+    )
 
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
@@ -121,16 +121,12 @@ def offset_commit(group_id: str, partition: TopicPartition, committed: Committed
         expire_timestamp=committed.expire_timestamp_ms,
         topic_id=committed.topic_id,
     )
-    return CoordinatorRecord(_offset_key(group_id, partition), build_value(value, version))
+    return CoordinatorRecord(offset_key(group_id, partition), build_value(value, version))
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
     """The record that removes a committed offset."""
-    return CoordinatorRecord(_offset_key(group_id, partition), None)
-
-
-def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    return build_key(OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition))
+    return CoordinatorRecord(offset_key(group_id, partition), None)
 
 
 def group_metadata(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:

@@ -12,7 +12,7 @@ from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.offsets import OffsetCache
+from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
 
 
@@ -30,33 +30,17 @@ class GroupShard:
         self.partition = partition
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
-        self.offsets = OffsetCache(records.decode_offset)
+        self.offsets = OffsetCache()
         self._classic = classic
         self._consumer = consumer
         self._now_ms = now_ms
         self._loading = True
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        if self._loading and producer is None:
-            group_id = records.offset_group(record.key)
-            raw = None if record.value is None else (offset, record.value)
-            if group_id is not None and self.offsets.load(group_id, record.key, raw):
-                return
-        self._replay(offset, producer, record)
-
-    def _replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        decoded = records.decode(record)
-        match decoded:
-            case records.OffsetRecord(group_id, partition, None):
-                self.offsets.remove(group_id, partition)
-            case records.OffsetRecord(group_id, partition, committed) if committed is not None:
-                located = committed._replace(record_offset=offset)
-                if group_id not in self.groups and group_id not in self.consumer_groups:
-                    self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
-                if producer is None:
-                    self.offsets.put(group_id, partition, located)
-                else:
-                    self.offsets.put_pending(producer.producer_id, group_id, partition, located)
+        if records.is_offset(record.key):
+            self._replay_offset(offset, producer, record)
+            return
+        match records.decode(record):
             case records.GroupRecord(group_id, value) if self._loading:
                 self._replay_group(group_id, value)
             case records.OtherRecord(key, value) if consumer_records.is_consumer_group_key(key):
@@ -64,14 +48,26 @@ class GroupShard:
             case _:
                 pass
 
+    def _replay_offset(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
+        key, value = record.key, record.value
+        if key[1] != records.OFFSET_KEY_TYPE:
+            key = records.current_offset_key(key)
+        group_id = records.offset_group(key)
+        if value is None:
+            self.offsets.remove(group_id, key)
+            return
+        if group_id not in self.groups and group_id not in self.consumer_groups:
+            self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
+        if producer is None:
+            self.offsets.put(group_id, key, (offset, value))
+        else:
+            self.offsets.put_pending(producer.producer_id, group_id, key, (offset, value))
+
     def replay_marker(self, marker: EndTxnMarker) -> None:
         self.offsets.complete_transaction(marker.producer_id, commit=marker.is_commit)
 
     def loaded(self) -> None:
         self._loading = False
-        for group_id in self.offsets.groups():
-            if group_id not in self.groups and group_id not in self.consumer_groups:
-                self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
         for group in self.groups.values():
             self._classic.resume(group)
         for consumer_group in self.consumer_groups.values():
