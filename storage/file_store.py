@@ -6,7 +6,9 @@ failure of any of them means that the store must stop: nothing here is tried twi
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ class FileStore:
         "_context",
         "_directory_synced",
         "_handle",
+        "_has_failed",
+        "_sync_lock",
         "_unsynced",
         "directory",
         "layout_version",
@@ -49,6 +53,8 @@ class FileStore:
         # Rolled, not known to be synced.
         self._unsynced: list[Segment] = []
         self._directory_synced = False
+        self._sync_lock = threading.Lock()
+        self._has_failed = False
 
     @property
     def active(self) -> Segment | None:
@@ -126,14 +132,33 @@ class FileStore:
         for segment in self._unsynced:
             # Sealing has synced it; it may even have been written anew since.
             if not segment.is_sealed:
-                sync_file(disk, segment.data_path)
+                self.sync_segment(segment)
         self._unsynced.clear()
         if self.active is not None:
-            disk.fdatasync(self._open())
+            self._fdatasync(self._open())
         if self.segments and not self._directory_synced:
             sync_names(disk, self.directory)
             self._directory_synced = True
         self.unsynced_bytes = 0
+
+    def sync_segment(self, segment: Segment) -> None:
+        """Make one segment's data durable, through a descriptor of its own. May block; in any thread."""
+        handle = self._context.disk.open_write(segment.data_path)
+        try:
+            self._fdatasync(handle)
+        finally:
+            self._context.disk.close(handle)
+
+    def _fdatasync(self, handle: Handle) -> None:
+        """Sync, unless a sync of this store has failed before: the kernel would now claim success for what it lost."""
+        with self._sync_lock:
+            if self._has_failed:
+                raise OSError(errno.EIO, "an earlier sync of the store has failed")
+            try:
+                self._context.disk.fdatasync(handle)
+            except OSError:
+                self._has_failed = True
+                raise
 
     def close(self) -> None:
         """Give the descriptor back; a later write or sync opens the file again."""

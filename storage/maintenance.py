@@ -11,13 +11,14 @@ from google_crc32c import extend
 
 from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, CheckpointBuilder, pack_checkpoint
 from ottla.storage.errors import StoreOfflineError
-from ottla.storage.file_store import sync_file, sync_names
+from ottla.storage.file_store import sync_names
 from ottla.storage.index_files import write_sealed_index
 from ottla.storage.run_table import RunTable
 
 if TYPE_CHECKING:
     from ottla.storage.context import StorageContext
     from ottla.storage.disk import Disk
+    from ottla.storage.file_store import FileStore
     from ottla.storage.message_store import MessageStore
     from ottla.storage.segment import Segment
 
@@ -84,7 +85,7 @@ async def seal_segments(store: MessageStore) -> None:
             tables = segment.tables
             assert tables is not None
             version = segment.version
-            await context.offload(_seal, context.disk, segment, dict(tables))
+            await context.offload(_seal, store.files, context.disk, segment, dict(tables))
             if segment.version == version:
                 break
         segment.tables = None
@@ -92,8 +93,8 @@ async def seal_segments(store: MessageStore) -> None:
         store.files.layout_version += 1
 
 
-def _seal(disk: Disk, segment: Segment, tables: dict[bytes, RunTable]) -> None:
-    sync_file(disk, segment.data_path)
+def _seal(files: FileStore, disk: Disk, segment: Segment, tables: dict[bytes, RunTable]) -> None:
+    files.sync_segment(segment)
     segment.index = None
     write_sealed_index(disk, segment, tables)
 
@@ -124,17 +125,17 @@ async def checkpoint_store(store: MessageStore) -> None:
     content = pack_checkpoint(point, store.snapshots)
     first = store.files.segments.index(segment)
     await store.context.offload(
-        _write_checkpoint, store.context.disk, store.files.segments[first:], index_tail, content
+        _write_checkpoint, store.files, store.context.disk, store.files.segments[first:], index_tail, content
     )
     store.recovery_position = point.segment_position
     del segment.pending_index[: len(index_tail)]
     segment.index_length, segment.index_crc = point.index_length, point.index_crc
 
 
-def _write_checkpoint(disk: Disk, segments: list[Segment], index_tail: bytes, content: bytes) -> None:
+def _write_checkpoint(files: FileStore, disk: Disk, segments: list[Segment], index_tail: bytes, content: bytes) -> None:
     """Make durable what the checkpoint speaks of, then the checkpoint. Blocks."""
     for segment in segments:
-        sync_file(disk, segment.data_path)
+        files.sync_segment(segment)
     segment = segments[0]
     exists = disk.exists(segment.index_path)
     handle = disk.open_write(segment.index_path) if exists else disk.create(segment.index_path)

@@ -128,3 +128,15 @@ async def test_an_unknown_format_is_refused(harness: Any, tmp_path: Any) -> None
     with pytest.raises(UnsupportedFormatError, match="99"):
         async with harness.manager():
             pass
+
+
+async def test_no_sync_is_believed_after_one_has_failed(harness: Any) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"a")
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"fdatasync"}), errno=errno.EIO))
+        with pytest.raises(StoreOfflineError):
+            await log.flush()
+        with pytest.raises(OSError, match="earlier sync"):
+            log.store.files.sync_segment(log.store.files.segments[0])
