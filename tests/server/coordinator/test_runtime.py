@@ -192,3 +192,30 @@ async def test_a_log_that_cannot_be_read_leaves_the_partition_unavailable(
             again.shard(0)
         nursery.cancel_scope.cancel()
     assert "cannot be loaded" in caplog.text
+
+
+async def test_a_partition_that_is_asked_for_loads_before_others(log: Any) -> None:
+    loaded: list[int] = []
+
+    class Noting(Journal):
+        def __init__(self, partition: int) -> None:
+            super().__init__()
+            self.partition = partition
+
+        def loaded(self) -> None:
+            loaded.append(self.partition)
+
+    async with trio.open_nursery() as nursery:
+        runtime = CoordinatorRuntime("topic", log=log, clock=ManualClock(), nursery=nursery, new_shard=Noting)
+        for partition in range(5):
+            runtime.elect(partition)
+        runtime.resign(2)
+        for partition in (1, 3):
+            with pytest.raises(CoordinatorLoadInProgressError):
+                runtime.shard(partition)
+        await trio.testing.wait_all_tasks_blocked()
+        assert loaded == [3, 1, 0, 4]
+        runtime.elect(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert loaded == [3, 1, 0, 4, 2]
+        nursery.cancel_scope.cancel()

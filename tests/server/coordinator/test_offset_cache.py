@@ -1,0 +1,79 @@
+"""Committed offsets as the bytes of their records."""
+
+from ottla.kproto.internal_records.consumer_offsets import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from ottla.kproto.internal_records.coordinator import build_key, build_value
+from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group.offset_cache import OffsetCache
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.runtime import CoordinatorRecord
+
+T0, T1 = TopicPartition("täglich", 0), TopicPartition("t", 70_000)
+
+
+def commit(
+    cache: OffsetCache, partition: TopicPartition, at: int, offset: int, *, time_ms: int = 0, expire_ms: int = -1
+) -> None:
+    committed = CommittedOffset(-1, offset, 3, "note", time_ms, expire_ms)
+    key, value = records.offset_commit("g", partition, committed)
+    assert value is not None
+    assert (records.offset_group(key), records.offset_partition(key)) == ("g", partition)
+    cache.put("g", key, (at, value))
+
+
+def test_offsets_come_back_as_they_were_committed() -> None:
+    cache = OffsetCache()
+    commit(cache, T0, 5, 17, time_ms=99)
+    commit(cache, T1, 6, 18)
+    assert cache.get("g", T0) == CommittedOffset(5, 17, 3, "note", 99)
+    assert cache.get("g", TopicPartition("t", 1)) is cache.get("other", T0) is None
+    assert cache.partitions("g") == [T1, T0]
+    assert cache.partitions_of_topic("t") == [("g", T1)]
+    for partition in (T0, T1):
+        assert cache.count("g") > 0
+        cache.remove("g", records.offset_key("g", partition))
+    assert (cache.count("g"), cache.partitions("g")) == (0, [])
+
+
+def test_records_of_old_brokers() -> None:
+    old = CoordinatorRecord(
+        build_key(LegacyOffsetCommitKey(group="g", topic="t", partition=1)),
+        build_value(LegacyOffsetCommitValue(offset=7, metadata="old", commit_timestamp=9), 0),
+    )
+    assert records.is_offset(old.key)
+    key = records.current_offset_key(old.key)
+    assert key == records.offset_key("g", TopicPartition("t", 1))
+    assert old.value is not None
+    assert records.decode_offset(4, old.value) == CommittedOffset(4, 7, -1, "old", 9)
+
+
+def test_a_transaction_does_not_undo_a_later_commit() -> None:
+    cache = OffsetCache()
+    for partition, at in ((T0, 1), (T1, 9)):
+        key, value = records.offset_commit("g", partition, CommittedOffset(-1, 100, -1, "", 0))
+        assert value is not None
+        cache.put_pending(42, "g", key, (at, value))
+    commit(cache, T0, 5, 17)
+    commit(cache, T1, 6, 18)
+    assert cache.has_pending("g", T0)
+    assert cache.has_pending_group("g")
+    cache.complete_transaction(42, commit=True)
+    assert not cache.has_pending_group("g")
+    found = {partition: cache.get("g", partition) for partition in (T0, T1)}
+    assert {partition: value.offset for partition, value in found.items() if value} == {T0: 17, T1: 100}
+
+
+def test_what_retention_removes() -> None:
+    cache = OffsetCache()
+    commit(cache, T0, 1, 1, time_ms=1_000)
+    commit(cache, T1, 2, 2, time_ms=5_000)
+
+    def expired(now_ms: int, since_ms: int | None, subscribed: frozenset[str] = frozenset()) -> list[TopicPartition]:
+        return cache.expired("g", now_ms=now_ms, retention_ms=100, since_ms=since_ms, subscribed=subscribed)
+
+    assert expired(1_099, None) == []
+    assert expired(1_100, None) == [T0]
+    assert expired(9_000, None, frozenset({T0.topic})) == [T1]
+    assert expired(6_099, 6_000) == []
+    assert expired(6_100, 6_000) == [T0, T1]
+    commit(cache, T0, 3, 1, time_ms=1_000, expire_ms=2_000)
+    assert expired(2_000, 6_000) == [T0]
