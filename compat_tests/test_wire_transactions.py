@@ -92,9 +92,8 @@ class Peer:
         request = ap.AddPartitionsToTxnRequest(**fields)
 
         def codes(answer: Any) -> list[int]:
-            return [
-                p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
-            ]
+            results = [p for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition]
+            return [p.partition_error_code for p in sorted(results, key=lambda p: p.partition_index)]
 
         answer = self._ask(request, version, lambda answer: codes(answer)[0])
         return ", ".join(map(name, codes(answer)))
@@ -211,6 +210,10 @@ def new_peer(wire: Wire) -> Callable[[], Peer]:
     creatable = ct.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
     (created,) = wire.call(ct.CreateTopicsRequest(topics=[creatable], timeout_ms=5000), 7).topics
     assert created.error_code == ErrorCode.NONE
+    ready = dp.DescribeProducersRequest(topics=[dp.TopicRequest(name=topic, partition_indexes=[0, 1])])
+    deadline = time.monotonic() + PATIENCE_S
+    while any(p.error_code for p in wire.call(ready, 0).topics[0].partitions) and time.monotonic() < deadline:
+        time.sleep(0.02)
     for key_type in (0, 1):  # the internal topics come to be
         deadline = time.monotonic() + PATIENCE_S
         request = fc.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])

@@ -23,6 +23,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
 from ottla.server.apis import produce
+from ottla.server.context import Deferred
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import (
@@ -344,10 +345,11 @@ class History:
             topic_data=[TopicProduceData(name=TOPIC.name, partition_data=[data])],
         )
         header = SimpleNamespace(api_version=V2_PRODUCE if producer.is_v2 else V1_PRODUCE, client_id="history")
-        context: Any = SimpleNamespace(header=header, broker=self.node, fragment=None, appended=lambda: None)
+        context: Any = SimpleNamespace(header=header, broker=self.node, fragment=None)
         while True:
-            response = await produce.handle(request, context)
-            assert response is not None
+            pending = await produce.handle(request, context)
+            assert isinstance(pending, Deferred)
+            response: Any = await pending.finish()
             answer = response.responses[0].partition_responses[0]
             if answer.error_code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
                 break
