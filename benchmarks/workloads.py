@@ -38,13 +38,20 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
     raise TimeoutError(f"{name} has no leaders")
 
 
-def throughput(size_bytes: int, *, partitions: int = 4, acks: str = "1", extra: tuple[str, ...] = ()) -> Workload:
+def throughput(
+    size_bytes: int,
+    *,
+    partitions: int = 4,
+    acks: str = "1",
+    extra: tuple[str, ...] = (),
+    config: Mapping[str, str] | None = None,
+) -> Workload:
     """Produce as fast as the broker takes it, then read all of it from the beginning."""
 
     def run(broker: BrokerProcess) -> Figures:
         count = min(4_000_000, BYTES_PER_RUN // size_bytes)
         topic = f"throughput-{size_bytes}-{partitions}-{time.monotonic_ns()}"
-        create_topic(broker, topic, partitions)
+        create_topic(broker, topic, partitions, config)
         before = cost(broker.pid)
         produced = librdkafka.run(
             "produce", broker.bootstrap, topic, partitions, count, size_bytes, f"acks={acks}", *PRODUCER, *extra
@@ -95,6 +102,8 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "1 KB, 1 partition": throughput(1_000, partitions=1),
     "1 KB, 100 partitions": throughput(1_000, partitions=100),
     "1 KB, 1,000 partitions": throughput(1_000, partitions=1_000),
+    "1 KB, 5,000 partitions": throughput(1_000, partitions=5_000),
+    "1 KB, 1,000 partitions, flush.messages=1": throughput(1_000, partitions=1_000, config={"flush.messages": "1"}),
     "latency at 200/s": latency(200),
     "latency at 1,000/s": latency(1_000),
     "latency at 5,000/s": latency(5_000),
