@@ -576,6 +576,18 @@ def test_a_static_member_of_the_consumer_protocol(group: GroupWire, topic: Topic
     assert group.beat("n", -1, instance_id="i").member_epoch == -1
 
 
+def test_an_administrator_removes_members_of_the_consumer_protocol(group: GroupWire, topic: Topic) -> None:
+    group.start(topic, "m", instance_id="i")
+    group.start(topic, "n")
+    assert group.leave("x") == UNKNOWN_MEMBER
+    assert group.leave("n") == "NONE"
+    assert group.leave_all(("n", None), ("n", "i"), ("m", "j"), ("", "i")) == (
+        "NONE",
+        [("n", None, UNKNOWN_MEMBER), ("n", "i", "FENCED_INSTANCE_ID"), ("m", "j", UNKNOWN_MEMBER), ("", "i", "NONE")],
+    )
+    assert group.describe_consumer_group().group_state == "Empty"
+
+
 def test_describing_groups_that_are_none_of_the_consumer_protocol(new_group: Callable[..., GroupWire]) -> None:
     group = new_group()
     absent = group.describe_consumer_group()

@@ -2,6 +2,7 @@
 
 - Before version 3 one member leaves and its error is the answer's. From version 3 several leave, by member id or by
   static instance id (KIP-345), each with an error of its own; what concerns the whole group stays on top.
+- An administrator removes members of the consumer protocol (KIP-848) with it, too.
 """
 
 from ottla.kproto.errors import ErrorCode
@@ -25,7 +26,7 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
     for member in members:
         code = ErrorCode.NONE
         try:
-            context.broker.group_coordinator.leave(request.group_id, member.member_id, member.group_instance_id)
+            await context.broker.group_coordinator.leave(request.group_id, member.member_id, member.group_instance_id)
         except (UnknownMemberIdError, FencedInstanceIdError) as error:
             code = error_code(error)
         except CoordinatorError as error:

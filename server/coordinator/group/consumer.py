@@ -213,6 +213,20 @@ class ConsumerProtocol:
             await self._remove(group, member)
         return HeartbeatResult(beat.member_id, beat.member_epoch, 0, None)
 
+    async def expel(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> str:
+        """LeaveGroup: an administrator removes a member, by its id or by its static instance id; returns its id."""
+        async with self._exclusively(group):
+            holder_id = member_id
+            if instance_id is not None:
+                holder_id = group.static_members.get(instance_id, "")
+                if holder_id and member_id not in ("", holder_id):
+                    raise FencedInstanceIdError(f"{instance_id} is now {holder_id}")
+            member = group.members.get(holder_id)
+            if member is None:
+                raise UnknownMemberIdError(f"no member {member_id or instance_id} in group {group.group_id}")
+            await self._remove(group, member)
+            return holder_id
+
     async def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove a member; the others get its partitions with their next heartbeats."""
         remaining: set[str] = set()

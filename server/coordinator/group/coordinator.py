@@ -245,8 +245,11 @@ class GroupCoordinator:
             generation_id=generation_id,
         )
 
-    def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
-        """LeaveGroup of one member; returns the id of who left."""
+    async def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
+        """LeaveGroup of one member, of either protocol; returns the id of who left."""
+        consumer_group = self._shard(group_id).consumer_groups.get(group_id) if group_id else None
+        if consumer_group is not None:
+            return await self._consumer.expel(consumer_group, member_id, group_instance_id)
         return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
 
     def _member_group(self, group_id: str) -> ClassicGroup:

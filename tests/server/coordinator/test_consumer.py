@@ -400,7 +400,7 @@ class TestTwoProtocols:
         joined = await world.coordinator.join("g", self.classic())
         with pytest.raises(GroupIdNotFoundError):
             await Consumer(world, "a", "t").join()
-        world.coordinator.leave("g", joined.member_id, None)
+        await world.coordinator.leave("g", joined.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
         await world.coordinator.commit_offsets("g", {TopicPartition("t", 0): OffsetToCommit(5, -1, "")})
         await Consumer(world, "a", "t").join()

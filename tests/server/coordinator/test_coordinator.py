@@ -325,7 +325,7 @@ class TestRetention:
             member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
             await coordinator.commit_offsets("g", {T0: offset(1)}, **member)
             clock.advance(30 * DAY_MS)
-            coordinator.leave("g", joined.member_id, None)
+            await coordinator.leave("g", joined.member_id, None)
             await self.expire(coordinator)
             assert committed(coordinator) == 1
             clock.advance(7 * DAY_MS)
@@ -352,7 +352,7 @@ class TestAdministration:
         joined = await join(coordinator)
         with pytest.raises(NonEmptyGroupError):
             await coordinator.delete_group("g")
-        coordinator.leave("g", joined.member_id, None)
+        await coordinator.leave("g", joined.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
         await coordinator.commit_offsets("g", {T0: offset(1)})
         await coordinator.delete_group("g")
