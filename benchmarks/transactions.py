@@ -19,7 +19,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import report
-from benchmarks.workloads import Figures, create_topic
+from benchmarks.workloads import Figures, Workload, create_topic
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
@@ -99,7 +99,7 @@ def reading(broker: BrokerProcess, aborted_percent: int) -> Figures:
     return {"mb_per_s": LOG_TRANSACTIONS * LOG_RECORDS * len(VALUE) / elapsed / 1e6}
 
 
-WORKLOADS: Final = {
+WORKLOADS: Final[dict[str, Workload]] = {
     "transactions of 1 record": lambda broker: transactions(broker, 1),
     "transactions of 100 records": lambda broker: transactions(broker, 100),
     "read_committed, 1 % aborted": lambda broker: reading(broker, 1),

@@ -39,8 +39,8 @@ PASSING = (
 )
 PATIENCE_S = 20.0
 FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
-UNHEARD = {"transactional_id": "unheard"}
-NAMELESS = {"transactional_id": ""}
+UNHEARD: dict[str, Any] = {"transactional_id": "unheard"}
+NAMELESS: dict[str, Any] = {"transactional_id": ""}
 
 
 class Identity(NamedTuple):
@@ -390,7 +390,7 @@ def test_ottla_checks_the_transactional_id_of_every_offset_commit(
 def test_committing_offsets_as_a_member(peer: Peer, version: int) -> None:
     group = f"group-{uuid.uuid4()}"
     peer.add_offsets(group=group)
-    commit = {"version": version, "group": group}
+    commit: dict[str, Any] = {"version": version, "group": group}
     assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "ILLEGAL_GENERATION"
     assert peer.commit_offsets(**commit) == "NONE"
     assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "UNKNOWN_MEMBER_ID"
@@ -484,7 +484,7 @@ def test_markers_of_older_epochs(peer: Peer, broker: BrokerProcess) -> None:
 def test_markers_of_transactions_v2_need_the_next_epoch(peer: Peer) -> None:
     peer.add(0)
     peer.produce()
-    v2 = {"commit": False, "version": 2, "transaction_version": 2, "coordinator_epoch": 5}
+    v2: dict[str, Any] = {"commit": False, "version": 2, "transaction_version": 2, "coordinator_epoch": 5}
     assert peer.mark(**v2) == "INVALID_PRODUCER_EPOCH"
     assert known(peer) == [(0, 0, -1, True)]
     assert peer.mark(**v2, producer_epoch=1) == "NONE"

@@ -96,10 +96,12 @@ class Producer:
         self.is_v2 = is_v2
         self.is_fenced = False
         self.open: Transaction | None = None
-        self.go_on_as(identity)
+        self.identity = identity
+        self.sequences = [0] * PARTITIONS
 
     def go_on_as(self, identity: ProducerIdAndEpoch) -> None:
-        if not hasattr(self, "identity") or identity != self.identity:
+        """After an end; a new epoch begins with sequence 0."""
+        if identity != self.identity:
             self.sequences = [0] * PARTITIONS
         self.identity = identity
 
@@ -147,7 +149,8 @@ class Node:
                 while starts and starts[0][0] <= header.last_offset:
                     aborted.add(starts.pop(0)[1])
                 if header.is_control:
-                    if header.record_count and not parse_end_txn_marker(data, position, header).is_commit:
+                    marker = parse_end_txn_marker(data, position, header) if header.record_count else None
+                    if marker is not None and not marker.is_commit:
                         aborted.discard(header.producer_id)
                 elif not (header.is_transactional and header.producer_id in aborted):
                     for record in iter_records(data, position, header):
@@ -337,7 +340,7 @@ class History:
             base_sequence=producer.sequences[partition],
             is_transactional=producer.transactional_id is not None,
         )
-        data = PartitionProduceData(index=partition, records=bytearray(batch))
+        data = PartitionProduceData(index=partition, records=memoryview(bytearray(batch)))
         request = ProduceRequest(
             transactional_id=producer.transactional_id,
             acks=-1,
