@@ -72,6 +72,9 @@ class Recovery:
         self._read_checkpoint()
         segments = self._list_segments(names)
         for place, segment in enumerate(segments):
+            if not self._follows(segment):
+                self._set_aside(segments[place:])
+                break
             if not self._recover_segment(segment):
                 self._set_aside(segments[place + 1 :])
                 break
@@ -99,6 +102,13 @@ class Recovery:
         self._verify_all = self._point.boot_id != self.store.context.boot_id
 
     # Segments.
+
+    def _follows(self, segment: Segment) -> bool:
+        """Whether the replayed segment before it ends where this one was begun; if not, it has lost whole blocks."""
+        previous = self.store.files.segments[-1] if self.store.files.segments else None
+        if previous is None or previous.tables is None:
+            return True
+        return segment.position == previous.position + previous.size_bytes
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Take a segment in; False if its end was cut, so that nothing after it counts."""
