@@ -4,7 +4,7 @@
 
 rebalance   seconds from the subscription of a second member (librdkafka, both protocols) until both have their half
 heartbeats  CPU that 200 groups of 10 classic members take, each heartbeating every 3 seconds
-commits     offset commits a second of 64 connections, each of one partition, 16 under way on each connection
+commits     offset commits a second of 512 members, each with one connection, one partition and one commit under way
 restart     seconds from the start of the process until every partition of __consumer_offsets answers OffsetFetch
 
 Each part has a fresh broker. The machine's noise meets both brokers: compare within a run.
@@ -46,7 +46,7 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 from ottla.kproto.schema import Request
 
 GROUPS, MEMBERS, HEARTBEAT_S, HEARTBEAT_ROUNDS = 200, 10, 3.0, 4
-CONNECTIONS, UNDER_WAY, COMMIT_S = 64, 16, 8.0
+CONNECTIONS, COMMIT_S = 512, 8.0
 PARTITIONS = 1000
 OFFSETS_PARTITIONS = 50
 
@@ -189,7 +189,9 @@ def _commit_rate(broker: BrokerProcess) -> tuple[float, float]:
         committed: Any = codec.parse_response(ApiKey.OFFSET_COMMIT, 8, answer, body_start)
         assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
         selector.register(connection, selectors.EVENT_READ, [request, size, 0])
-        connection.sendall(request * UNDER_WAY)
+    for key in list(selector.get_map().values()):
+        assert isinstance(key.fileobj, socket.socket)
+        key.fileobj.sendall(key.data[0])
     count, started = 0, time.perf_counter()
     while time.perf_counter() - started < COMMIT_S:
         for key, _ in selector.select(1):

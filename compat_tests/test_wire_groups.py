@@ -19,9 +19,11 @@ from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.end_txn import EndTxnRequest
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.records import iter_batches, iter_records
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 UNKNOWN_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -372,6 +374,37 @@ def test_offsets_of_an_open_transaction(
     while (found := group.fetch(topic, require_stable=True)) == unstable:
         assert time.monotonic() < deadline
     assert found == ("NONE", [(topic.name, 0, 7, -1, "", "NONE")])
+
+
+def stored_versions(wire: Wire, group_id: str) -> list[int]:
+    """The versions in which a group's offsets lie in `__consumer_offsets`."""
+    found = []
+    for partition in range(4):
+        asked = FetchPartition(partition=partition, partition_max_bytes=1 << 24)
+        topics = [FetchTopic(topic="__consumer_offsets", partitions=[asked])]
+        request = FetchRequest(max_wait_ms=100, max_bytes=1 << 24, session_epoch=-1, topics=topics)
+        records = memoryview(wire.call(request, 11).responses[0].partitions[0].records or b"")
+        for start, header in iter_batches(records):
+            for record in iter_records(records, start, header):
+                key, value = record.key or b"", record.value or b""
+                if not header.is_control and key[:2] == b"\0\1" and key[4:].startswith(group_id.encode()):
+                    found.append(value[1])
+    return found
+
+
+def test_versions_in_which_offsets_are_stored(
+    wire: Wire, group: GroupWire, topic: Topic, transaction: tuple[str, int, int]
+) -> None:
+    transactional_id, producer_id, epoch = transaction
+    for version in range(2, 11):
+        assert group.commit(topic, version=version) == "NONE"
+    assert group.commit(topic, version=2, retention_time_ms=100_000) == "NONE"
+    request = AddOffsetsToTxnRequest(
+        transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group.group_id
+    )
+    assert wire.call(request, 3).error_code == 0
+    assert group.commit_in_transaction(topic, *transaction) == "NONE"
+    assert stored_versions(wire, group.group_id) == [4] * 9 + [1, 4]
 
 
 # Administration -------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
     for topic in request.topics:
         for partition in topic.partitions:
             key = TopicPartition(topic.name, partition.partition_index)
-            if image.partition(*key) is None:
+            known = image.topic(topic.name)
+            if known is None or image.partition(*key) is None:
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 codes[key] = ErrorCode.NONE
@@ -46,6 +47,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.committed_metadata or "",
+                    topic_id=known.topic_id,
                 )
     if offsets:
         codes |= await _commit(request, context, offsets)

@@ -20,14 +20,12 @@ from ottla.kproto.internal_records.coordinator import (
     build_value,
     parse_value,
 )
-from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.runtime import CoordinatorRecord
 
-OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
-OFFSET_VALUE_VERSION_WITH_TOPIC_ID: Final = 4
 GROUP_VALUE_VERSION: Final = 3
 OFFSET_KEY_TYPE: Final = OffsetCommitKey.RECORD_TYPE
 
@@ -108,11 +106,8 @@ def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
     """The record that commits an offset."""
-    version = OFFSET_VALUE_VERSION
-    if committed.expire_timestamp_ms >= 0:
-        version = OFFSET_VALUE_VERSION_WITH_EXPIRY
-    elif committed.topic_id != ZERO_UUID:
-        version = OFFSET_VALUE_VERSION_WITH_TOPIC_ID
+    has_expiry = committed.expire_timestamp_ms >= 0
+    version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
