@@ -137,10 +137,14 @@ class FileRead:
             size_bytes += self._context.config.run_bytes
         self._fragment = self._context.pool.acquire(max(size_bytes, needed_bytes, _HEADER_BYTES))
 
+    @property
+    def capacity_bytes(self) -> int:
+        """The memory that was acquired: the most that is read."""
+        return 0 if self._fragment is None else self._fragment.capacity_bytes
+
     def try_inline(self, limit_bytes: int) -> bool:
         """Read on the event loop what the page cache holds; False if a worker thread must do it."""
-        assert self._fragment is not None
-        if self._spans or self._fragment.capacity_bytes > limit_bytes:
+        if self._spans or self.capacity_bytes > limit_bytes:
             return False
         return self._run(nowait=True)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.storage.block import RunFlag
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.extents import Extent, FileRead
@@ -26,6 +28,8 @@ _MAX_EXTENTS = 1024
 # Memory for a large first batch, a rebuilt index: each asks for one more attempt.
 _MAX_ATTEMPTS = 4
 _SCAN_BYTES = 1_048_576
+# Copying and checking so much takes some 100 µs: a fetch of many partitions lets others run in between.
+_READ_AT_ONCE_BYTES = 262_144
 
 
 class ReadPlan:
@@ -128,7 +132,7 @@ async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> lis
                 FileRead(context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch)
             )
             _prepare(reads[-1], plan)
-        cold = [work for work in reads if not work.try_inline(context.config.inline_read_bytes)]
+        cold = await _read_inline(context, reads)
         if cold:
             await context.offload(_run_all, cold)
         for plan, work in zip(plans, reads, strict=True):
@@ -138,6 +142,21 @@ async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> lis
         for work in reads:
             work.close()
     return again
+
+
+async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:
+    """Read what the page cache holds; returns those that a worker thread must read."""
+    cold: list[FileRead] = []
+    held_bytes = 0
+    for work in reads:
+        if held_bytes >= _READ_AT_ONCE_BYTES:
+            await trio.lowlevel.checkpoint()
+            held_bytes = 0
+        if work.try_inline(context.config.inline_read_bytes):
+            held_bytes += work.capacity_bytes
+        else:
+            cold.append(work)
+    return cold
 
 
 def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
