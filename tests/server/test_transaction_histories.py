@@ -367,3 +367,27 @@ class History:
 @pytest.mark.parametrize("seed", range(40))
 async def test_a_reader_of_what_is_committed_sees_what_the_model_says(seed: int, autojump_clock: object) -> None:
     await History(seed).run()
+
+
+async def test_a_batch_that_waited_until_its_transaction_ended_is_refused(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had been verified: without a guard it would open a transaction that nobody ends."""
+    history = History(0)
+    async with start(history.disk, history.clock, history.ids) as node:
+        history.node = node
+        coordinator, replicas = node.transaction_coordinator, node.replica_manager
+        identity = await history._retried(coordinator.init_producer_id, "a", TIMEOUT_MS, None)
+        producer = history.current["a"] = Producer("a", identity, is_v2=False)
+        await coordinator.add_partitions("a", identity, [Partition(TOPIC.name, 0)], 0)
+
+        async def begin_late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await coordinator.end("a", identity, commit=True, client_version=0)
+            await trio.sleep(1)
+            return await replicas.begin_append(*arguments, **options)
+
+        monkeypatch.setattr(ReplicaManager, "begin_append", lambda _, *a, **o: begin_late(*a, **o))
+        assert await history._append(producer, 0, Transaction(ABORTED)) == ErrorCode.INVALID_TXN_STATE
+        await history._send_plain()
+        await history._check()
