@@ -19,6 +19,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import add_offsets_to_txn as ao
 from ottla.kproto.messages import add_partitions_to_txn as ap
 from ottla.kproto.messages import create_topics as ct
+from ottla.kproto.messages import delete_topics as de
 from ottla.kproto.messages import describe_producers as dp
 from ottla.kproto.messages import describe_transactions as dt
 from ottla.kproto.messages import end_txn as et
@@ -352,6 +353,19 @@ def test_ending_again_under_transactions_v2(peer: Peer, commit: bool) -> None:
     assert peer.end(commit=False, version=5, identity=after) == "NONE"
     assert peer.identity == epoch(after, 1)
     assert peer.settle() == "CompleteAbort"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_topic_that_is_deleted_needs_no_marker(new_peer: Callable[[], Peer], commit: bool) -> None:
+    peer = new_peer()
+    peer.add(0, 1)
+    assert peer.produce() == "NONE"
+    deleted = de.DeleteTopicState(name=peer.topic)
+    (answer,) = peer.wire.call(de.DeleteTopicsRequest(topics=[deleted], timeout_ms=5_000), 6).responses
+    assert name(answer.error_code) == "NONE"
+    assert peer.add(0) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert peer.end(commit=commit) == "NONE"
+    assert peer.settle() == ("CompleteCommit" if commit else "CompleteAbort")
 
 
 # TxnOffsetCommit ------------------------------------------------------------------------------------------------------
