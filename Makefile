@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka flights exactly-once fuzz bench jars clean
+.PHONY: help run test check format compat compat-kafka flights exactly-once fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed
 
 exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of its broker
 	$(BIN)/python -m compat_tests.exactly_once
+
+simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000)
+	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}
 
 fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}

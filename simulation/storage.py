@@ -34,7 +34,7 @@ from ottla.storage.reader import read
 from ottla.storage.simulated_disk import SimulatedDisk
 
 # Trio shuffles its tasks on purpose; a seed must replay.
-_trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True
+_trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
 
 FOLDER = "/data"
 TOPIC_ID = UUID("0a0b0c0d-0000-4000-8000-000000000001")
@@ -244,11 +244,11 @@ class Simulation:
             if all(model.fits(found[partition], compacting=self.compacting) for partition, model in state.items()):
                 break
         else:
-            model = self.state_after(self.written)
+            expected = self.state_after(self.written)
             self.check(
                 False,
                 f"found {found}\nnothing from event {self.written} of {len(self.events)} on fits, which is "
-                f"{ {p: (m.log_start, m.log_end, m.records()) for p, m in model.items()} }",
+                f"{ {p: (m.log_start, m.log_end, m.records()) for p, m in expected.items()} }",
             )
         for partition, model in state.items():
             log = self.logs[partition]

@@ -77,7 +77,7 @@ class LogModel(RuleBasedStateMachine):
         checkpoint_bytes=st.sampled_from((300, 1 << 20)),
         sync=st.booleans(),
     )
-    def begin(self, sync: bool, **sizes: int) -> None:
+    def begin(self, sync: bool, **sizes: Any) -> None:
         self.config = StorageConfig(run_bytes=400, rewrite_dead_ratio=0.1, cleaner_backoff_ms=1 << 30, **sizes)
         self.log_config = LogConfig(delete=False, flush_messages=1 if sync else 1 << 40)
         self.records: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
