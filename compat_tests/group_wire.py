@@ -45,6 +45,9 @@ SESSION_MS = 10_000
 # it cannot parse: its coordinator throws.
 SUBSCRIPTION = b"\0\1" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
 
+# Version 0, no partitions, no user data: Kafka's tools read the assignments of all consumers that they list.
+ASSIGNMENT = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
+
 
 class GroupWire:
     """A group by its id, and the requests on it. Error codes come back as names."""
@@ -88,7 +91,7 @@ class GroupWire:
         first = self.join(**options)
         answer = first if first.error_code == 0 else self.join(first.member_id, **options)
         assert answer.error_code == 0, answer
-        synced = self.sync(answer.member_id, answer.generation_id, assignments={answer.member_id: b"assignment"})
+        synced = self.sync(answer.member_id, answer.generation_id, assignments={answer.member_id: ASSIGNMENT})
         assert synced[0] == "NONE", synced
         return answer.member_id, answer.generation_id
 

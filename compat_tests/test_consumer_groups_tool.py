@@ -151,7 +151,8 @@ def _check_descriptions(tool: Tool, group: str, topic: str, protocol: str) -> No
     assert rows(tool("--describe", "--group", group, "--state"), 2, 3, 4, 5) == [["(1)", strategy, "Stable", "1"]]
     ((epoch, target_epoch),) = rows(tool("--describe", "--group", group, "--state", "--verbose"), 5, 6)
     assert (epoch, target_epoch) == ("-", "-") if protocol == "classic" else epoch == target_epoch
-    assert [word for line in tool("--describe", "--all-groups").lines for word in line].count(group) == 2
+    everything = tool("--describe", "--all-groups")
+    assert [word for line in everything.lines for word in line].count(group) == 2, everything
 
 
 def _check_refusals(tool: Tool, group: str, topic: str) -> None:

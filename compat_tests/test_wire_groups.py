@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.group_wire import SUBSCRIPTION, GroupWire, name
+from compat_tests.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, name
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -209,7 +209,7 @@ def test_a_stable_group(group: GroupWire) -> None:
     described = group.describe(operations=True)
     assert (described.group_state, described.protocol_data) == ("Stable", "range")
     assert described.authorized_operations == ALL_OPERATIONS
-    assert bytes(described.members[0].member_assignment) == b"assignment"
+    assert bytes(described.members[0].member_assignment) == ASSIGNMENT
     for delta, code in {0: "NONE", 1: "ILLEGAL_GENERATION", -1: "ILLEGAL_GENERATION"}.items():
         assert group.heartbeat(member_id, generation + delta) == code
         assert group.sync(member_id, generation + delta)[0] == code
