@@ -4,7 +4,7 @@
 
 rebalance   seconds from the subscription of a second member (librdkafka, both protocols) until both have their half
 heartbeats  CPU that 200 groups of 10 classic members take, each heartbeating every 3 seconds
-commits     offset commits a second of 512 members, each with one connection, one partition and one commit under way
+commits     offset commits a second of 512 members, each with a connection, a partition and one commit under way
 restart     seconds from the start of the process until every partition of __consumer_offsets answers OffsetFetch
 
 Each part has a fresh broker. The machine's noise meets both brokers: compare within a run.
