@@ -115,9 +115,11 @@ static void produce(char **a, int argc, char **argv) {
                 while (batch[i].err) {
                     if (batch[i].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
                         die("produce", rd_kafka_err2str(batch[i].err));
-                    rd_kafka_poll(rk, 5);
-                    if (rd_kafka_produce(topic, batch[i].partition, 0, bytes, size, NULL, 0, NULL) == 0)
+                    if (rd_kafka_produce(topic, batch[i].partition, 0, bytes, size, NULL, 0, NULL) == 0) {
                         batch[i].err = 0;
+                        break;
+                    }
+                    rd_kafka_poll(rk, 100);
                     if (delivered != progress)
                         progress = delivered, progress_ns = now_ns();
                     else if (now_ns() - progress_ns > (int64_t)STALL_LIMIT_S * 1000000000)
