@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka flights exactly-once fuzz simulate bench jars clean
+.PHONY: help run test check format compat compat-kafka flights exactly-once kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed
 
 exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of its broker
 	$(BIN)/python -m compat_tests.exactly_once
+
+kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
+	$(BIN)/python -m compat_tests.kill_loop
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000)
 	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}
