@@ -378,18 +378,26 @@ def test_offsets_of_an_open_transaction(
 
 def stored_versions(wire: Wire, group_id: str) -> list[int]:
     """The versions in which a group's offsets lie in `__consumer_offsets`."""
-    found = []
-    for partition in range(4):
-        asked = FetchPartition(partition=partition, partition_max_bytes=1 << 24)
+    return [version for partition in range(4) for version in _stored_in(wire, group_id, partition)]
+
+
+def _stored_in(wire: Wire, group_id: str, partition: int) -> list[int]:
+    """Those in one partition. One fetch need not reach beyond the end of a segment: read on until nothing comes."""
+    found: list[int] = []
+    offset = 0
+    while True:
+        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)
         topics = [FetchTopic(topic="__consumer_offsets", partitions=[asked])]
         request = FetchRequest(max_wait_ms=100, max_bytes=1 << 24, session_epoch=-1, topics=topics)
         records = memoryview(wire.call(request, 11).responses[0].partitions[0].records or b"")
+        if not records:
+            return found
         for start, header in iter_batches(records):
+            offset = header.next_offset
             for record in iter_records(records, start, header):
                 key, value = record.key or b"", record.value or b""
                 if not header.is_control and key[:2] == b"\0\1" and key[4:].startswith(group_id.encode()):
                     found.append(value[1])
-    return found
 
 
 def test_versions_in_which_offsets_are_stored(
