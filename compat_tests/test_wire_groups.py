@@ -23,6 +23,7 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.records import iter_batches, iter_records
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
@@ -384,7 +385,9 @@ def stored_versions(wire: Wire, group_id: str) -> list[int]:
 def _stored_in(wire: Wire, group_id: str, partition: int) -> list[int]:
     """Those in one partition. One fetch need not reach beyond the end of a segment: read on until nothing comes."""
     found: list[int] = []
-    offset = 0
+    earliest = ListOffsetsPartition(partition_index=partition, timestamp=-2)
+    topic = ListOffsetsTopic(name="__consumer_offsets", partitions=[earliest])
+    offset = wire.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5).topics[0].partitions[0].offset
     while True:
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)
         topics = [FetchTopic(topic="__consumer_offsets", partitions=[asked])]
