@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.server.config import BrokerConfig
     from ottla.server.main import Node, Ready
+    from ottla.server.watchdog import LoopWatchdog
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         if without_effect:
             logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
         instruments = _instruments(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
-        trio.run(_serve, Node(config), instruments=instruments, strict_exception_groups=True)
+        trio.run(_serve, Node(config), instruments, instruments=instruments, strict_exception_groups=True)
     except (ConfigError, StartupError, MetadataError, StorageError) as error:
         raise CommandError(str(error)) from None
     except BaseExceptionGroup as group:
@@ -130,7 +131,7 @@ def _configure_logging(config: BrokerConfig) -> None:
     logging.basicConfig(handlers=[handler], format=_HUMAN_LOG, level=config.ottla_log_level.upper())
 
 
-def _instruments(threshold_ms: float) -> list[Any]:
+def _instruments(threshold_ms: float) -> list[LoopWatchdog]:
     if not threshold_ms:
         return []
     from ottla.server.watchdog import LoopWatchdog
@@ -138,7 +139,7 @@ def _instruments(threshold_ms: float) -> list[Any]:
     return [LoopWatchdog(threshold_ms)]
 
 
-async def _serve(node: Node) -> None:
+async def _serve(node: Node, watchdogs: list[LoopWatchdog]) -> None:
     import trio
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -147,6 +148,8 @@ async def _serve(node: Node) -> None:
             async with trio.open_nursery() as serving:
                 ready = await serving.start(node.serve)
                 _settle_memory()
+                for watchdog in watchdogs:
+                    watchdog.forget()
                 _announce(ready)
             obeying.cancel_scope.cancel()
 
