@@ -15,7 +15,7 @@ from ottla.storage.block import RunFlag
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.extents import Extent, FileRead
 from ottla.storage.iobuf import IOBuf
-from ottla.storage.spans import ensure_spans, unsealed_tables
+from ottla.storage.spans import ensure_spans, layout_of, unsealed_tables
 
 if TYPE_CHECKING:
     from ottla.storage.context import StorageContext
@@ -112,14 +112,20 @@ async def read(plans: Sequence[ReadPlan]) -> None:
 
 
 async def _locate_sealed(plans: Sequence[ReadPlan]) -> None:
-    """Derive the spans of those logs whose plan begins before their runs in memory."""
-    logs = []
-    for plan in plans:
-        tables = unsealed_tables(plan.log)
-        if not tables or plan.offset < tables[0][1].base_offset:
-            logs.append(plan.log)
-    if logs:
+    """Derive the spans of those logs whose plan begins before their runs in memory.
+
+    Looks again after each wait: meanwhile a segment may have been sealed under another plan of the same fetch.
+    """
+    while logs := [plan.log for plan in plans if _lacks_spans(plan)]:
         await ensure_spans(logs)
+
+
+def _lacks_spans(plan: ReadPlan) -> bool:
+    log = plan.log
+    tables = unsealed_tables(log)
+    if tables and plan.offset >= tables[0][1].base_offset:
+        return False
+    return log.spans is None or log.spans.layout_version != layout_of(log)
 
 
 async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
