@@ -37,9 +37,10 @@ NOW_MS = 1_700_000_000_000
 class Node:
     """Three partitions of a topic on one node."""
 
-    def __init__(self, manager: ReplicaManager, budget: MemoryBudget) -> None:
+    def __init__(self, manager: ReplicaManager, budget: MemoryBudget, log_manager: LogManager) -> None:
         self.manager = manager
         self.budget = budget
+        self.log_manager = log_manager
 
     async def append(self, *values: bytes, partition: int = 0, acks: int = -1, **options: Any) -> AppendResult:
         records = [Record(value=value, timestamp_ms=NOW_MS + len(value)) for value in values]
@@ -78,7 +79,9 @@ class Node:
 
 
 @asynccontextmanager
-async def start(disk: SimulatedDisk, config: StorageConfig | None = None) -> AsyncIterator[Node]:
+async def start(
+    disk: SimulatedDisk, config: StorageConfig | None = None, log_config: LogConfig | None = None
+) -> AsyncIterator[Node]:
     clock = ManualClock(NOW_MS)
     budget = MemoryBudget(1 << 24)
     log_manager = LogManager(disk, "/data", config or StorageConfig(), clock, run_blocking=in_place)
@@ -87,7 +90,7 @@ async def start(disk: SimulatedDisk, config: StorageConfig | None = None) -> Asy
         clock,
         node_id=0,
         response_budget=budget,
-        log_config=lambda topic: LogConfig(),
+        log_config=lambda topic: log_config or LogConfig(),
         min_insync_replicas=lambda topic: 1,
     )
     log_manager.set_listener(manager)
@@ -100,7 +103,7 @@ async def start(disk: SimulatedDisk, config: StorageConfig | None = None) -> Asy
         )
         changes = [PartitionChange(TOPIC, index, None, TOPIC.partitions[index]) for index in range(3)]
         await manager.apply(MetadataDelta(before, image, created_topics=[TOPIC], changed_partitions=changes))
-        yield Node(manager, budget)
+        yield Node(manager, budget, log_manager)
         manager.close()
     assert budget.used_bytes == 0
 
@@ -164,6 +167,39 @@ async def test_a_log_without_its_tail_in_memory_is_read_from_the_disk() -> None:
             numbers = [int((value or b"")[:2]) for value in await node.values(partition=partition)]
             assert numbers == list(range(partition, 50, 2))
             assert ((await node.values(24, partition=partition))[0] or b"")[:2] == b"%02d" % (48 + partition)
+
+
+@pytest.mark.parametrize("isolation", [Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED])
+async def test_a_fetch_goes_on_beyond_what_compaction_removed(disk: SimulatedDisk, isolation: Isolation) -> None:
+    config = StorageConfig(segment_bytes=2500, tail_cache_bytes=0)
+    compacted = LogConfig(compact=True, delete=False, min_cleanable_dirty_ratio=0.01)
+    producer = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+    async with start(disk, config, compacted) as node:
+
+        async def append(key: str, **options: Any) -> None:
+            record = Record(key=key.encode(), value=key.encode() + bytes(150), timestamp_ms=NOW_MS)
+            assert (await node.append_batch(build_batch([record], **options))).error is None
+
+        for sequence in range(15):  # whole segments of an aborted transaction, which go
+            await append("gone", base_sequence=sequence, **producer)
+        marker = build_end_txn_marker(EndTxnMarker(9, 0, 0, is_commit=False), timestamp_ms=NOW_MS)
+        await node.append_batch(marker, origin=AppendOrigin.COORDINATOR)
+        for key in ["a", "b", "c", "d"] * 10 + ["e"] * 15 + ["f"]:
+            await append(key)
+        await append("open", base_sequence=15, **producer)
+        await node.log_manager.context.maintenance.wait_idle()
+        await node.log_manager.clean()
+        log = node.manager.get_partition(TOPIC_ID, 0).log
+        end = await node.latest(isolation=isolation)
+        assert end == (log.log_end_offset if isolation is Isolation.HIGH_WATERMARK else log.log_end_offset - 1)
+        expected = [value[:1] for value in await node.values(isolation=isolation) if value is not None]
+        assert len(expected) < 40
+        assert set(expected) >= {b"a", b"b", b"c", b"d", b"e", b"f"}
+        for offset in range(end):
+            found = [value[:1] for value in await node.values(offset, isolation=isolation) if value is not None]
+            assert found
+            assert found == expected[len(expected) - len(found) :]
+        assert (await node.fetch(end, isolation=isolation)).records is None
 
 
 async def test_records_are_deleted_for_good(disk: SimulatedDisk) -> None:
