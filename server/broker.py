@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.server.config import BrokerConfig
     from ottla.server.dispatch import ApiTable
+    from ottla.server.listener import Listeners
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.producer_ids import ProducerIds
@@ -34,6 +35,9 @@ class Broker:
     group_coordinator: Any = None
     transaction_coordinator: Any = None
     transaction_markers: Any = None
+    #: Set when the node listens, and when it serves.
+    listeners: Listeners | None = None
+    is_serving: bool = False
 
     @property
     def metadata(self) -> MetadataImage:

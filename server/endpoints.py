@@ -23,6 +23,14 @@ def parse_listener(text: str) -> ListenAddress:
     return ListenAddress(name.upper(), host.strip("[]"), int(port))
 
 
+def parse_http_address(text: str) -> ListenAddress:
+    """`host:port`, or a port of 127.0.0.1; `:port` is every address."""
+    host, colon, port = text.strip().rpartition(":")
+    if not (port.isdecimal() and int(port) < 65536):
+        raise ConfigError(f"ottla.http.listen is {text!r}: write host:port.")
+    return ListenAddress("HTTP", host.strip("[]") if colon else "127.0.0.1", int(port))
+
+
 def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
     """The listeners of a configuration, checked for what this broker can serve."""
     addresses = [parse_listener(text) for text in config.listeners]

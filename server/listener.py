@@ -53,6 +53,30 @@ class ConnectionLimits(NamedTuple):
     max_idle_ms: int = 600_000
 
 
+def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
+    """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
+    try:
+        family, kind, protocol, _, sockaddr = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise StartupError(f"cannot listen on {host!r}: {error.strerror}") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        listening.bind(sockaddr)
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        where = f"{host or '*'}:{port}"
+        hint = f"is another broker running there? Choose another with {flag}" if error.errno == errno.EADDRINUSE else ""
+        raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+    return listening
+
+
 class Listeners:
     """All listening sockets of a node. `bind` first, then `run` until `stop`."""
 
@@ -75,27 +99,7 @@ class Listeners:
 
     def bind(self, address: ListenAddress, backlog: int) -> int:
         """Open a listening socket and return its port. StartupError if the address cannot be had."""
-        try:
-            family, kind, protocol, _, sockaddr = socket.getaddrinfo(
-                address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-        except OSError as error:
-            raise StartupError(f"cannot listen on {address.host!r}: {error.strerror}") from None
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1)
-            listening.bind(sockaddr)
-            listening.listen(backlog)
-        except OSError as error:
-            listening.close()
-            where = f"{address.host or '*'}:{address.port}"
-            hint = (
-                "is another broker running there? Choose another with --port" if error.errno == errno.EADDRINUSE else ""
-            )
-            raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+        listening = open_listening_socket(address.host, address.port, backlog, "--port")
         self._sockets.append((address.name, listening))
         return int(listening.getsockname()[1])
 

@@ -24,7 +24,7 @@ from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.dispatch import ApiTable, Dispatcher
-from ottla.server.endpoints import advertised_endpoints, listen_addresses
+from ottla.server.endpoints import advertised_endpoints, listen_addresses, parse_http_address
 from ottla.server.errors import StartupError
 from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.config import BrokerConfig
+    from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
 
@@ -60,6 +61,8 @@ class Ready(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     listening: tuple[ListenAddress, ...]
     broker: Broker
+    #: Where the HTTP port is, None if there is none.
+    http_url: str | None = None
 
 
 class Node:
@@ -142,24 +145,31 @@ class Node:
         )
         quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
         listeners = Listeners(Dispatcher(broker.apis, broker, quotas), broker.pool, budget, _limits(config))
+        http = _http_server(config)
         try:
             bound = tuple(
                 ListenAddress(address.name, address.host, listeners.bind(address, config.socket_listen_backlog_size))
                 for address in addresses
             )
             endpoints = advertised_endpoints(config, bound)
+            broker.listeners = listeners
             async with trio.open_nursery() as nursery:
+                if http is not None:
+                    nursery.start_soon(http.run, broker)
                 self._coordinate(broker, nursery)
                 controller.subscribe(quotas.apply)
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
-                nursery.start_soon(self._end_when_asked, listeners, replica_manager)
-                task_status.started(Ready(config.node_id, endpoints, bound, broker))
+                nursery.start_soon(self._end_when_asked, broker, listeners)
+                broker.is_serving = True
+                task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
                 await listeners.run(STOP_GRACE_SECONDS)
                 replica_manager.close()
                 nursery.cancel_scope.cancel()
         finally:
             listeners.close()
+            if http is not None:
+                http.close()
 
     def _coordinate(self, broker: Broker, nursery: trio.Nursery) -> None:
         config = self._config
@@ -209,11 +219,20 @@ class Node:
 
         broker.controller.subscribe(follow)
 
-    async def _end_when_asked(self, listeners: Listeners, replica_manager: ReplicaManager) -> None:
+    async def _end_when_asked(self, broker: Broker, listeners: Listeners) -> None:
         await self._stop.wait()
+        broker.is_serving = False
         listeners.stop()
         # Waiting for records that may never come is over; waiting for a flush that is under way is not.
-        replica_manager.fetch_purgatory.close()
+        broker.replica_manager.fetch_purgatory.close()
+
+
+def _http_server(config: BrokerConfig) -> HttpServer | None:
+    if not config.ottla_http_listen:
+        return None
+    from ottla.server.http.server import HttpServer
+
+    return HttpServer(parse_http_address(config.ottla_http_listen))
 
 
 def _limits(config: BrokerConfig) -> ConnectionLimits:

@@ -137,6 +137,10 @@ class LogManager:
         self._logs[key] = log
         return log
 
+    def stores(self) -> Iterable[MessageStore]:
+        """All open stores."""
+        return self._stores.values()
+
     def get_log(self, topic_id: UUID, partition: int) -> PartitionLog | None:
         """The log if it is open."""
         return self._logs.get(log_key(topic_id.bytes, partition))

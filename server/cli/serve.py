@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli import CommandError, options, version
-from ottla.server.log_limit import LineLimit
+from ottla.server.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 # A request's objects die by reference count: what a collection of the young finds is little, so it may come seldom.
 _GC_THRESHOLDS = (20_000, 20, 100)
 
-_HUMAN_LOG = "%(asctime)s %(levelname)-7s %(message)s"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -43,6 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--advertise", action="append", metavar="HOST[:PORT]", help="what clients are told; one for each --listen"
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"
+    )
+    parser.add_argument(
+        "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
+    )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings: a TOML file or Kafka's server.properties"
     )
@@ -77,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         config = _config(arguments)
-        _configure_logging(config)
+        logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
         without_effect = config.accepted_without_effect()
         if without_effect:
             logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
@@ -108,6 +112,10 @@ def _config(arguments: argparse.Namespace) -> BrokerConfig:
         )
     if arguments.data_dir is not None:
         flags["log.dirs"] = arguments.data_dir
+    if arguments.http is not None:
+        flags["ottla.http.listen"] = arguments.http
+    if arguments.log_format is not None:
+        flags["ottla.log.format"] = arguments.log_format
     is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
     return load(
         toml=arguments.config if is_toml else None,
@@ -123,12 +131,6 @@ def _name(number: int) -> str:
 
 def _named(number: int, address: str) -> str:
     return f"{_name(number)}://{address}"
-
-
-def _configure_logging(config: BrokerConfig) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(LineLimit())
-    logging.basicConfig(handlers=[handler], format=_HUMAN_LOG, level=config.ottla_log_level.upper())
 
 
 def _instruments(threshold_ms: float) -> list[LoopWatchdog]:
@@ -188,9 +190,12 @@ def _announce(ready: Ready) -> None:
     endpoint = ready.endpoints[0]
     if sys.stdout.isatty():
         others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
+        others += f", {ready.http_url}" if ready.http_url else ""
         print(f"Ottla {version()} ready on {endpoint.host}:{endpoint.port}{others} (stop with Ctrl-C)", flush=True)
         return
     import json
 
     line = {"event": "ready", "host": endpoint.host, "port": endpoint.port, "node_id": ready.node_id}
+    if ready.http_url:
+        line["http"] = ready.http_url
     print(json.dumps(line), flush=True)

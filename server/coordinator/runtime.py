@@ -140,12 +140,19 @@ class CoordinatorRuntime(Generic[S]):
         # is loaded, and no more than one read of the log is in memory.
         self._unloaded: OrderedDict[int, _Partition[S]] = OrderedDict()
         self._is_loading = False
+        #: Partitions that this node leads and whose state could not be loaded.
+        self.failed: set[int] = set()
 
     # Lifecycle
+
+    def loading(self) -> int:
+        """How many partitions are still to be replayed."""
+        return sum(not state.is_loaded for state in self._partitions.values())
 
     def elect(self, partition: int) -> None:
         """This node leads the partition now: start to replay it."""
         if partition not in self._partitions:
+            self.failed.discard(partition)
             self._unloaded[partition] = self._partitions[partition] = _Partition(self._new_shard(partition))
             if not self._is_loading:
                 self._is_loading = True
@@ -155,6 +162,7 @@ class CoordinatorRuntime(Generic[S]):
         """This node leads the partition no longer: drop its state."""
         state = self._partitions.pop(partition, None)
         self._unloaded.pop(partition, None)
+        self.failed.discard(partition)
         if state is not None:
             state.scope.cancel()
             self._fail_queued(state, NotCoordinatorError(f"{self._name} partition {partition} moved away"))
@@ -174,6 +182,7 @@ class CoordinatorRuntime(Generic[S]):
             except CoordinatorError as error:
                 logger.exception("%s partition %d cannot be loaded: its groups are unavailable", self._name, partition)
                 del self._partitions[partition]
+                self.failed.add(partition)
                 self._fail_queued(state, error)
                 return
             state.is_loaded = True

@@ -126,6 +126,11 @@ class ReplicaManager:
         for partitions in self._topics.values():
             yield from partitions.values()
 
+    @property
+    def unopened_partitions(self) -> int:
+        """How many partitions should be here and are not, because their logs could not be opened."""
+        return len(self._unopened)
+
     def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:
         topic = self._image.topic_by_id(topic_id)
         if topic is None:

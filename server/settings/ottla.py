@@ -20,6 +20,16 @@ class OttlaSettings:
         "Least severe log lines that are written.",
         check=one_of("debug", "info", "warning", "error", ignore_case=True),
     )
+    ottla_log_format: str = string(
+        "auto",
+        "How log lines are written: console for people, json for programs, auto by whether they go to a terminal.",
+        check=one_of("auto", "console", "json", ignore_case=True),
+    )
+    ottla_http_listen: str | None = string(
+        None,
+        "Where /metrics, /healthz and /readyz are served, as host:port; port 0 takes a free one, unset is nowhere.",
+    )
+    ottla_console_enable: bool = boolean(False, "Serve the web console on the HTTP port.")
     ottla_loop_hold_warning_ms: float = double(
         0, "Log whatever holds the event loop for longer; 0 does not measure.", importance=LOW
     )

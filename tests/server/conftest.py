@@ -137,6 +137,7 @@ class RunningNode:
         self.node = node
         self.broker = ready.broker
         self.port = ready.endpoints[0].port
+        self.http_url = ready.http_url
         self.clients: list[Client] = []
 
     async def connect(self) -> Client:

@@ -121,6 +121,11 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode."""
         return coordinator_partition(group_id, self.config.offsets_topic_partitions)
 
+    @property
+    def runtime(self) -> CoordinatorRuntime[GroupShard]:
+        """What runs the shards, for those who watch it."""
+        return self._runtime
+
     def apply(self, delta: MetadataDelta) -> None:
         """Follow the cluster: coordinate what this broker leads, and forget the offsets of deleted topics.
 

@@ -101,6 +101,11 @@ class TransactionCoordinator:
         """The partition of `__transaction_state` that keeps a transactional id."""
         return coordinator_partition(transactional_id, self.config.topic_partitions)
 
+    @property
+    def runtime(self) -> CoordinatorRuntime[TransactionShard]:
+        """What runs the shards, for those who watch it."""
+        return self._runtime
+
     def apply(self, delta: MetadataDelta) -> None:
         """Follow the cluster: coordinate what this broker leads. Called after the replica manager has applied it."""
         for change in delta.changed_partitions:

@@ -1,0 +1,28 @@
+"""What the HTTP port serves: a Starlette application made of the routes of several modules.
+
+A module of routes has `def routes(broker: Broker) -> list[BaseRoute]`, called once when the port is opened.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+
+from ottla.server.http import health
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from ottla.server.broker import Broker
+
+_CONSOLE = "ottla.server.console.routes"
+
+
+def application(broker: Broker) -> Starlette:
+    """The application of one broker; the web console is in it where `ottla.console.enable` says so."""
+    routes: list[BaseRoute] = health.routes(broker)
+    if broker.config.ottla_console_enable:
+        routes += import_module(_CONSOLE).routes(broker)
+    return Starlette(routes=routes)

@@ -1,0 +1,74 @@
+"""The HTTP server beside the broker, on the same loop.
+
+Its libraries take a fifth of a second to import and some megabytes: they are loaded in a worker thread, and only where
+the HTTP port is configured. Whatever goes wrong in here is logged, and the broker goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.server.listener import open_listening_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.server.broker import Broker
+    from ottla.server.listener import ListenAddress
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 100
+_STOP_SECONDS: Final = 1.0
+_MAX_HEADER_BYTES: Final = 32_768
+
+
+class HttpServer:
+    """Serves `application(broker)` on one address; listens from the first, and answers once `run` has begun."""
+
+    def __init__(self, address: ListenAddress) -> None:
+        self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
+        host = address.host
+        #: What is listened on, with the real port.
+        self.address = address._replace(port=int(self._socket.getsockname()[1]))
+        self.url = f"http://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{self.address.port}"
+
+    async def run(self, broker: Broker) -> None:
+        """Serve until cancelled. Its failure ends it alone, with a log line."""
+        try:
+            serve = await trio.to_thread.run_sync(_prepare, broker, self._socket)
+            await serve()
+        except Exception:
+            logger.exception("the HTTP server on %s has failed and is closed; the broker goes on", self.url)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable[None]]:
+    """Import what serving needs and build the application; blocks for long."""
+    from functools import partial
+
+    from hypercorn.config import Config, Sockets
+    from hypercorn.trio.run import worker_serve
+    from hypercorn.utils import wrap_app
+
+    from ottla.server.http.application import application
+
+    config = Config()
+    config.errorlog = logging.getLogger(f"{__name__}.requests")
+    config.errorlog.setLevel(logging.WARNING)
+    config.accesslog = None
+    config.graceful_timeout = _STOP_SECONDS
+    config.h11_max_incomplete_size = _MAX_HEADER_BYTES
+    config.include_server_header = False
+    sockets = Sockets(secure_sockets=[], insecure_sockets=[listening], quic_sockets=[])
+    app: Any = application(broker)
+    return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

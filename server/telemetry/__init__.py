@@ -1,0 +1,1 @@
+"""How a node is watched: log lines, metrics, and whether it is ready."""

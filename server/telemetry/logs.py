@@ -1,0 +1,94 @@
+"""Log lines: for people on a terminal, JSON for programs.
+
+A line says in its words all that a reader needs. What a program would search by it carries as keys too, which are the
+record's `extra`: `logger.info("…", extra={"topic": …, "partition": …})`. The names of keys are those of `KEYS`.
+
+These are the standard library's records with formatters of our own: structlog's import alone would take a third of
+the time in which a broker is to start (docs/decisions/0007-log-lines-and-metrics.md).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from typing import IO, Any, Final
+
+from ottla.server.log_limit import LineLimit
+
+#: What a key means wherever it stands.
+KEYS: Final = {
+    "api": "name of the API of the request",
+    "client": "address and port of the client",
+    "client_id": "the client's name for itself, as its last request gave it",
+    "duration_ms": "how long it took",
+    "error": "what went wrong, as text",
+    "group": "id of the group",
+    "http": "where the HTTP port is",
+    "listener": "name of the listener that the client came by",
+    "listeners": "names and addresses that the broker listens on",
+    "member": "id of the group's member",
+    "node": "id of the broker",
+    "partition": "number of the partition",
+    "partitions": "how many partitions",
+    "path": "file or folder",
+    "settings": "names of settings",
+    "signal": "name of the signal",
+    "task": "name of the task that held the loop",
+    "topic": "name of the topic",
+    "transactional_id": "transactional id of the producer",
+    "version": "version of Ottla",
+}
+
+_COLORS: Final = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
+_NO_COLOR: Final = "\x1b[0m"
+
+
+class ConsoleFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00,000 WARNING the words`, with a colour where asked for."""
+
+    def __init__(self, *, colors: bool = False) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+        self._colors = colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        color = _COLORS.get(record.levelname) if self._colors else None
+        return line if color is None else f"{color}{line}{_NO_COLOR}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object: `time` (UTC), `level`, `event` (the words), `logger`, the line's keys, and `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+        }
+        own = record.__dict__
+        for key in KEYS:
+            if key in own:
+                line[key] = own[key]
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
+    """Write log lines of this level and above to `stream` (standard error) in a form: auto, console or json."""
+    stream = sys.stderr if stream is None else stream
+    is_terminal = stream.isatty()
+    formatter: logging.Formatter
+    if form == "json" or (form == "auto" and not is_terminal):
+        formatter = JsonFormatter()
+    else:
+        formatter = ConsoleFormatter(colors=is_terminal and not os.environ.get("NO_COLOR"))
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    handler.addFilter(LineLimit())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

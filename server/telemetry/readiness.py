@@ -1,0 +1,29 @@
+"""Whether a node serves what it should, and if not, why: for `/readyz` and `ottla_ready`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+
+def unready_reasons(broker: Broker) -> list[str]:
+    """What is missing until every request can be answered, each as a sentence; empty if nothing is."""
+    reasons = []
+    if not broker.is_serving:
+        reasons.append("the node is starting or stopping")
+    for name, coordinator in (("group", broker.group_coordinator), ("transaction", broker.transaction_coordinator)):
+        if coordinator is None:
+            continue
+        loading, failed = coordinator.runtime.loading(), len(coordinator.runtime.failed)
+        if loading:
+            reasons.append(f"the {name} coordinator is loading {loading} partitions")
+        if failed:
+            reasons.append(f"the {name} coordinator could not load {failed} partitions")
+    offline = sum(store.error is not None for store in broker.log_manager.stores())
+    if offline:
+        reasons.append(f"{offline} stores are offline")
+    if broker.replica_manager.unopened_partitions:
+        reasons.append(f"{broker.replica_manager.unopened_partitions} partitions could not be opened")
+    return reasons

@@ -1,0 +1,96 @@
+"""The HTTP port: health, readiness, and that its failure is its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.server.config import ConfigError
+from ottla.server.endpoints import parse_http_address
+from ottla.server.errors import StartupError
+from ottla.server.http import server
+from ottla.server.http.server import HttpServer
+from ottla.server.listener import ListenAddress
+
+Serve = Callable[..., Any]
+
+HTTP = {"ottla.http.listen": "127.0.0.1:0"}
+
+
+async def get(url: str, path: str) -> tuple[int, str]:
+    """The status and body of one request."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    async with stream:
+        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+        received = b"".join([data async for data in stream])
+    head, _, body = received.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+async def test_a_node_that_serves_is_healthy_and_ready(serve_node: Serve) -> None:
+    async with serve_node(HTTP) as node:
+        assert await get(node.http_url, "/healthz") == (200, "ok\n")
+        status, body = await get(node.http_url, "/readyz")
+        assert (status, json.loads(body)) == (200, {"ready": True, "reasons": []})
+        assert (await get(node.http_url, "/nothing"))[0] == 404
+
+
+async def test_without_the_setting_there_is_no_http_port(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        assert node.http_url is None
+
+
+async def test_readyz_says_what_is_missing(serve_node: Serve) -> None:
+    async with serve_node(HTTP) as node:
+        await node.create_topic("t")
+        (store, *_) = node.broker.log_manager.stores()
+        node.broker.group_coordinator.runtime.failed.add(3)
+        store.fail(OSError(5, "Input/output error"))
+        node.broker.is_serving = False
+        status, body = await get(node.http_url, "/readyz")
+    assert status == 503
+    assert json.loads(body)["reasons"] == [
+        "the node is starting or stopping",
+        "the group coordinator could not load 1 partitions",
+        "1 stores are offline",
+    ]
+
+
+async def test_its_failure_does_not_end_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no HTTP today")
+
+    monkeypatch.setattr(server, "_prepare", fail)
+    http = HttpServer(ListenAddress("HTTP", "127.0.0.1", 0))
+    await http.run(None)  # type: ignore[arg-type]
+    assert "the broker goes on" in caplog.text
+    assert "no HTTP today" in caplog.text
+    with pytest.raises(OSError, match=r"."):
+        await get(http.url, "/healthz")
+
+
+def test_a_port_in_use_is_refused_by_its_flag() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(StartupError, match="--http"):
+        HttpServer(ListenAddress("HTTP", "127.0.0.1", taken.getsockname()[1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("8080", "127.0.0.1", 8080), ("0.0.0.0:0", "0.0.0.0", 0), (":9644", "", 9644), ("[::1]:80", "::1", 80)],
+)
+def test_addresses(text: str, host: str, port: int) -> None:
+    assert parse_http_address(text)[1:] == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:70000", "host:x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write host:port"):
+        parse_http_address(text)
