@@ -23,20 +23,27 @@ from ottla.kproto import codec, headers
 from ottla.kproto.messages import alter_client_quotas as acq
 from ottla.kproto.messages import alter_partition_reassignments as apr
 from ottla.kproto.messages import alter_replica_log_dirs as ard
+from ottla.kproto.messages import create_acls as ca
+from ottla.kproto.messages import create_delegation_token as cdt
 from ottla.kproto.messages import create_partitions as cp
 from ottla.kproto.messages import create_topics as ct
+from ottla.kproto.messages import delete_acls as dea
 from ottla.kproto.messages import delete_records as dr
 from ottla.kproto.messages import delete_topics as dt
+from ottla.kproto.messages import describe_acls as da
 from ottla.kproto.messages import describe_client_quotas as dcq
 from ottla.kproto.messages import describe_cluster as dc
 from ottla.kproto.messages import describe_configs as dcf
+from ottla.kproto.messages import describe_delegation_token as ddt
 from ottla.kproto.messages import describe_log_dirs as dld
 from ottla.kproto.messages import describe_topic_partitions as dtp
 from ottla.kproto.messages import elect_leaders as el
+from ottla.kproto.messages import expire_delegation_token as edt
 from ottla.kproto.messages import incremental_alter_configs as iac
 from ottla.kproto.messages import list_config_resources as lcr
 from ottla.kproto.messages import list_partition_reassignments as lpr
 from ottla.kproto.messages import metadata as md
+from ottla.kproto.messages import renew_delegation_token as rdt
 from ottla.kproto.messages import unregister_broker as ub
 from ottla.kproto.messages import update_features as uf
 from ottla.kproto.schema import Request, Struct
@@ -379,6 +386,30 @@ CASES: dict[str, tuple[Request, int]] = {
     "delete records of a compacted topic": (low_watermark("t", 0), 2),
     "delete records beyond the end": (low_watermark("empty", 7, 0), 2),
     "delete all records": (low_watermark("empty", -1), 2),
+    "access control": (da.DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), 3),
+    "more access control": (
+        ca.CreateAclsRequest(
+            creations=[
+                ca.AclCreation(
+                    resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
+                )
+            ]
+        ),
+        3,
+    ),
+    "less access control": (
+        dea.DeleteAclsRequest(filters=[dea.DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]),
+        3,
+    ),
+    "a token": (cdt.CreateDelegationTokenRequest(max_lifetime_ms=-1), 3),
+    "a token for another": (
+        cdt.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="ann", max_lifetime_ms=-1),
+        3,
+    ),
+    "a token for longer": (rdt.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), 2),
+    "a token for no longer": (edt.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1), 2),
+    "all tokens": (ddt.DescribeDelegationTokenRequest(owners=None), 3),
+    "the root logger at no level": (change(LOGGER, "1", ("root", DELETE, None)), 1),
     "forget an unknown broker": (ub.UnregisterBrokerRequest(broker_id=77), 0),
     "metadata of a topic": (names("t", include_topic_authorized_operations=True), 12),
     "metadata of a topic twice": (names("t", "t"), 12),

@@ -75,6 +75,13 @@ SERVED: Final = (
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -218,18 +225,24 @@ class Dispatcher:
 
         Of a pipelined API only that part is done which must keep its place among the connection's requests.
         """
-        api = context.api
         version = context.header.api_version
-        if version not in api.prepared_versions:
-            if not api.min_version <= version <= api.max_version:
+        if version not in context.api.prepared_versions:
+            if not context.api.min_version <= version <= context.api.max_version:
                 return
-            await api.prepare(version)
+            await context.api.prepare(version)
+        self._parse(context)
+        await self._handle(context)
+
+    def _parse(self, context: RequestContext) -> None:
+        api, version = context.api, context.header.api_version
         try:
             context.request = api.parse(version, context.frame, context.body_start)
         except DecodeError as error:
             raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+
+    async def _handle(self, context: RequestContext) -> None:
         try:
-            context.response = await api.handler(context.request, context)
+            context.response = await context.api.handler(context.request, context)
         except CloseConnectionError:
             raise
         except Exception:

@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -17,22 +18,29 @@ public final class Tools {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private static final class Exited extends RuntimeException {
-        final int code;
-
-        Exited(int code) {
+        Exited() {
             super(null, null, false, false);
-            this.code = code;
         }
+    }
+
+    /** The code of the running tool's first exit: some tools catch the Exited of it, report it and exit again. */
+    private static Integer exitCode;
+
+    private static void exit(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+            System.out.flush();
+            System.err.flush();
+            System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+            System.setErr(new PrintStream(OutputStream.nullOutputStream()));
+        }
+        throw new Exited();
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
-        Exit.setExitProcedure((code, message) -> {
-            throw new Exited(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Exited(code);
-        });
+        Exit.setExitProcedure((code, message) -> exit(code));
+        Exit.setHaltProcedure((code, message) -> exit(code));
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             JsonNode request = JSON.readTree(line);
@@ -53,17 +61,15 @@ public final class Tools {
     }
 
     private static int run(String main, String[] arguments) throws Exception {
+        exitCode = null;
         try {
             Class.forName(main).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
         } catch (InvocationTargetException error) {
-            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
-                if (cause instanceof Exited exited) {
-                    return exited.code;
-                }
+            if (exitCode == null) {
+                error.getCause().printStackTrace(System.err);
+                return 1;
             }
-            error.getCause().printStackTrace(System.err);
-            return 1;
         }
+        return exitCode == null ? 0 : exitCode;
     }
 }

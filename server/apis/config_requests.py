@@ -10,7 +10,7 @@ from ottla.server.broker import Broker
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.settings.loggers import is_level, level_names, logger_levels, set_level
+from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
 
 ResourceKey = tuple[int, str]
 
@@ -78,6 +78,8 @@ def _alter_loggers(name: str, changes: Sequence[ConfigChange], node_id: int, *, 
             )
         if change.name not in known:
             raise InvalidConfigError(f"Logger {change.name} does not exist!")
+        if change.operation is ConfigOperation.DELETE and change.name == ROOT:
+            raise InvalidRequestError(f"Removing the log level of the {ROOT} logger is not allowed")
         if change.operation is ConfigOperation.SET and not is_level(change.value or ""):
             raise InvalidConfigError(
                 f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "

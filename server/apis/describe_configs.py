@@ -28,7 +28,6 @@ from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.settings.description import (
     ConfigDescription,
     ConfigSource,
-    Synonym,
     describe_broker,
     describe_broker_default,
     describe_client_metrics,
@@ -99,8 +98,7 @@ def _check_broker(resource: ConfigResource, node_id: int) -> None:
 def _loggers() -> Iterator[ConfigDescription]:
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     for name, level in logger_levels().items():
-        synonyms = (Synonym(name, level, source),)
-        yield ConfigDescription(name, level, source, SettingType.STRING, False, False, synonyms, "")
+        yield ConfigDescription(name, level, source, SettingType.STRING, False, False, (), "")
 
 
 def _is_asked(description: ConfigDescription, asked: DescribeConfigsResource) -> bool:
