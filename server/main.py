@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.config import BrokerConfig
+    from ottla.server.faults.plan import FaultPlan
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
@@ -68,8 +69,19 @@ class Ready(NamedTuple):
 class Node:
     """One broker. `serve` is its whole life; `stop` asks it to end in order."""
 
-    def __init__(self, config: BrokerConfig, *, disk: Disk | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        metadata_store: MetadataStore | None = None,
+        faults: FaultPlan | None = None,
+    ) -> None:
+        """`metadata_store` replaces the one that the configuration names; `faults` befall the node's requests."""
         self._config = config
+        self._metadata_store = metadata_store
+        self._faults = faults
         self._disk = RealDisk() if disk is None else disk
         self._clock = SystemClock() if clock is None else clock
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
@@ -102,6 +114,8 @@ class Node:
                     await store.close()
 
     async def _open_metadata(self, data_dir: Path) -> MetadataStore:
+        if self._metadata_store is not None:
+            return self._metadata_store
         if self._config.ottla_metadata_store == "memory":
             from ottla.server.metadata.memory import MemoryMetadataStore
 
@@ -144,7 +158,7 @@ class Node:
             producer_ids=ProducerIds(controller.allocate_producer_ids),
         )
         quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
-        listeners = Listeners(Dispatcher(broker.apis, broker, quotas), broker.pool, budget, _limits(config))
+        listeners = Listeners(self._dispatcher(broker, quotas), broker.pool, budget, _limits(config))
         http = _http_server(config)
         try:
             bound = tuple(
@@ -170,6 +184,13 @@ class Node:
             listeners.close()
             if http is not None:
                 http.close()
+
+    def _dispatcher(self, broker: Broker, quotas: ClientQuotas) -> Dispatcher:
+        if self._faults is None:
+            return Dispatcher(broker.apis, broker, quotas)
+        from ottla.server.faults.dispatcher import FaultyDispatcher
+
+        return FaultyDispatcher(broker.apis, broker, quotas, self._faults)
 
     def _coordinate(self, broker: Broker, nursery: trio.Nursery) -> None:
         config = self._config

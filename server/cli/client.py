@@ -64,7 +64,8 @@ def parse_address(text: str) -> tuple[str, int]:
 class BrokerConnection:
     """One connection. `call` sends a request and waits for its answer."""
 
-    def __init__(self, host: str, port: int, timeout_seconds: float) -> None:
+    def __init__(self, host: str, port: int, timeout_seconds: float, client_id: str = CLIENT_ID) -> None:
+        self._client_id = client_id
         self.address = f"{host}:{port}"
         try:
             self._socket = socket.create_connection((host, port), timeout_seconds)
@@ -124,7 +125,7 @@ class BrokerConnection:
 
     def _send(self, request: Request, version: int) -> None:
         self._correlation_id += 1
-        header = headers.build_request_header(request.API_KEY, version, self._correlation_id, CLIENT_ID)
+        header = headers.build_request_header(request.API_KEY, version, self._correlation_id, self._client_id)
         parts = codec.build_parts(request, version)
         size_bytes = len(header) + sum(len(part) for part in parts)
         try:
@@ -146,8 +147,11 @@ class BrokerConnection:
 class Client:
     """A cluster as the command line needs it. Use as a context manager."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], timeout_seconds: float = 30) -> None:
+    def __init__(
+        self, bootstrap: Sequence[tuple[str, int]], timeout_seconds: float = 30, client_id: str = CLIENT_ID
+    ) -> None:
         self._bootstrap = bootstrap
+        self._client_id = client_id
         self._timeout_seconds = timeout_seconds
         self._any: BrokerConnection | None = None
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
@@ -220,5 +224,5 @@ class Client:
     def _connect(self, address: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BrokerConnection(*address, self._timeout_seconds)
+            connection = self._connections[address] = BrokerConnection(*address, self._timeout_seconds, self._client_id)
         return connection

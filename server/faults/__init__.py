@@ -1,0 +1,1 @@
+"""Faults on purpose: a plan of what befalls requests, and the dispatcher that carries it out."""

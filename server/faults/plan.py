@@ -1,0 +1,114 @@
+"""Faults put into a broker on purpose: requests that wait, fail, are lost, or are answered and the answer is lost.
+
+A `FaultPlan` holds the rules. A node that was given one serves its connections through `FaultyDispatcher`; every other
+node has the ordinary `Dispatcher` and pays nothing. Plans belong to the event loop: change them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+import trio
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+
+
+class FaultKind(Enum):
+    """What befalls a request."""
+
+    DELAY = "delay"
+    """It is served later."""
+    ERROR = "error"
+    """It is not served but answered with an error code, for all that it names or for one topic of it."""
+    DROP = "drop"
+    """It is not served, and its connection is closed."""
+    LOSE_ANSWER = "lose answer"
+    """It is served, and its connection is closed instead of the answer: the classic lost acknowledgement."""
+    THROTTLE = "throttle"
+    """It is served, and the client is told to wait, as one beyond its quota is."""
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """A rule: what befalls requests of some API (None: all), `times` of them (None: from now on).
+
+    With `topic` it fits only requests that name this topic, and with `partition` too only those that name this
+    partition; an error then is that topic's or partition's alone.
+    """
+
+    kind: FaultKind
+    api: ApiKey | None = None
+    times: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    error_code: ErrorCode = ErrorCode.NONE
+    delay_ms: float = 0
+    jitter_ms: float = 0
+    struck: int = field(default=0, init=False)
+    """How many requests it has befallen."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.times is not None and self.struck >= self.times
+
+
+class FaultPlan:
+    """The rules in force, in the order in which they were added. `seed` decides the jitter."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = Random(seed)
+        self._faults: list[Fault] = []
+        self._resumed: trio.Event | None = None
+
+    @property
+    def is_stalled(self) -> bool:
+        return self._resumed is not None
+
+    def add(self, fault: Fault) -> Fault:
+        """Put a rule in force; it is returned, to look at `struck` or to `remove` it."""
+        self._faults.append(fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Lift a rule, if it is still in force."""
+        if fault in self._faults:
+            self._faults.remove(fault)
+
+    def clear(self) -> None:
+        """Lift every rule, and end a stall."""
+        self._faults.clear()
+        self.resume()
+
+    def stall(self) -> None:
+        """Serve no request until `resume`: the broker takes connections and says nothing."""
+        if self._resumed is None:
+            self._resumed = trio.Event()
+
+    def resume(self) -> None:
+        """End a stall: what waits is served."""
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    async def wait_resumed(self) -> None:
+        """Return when there is no stall."""
+        while self._resumed is not None:
+            await self._resumed.wait()
+
+    def strike(self, key: ApiKey, fits: Callable[[Fault], bool]) -> dict[FaultKind, Fault]:
+        """What befalls a request now: of each kind the first rule that fits, which is counted."""
+        self._faults = [fault for fault in self._faults if not fault.is_spent]
+        befalling: dict[FaultKind, Fault] = {}
+        for fault in self._faults:
+            if (fault.api is None or fault.api is key) and fault.kind not in befalling and fits(fault):
+                befalling[fault.kind] = fault
+                fault.struck += 1
+        return befalling
+
+    def delay_seconds(self, fault: Fault) -> float:
+        """How long a delayed or throttled request waits, this time."""
+        return (fault.delay_ms + self._rng.uniform(0, fault.jitter_ms)) / 1000
