@@ -1,0 +1,234 @@
+"""What a client knows of a cluster: its brokers, its topics and who leads which partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.pipeline.client.connection import Connection, ConnectionLostError, UnsupportedBrokerError
+from ottla.pipeline.client.settings import ClientSettings
+from ottla.pipeline.errors import BrokerUnavailableError, PipelineError, TopicError
+
+__all__ = ["EARLIEST", "LATEST", "Cluster", "TopicPartition"]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""The timestamps by which ListOffsets names a log's ends; Spark's JSON uses the same numbers as offsets."""
+
+_RETRY_PAUSE_S: Final = 0.1
+_NO_REPLICA: Final = -1
+_READ_UNCOMMITTED: Final = 0
+_READ_COMMITTED: Final = 1
+
+T = TypeVar("T")
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class _RetriableError(Exception):
+    """A broker asked for another attempt."""
+
+
+class Cluster:
+    """Finds topics, partitions, leaders and offsets.
+
+    It connects when first asked, and again after a lost connection; every call ends within the settings'
+    `default_api_timeout_ms`, with BrokerUnavailableError if nobody answered and TopicError if a topic is not there or
+    may not be read. Not for several threads at once.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+
+    def close(self) -> None:
+        """Close every connection; the cluster may be used again."""
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    def topic_names(self) -> list[str]:
+        """Every topic of the cluster but the internal ones."""
+        answer = self._metadata(None)
+        return [topic.name for topic in answer.topics if topic.name and not topic.is_internal]
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """The partition numbers of those of the topics that exist; the others are left out."""
+
+        def ask() -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            for topic in self._metadata(wanted).topics:
+                code = topic.error_code
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                _check(code, f"topic {topic.name!r}")
+                assert topic.name is not None
+                found[topic.name] = sorted(part.partition_index for part in topic.partitions)
+            return found
+
+        wanted = sorted(set(topics))
+        return self.retry(ask) if wanted else {}
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, read_committed: bool | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record at or after each timestamp, -1 where there is none.
+
+        `EARLIEST` and `LATEST` ask for the log's ends; the latest is the last stable offset for those who read
+        committed, as the settings say unless `read_committed` says it.
+        """
+
+        def ask() -> dict[TopicPartition, int]:
+            for leader, parts in self._by_leader(left).items():
+                found.update(self._offsets_of(leader, {part: timestamps_ms[part] for part in parts}, isolation))
+                left.difference_update(parts)
+            return found
+
+        committed = self.settings.read_committed if read_committed is None else read_committed
+        isolation = _READ_COMMITTED if committed else _READ_UNCOMMITTED
+        found: dict[TopicPartition, int] = {}
+        left = set(timestamps_ms)
+        return self.retry(ask) if left else {}
+
+    def leader(self, partition: TopicPartition) -> Connection:
+        """A connection to the partition's leader, which may be shared with other calls of this cluster."""
+
+        def ask() -> Connection:
+            (leader,) = self._by_leader([partition])
+            return self._connect(self._brokers[leader])
+
+        return self.retry(ask)
+
+    def forget(self, connection: Connection) -> None:
+        """Leave a connection, and ask anew who leads what."""
+        self._leaders.clear()
+        for address, held in list(self._connections.items()):
+            if held is connection:
+                self._connections.pop(address).close()
+
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Call until it neither loses a connection nor meets an error that passes, or the time is up."""
+        deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000
+        while True:
+            try:
+                return attempt()
+            except UnsupportedBrokerError as error:
+                self.close()
+                raise BrokerUnavailableError(f"The broker cannot be read from: {error}.") from error
+            except ConnectionLostError as error:
+                self.close()
+                self._leaders.clear()
+                if time.monotonic() >= deadline:
+                    raise BrokerUnavailableError(
+                        f"No broker answers at {self.settings.servers} ({error}). Check kafka.bootstrap.servers, that "
+                        "the broker runs, and that the address it advertises can be reached from here."
+                    ) from error
+            except _RetriableError as error:
+                self._leaders.clear()
+                if time.monotonic() >= deadline:
+                    raise BrokerUnavailableError(f"{error}. Try again when the cluster is well.") from error
+            time.sleep(_RETRY_PAUSE_S)
+
+    def _metadata(self, topics: list[str] | None) -> MetadataResponse:
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+
+        def ask() -> MetadataResponse:
+            answer: MetadataResponse = self._any_connection().call(
+                MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            )
+            self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    self._leaders[TopicPartition(topic.name or "", part.partition_index)] = part.leader_id
+            return answer
+
+        return self.retry(ask)
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        wanted = list(partitions)
+        if unknown := {part.topic for part in wanted if part not in self._leaders}:
+            held = self.partitions(unknown)
+            for part in wanted:
+                if part.topic in unknown and part.partition not in held.get(part.topic, ()):
+                    raise TopicError(
+                        f"There is no partition {part} at {self.settings.servers}: check the topic's name."
+                    )
+        found: dict[int, list[TopicPartition]] = {}
+        for part in wanted:
+            leader = self._leaders.get(part, _NO_REPLICA)
+            if leader not in self._brokers:
+                raise _RetriableError(f"Partition {part} has no leader")
+            found.setdefault(leader, []).append(part)
+        return found
+
+    def _offsets_of(
+        self, leader: int, timestamps_ms: Mapping[TopicPartition, int], isolation: int
+    ) -> dict[TopicPartition, int]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for part, timestamp_ms in timestamps_ms.items():
+            topics.setdefault(part.topic, []).append(
+                ListOffsetsPartition(partition_index=part.partition, timestamp=timestamp_ms)
+            )
+        request = ListOffsetsRequest(
+            replica_id=_NO_REPLICA,
+            isolation_level=isolation,
+            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+        answer = self._connect(self._brokers[leader]).call(request)
+        found = {}
+        for topic in answer.topics:
+            for entry in topic.partitions:
+                part = TopicPartition(topic.name, entry.partition_index)
+                _check(entry.error_code, f"partition {part}")
+                found[part] = entry.offset
+        return found
+
+    def _any_connection(self) -> Connection:
+        for connection in self._connections.values():
+            return connection
+        failure = ConnectionLostError("no address")
+        for address in (*self.settings.bootstrap_servers, *self._brokers.values()):
+            try:
+                return self._connect(address)
+            except UnsupportedBrokerError:
+                raise
+            except ConnectionLostError as error:
+                failure = error
+        raise failure
+
+    def _connect(self, address: tuple[str, int]) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self.settings)
+        return connection
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            self.close()
+
+
+def _check(code: int, what: str) -> None:
+    """Raise what an error code means for a topic or a partition."""
+    if code == ErrorCode.NONE:
+        return
+    try:
+        error = ErrorCode(code)
+    except ValueError:
+        raise PipelineError(f"The broker answers error {code} for {what}.") from None
+    if error.retriable:
+        raise _RetriableError(f"The broker answers {error.name} for {what}: {error.message}")
+    raise TopicError(f"The broker answers {error.name} for {what}: {error.message}")
