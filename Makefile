@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka flights exactly-once kill-loop fuzz simulate bench jars clean
+.PHONY: help run test check format compat compat-kafka test-spark flights exactly-once kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +37,9 @@ compat: .venv/.test-ready jars ## real clients against Ottla
 
 compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
+
+test-spark: .venv/.test-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
+	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}
 
 flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
 	$(BIN)/python -m compat_tests.flights
@@ -92,10 +95,15 @@ $(LINKS):
 
 # Without Maven the tests that need Java skip, and say so.
 jars:
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete; \
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
 
 .jars/kafka/.complete: compat_tests/java/pom.xml
 	rm -rf .jars/kafka
 	mvn --batch-mode --quiet --file compat_tests/java/pom.xml dependency:copy-dependencies
+	@touch $@
+
+.jars/spark/.complete: compat_tests/spark/pom.xml
+	rm -rf .jars/spark
+	mvn --batch-mode --quiet --file compat_tests/spark/pom.xml dependency:copy-dependencies
 	@touch $@

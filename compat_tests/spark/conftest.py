@@ -1,0 +1,50 @@
+"""Which of the tests on Spark run, and the session that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from compat_tests.process import BrokerProcess
+from compat_tests.spark import session
+from compat_tests.spark.connector import Connector, stop_queries
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `-m spark` only the quick ones stay: all of them take minutes."""
+    mine = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in mine:
+        item.add_marker(pytest.mark.spark)
+        item.add_marker(pytest.mark.java)
+        item.add_marker(pytest.mark.timeout(300))
+        # pyspark leaves the sockets of its gateway and of its workers to the garbage collector.
+        item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+    if "spark" not in config.option.markexpr:
+        left_out = [item for item in mine if item.get_closest_marker("quick") is None]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def spark(programs: None) -> Iterator[SparkSession]:
+    if reason := session.missing():
+        pytest.skip(reason)
+    shared = session.shared()
+    yield shared
+    stop_queries(shared)
+
+
+@pytest.fixture
+def connector(spark: SparkSession, broker: BrokerProcess) -> Connector:
+    """Spark's own connector on the broker that all scenarios share."""
+    return Connector(spark, broker.bootstrap)
+
+
+@pytest.fixture
+def connector_to(spark: SparkSession) -> Callable[[BrokerProcess], Connector]:
+    return lambda process: Connector(spark, process.bootstrap)
