@@ -19,6 +19,7 @@ import trio
 
 from ottla.server.errors import CloseConnectionError
 from ottla.server.receiver import Frame, FrameReceiver
+from ottla.server.telemetry import waiting
 from ottla.server.transport import Transport
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
+        waiting.begin_connection()
         try:
             await self._serve_one_by_one()
         except CloseConnectionError as error:
@@ -236,7 +238,9 @@ class Connection:
         self._working -= count
         await self._send(response)
         for _ in range(count):
-            in_flight.popleft().release()
+            context = in_flight.popleft()
+            context.sent()
+            context.release()
 
     def _abandon(self, error: CloseConnectionError | OSError) -> None:
         """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
@@ -255,6 +259,7 @@ class Connection:
                 self._working -= 1
             if response is not None:
                 await self._send(response)
+            context.sent()
         finally:
             context.release()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -47,7 +48,23 @@ class RequestContext:
     with `release_after_send`.
     """
 
-    __slots__ = ("_frame", "_held", "api", "body_start", "broker", "connection", "header", "request", "response")
+    __slots__ = (
+        "_frame",
+        "_held",
+        "answered_at",
+        "api",
+        "begun_at",
+        "body_start",
+        "broker",
+        "connection",
+        "handled_at",
+        "header",
+        "received_at",
+        "remote_seconds",
+        "request",
+        "response",
+        "response_bytes",
+    )
 
     def __init__(
         self,
@@ -68,6 +85,11 @@ class RequestContext:
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
+        #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
+        #: the response was ready; and how much of that was waiting for others.
+        self.received_at = self.begun_at = self.handled_at = self.answered_at = perf_counter()
+        self.remote_seconds = 0.0
+        self.response_bytes = 0
 
     def __repr__(self) -> str:
         return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
@@ -108,6 +130,24 @@ class RequestContext:
     def is_ready(self) -> bool:
         """Whether a request that was begun can be answered without waiting."""
         return not isinstance(self.response, Deferred) or self.response.is_ready
+
+    def answered(self, response: Response | None) -> None:
+        """For the dispatcher: the response is ready to be sent, or there is none to send."""
+        self.answered_at = perf_counter()
+        metrics = self.api.metrics
+        if metrics is not None and response is not None:
+            metrics.count_errors(response)
+
+    def sent(self) -> None:
+        """For the connection: the response has left. Counts the request."""
+        metrics = self.api.metrics
+        if metrics is None or self.request is None:
+            return
+        queue = self.begun_at - self.received_at
+        local = self.answered_at - self.begun_at - self.remote_seconds
+        metrics.record(queue, local, self.remote_seconds, perf_counter() - self.answered_at)
+        metrics.request_bytes += len(self._frame.body)
+        metrics.response_bytes += self.response_bytes
 
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""

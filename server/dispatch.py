@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from struct import Struct
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -31,6 +32,8 @@ from ottla.server.apis.errors import error_response
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.errors import CloseConnectionError
 from ottla.server.quota import ClientQuotas
+from ottla.server.telemetry import waiting
+from ottla.server.telemetry.requests import ApiMetrics
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
@@ -121,6 +124,7 @@ class Api:
         "is_pipelined",
         "key",
         "max_version",
+        "metrics",
         "min_version",
         "parse",
         "prepared_versions",
@@ -133,6 +137,8 @@ class Api:
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
         self.prepared_versions: set[int] = set()
+        #: What its requests cost; None until the first one.
+        self.metrics: ApiMetrics | None = None
         self._handler = handler
         self.handler: Handler
         self.parse: Callable[[int, memoryview, int], Request]
@@ -152,6 +158,8 @@ class Api:
     def load(self, version: int) -> None:
         """Import what serving this API needs; Produce and Fetch have codecs of their own for what they carry."""
         codec.prepare(self.key, version)
+        if self.metrics is None:
+            self.metrics = ApiMetrics(self.key)
         self.parse = partial(codec.parse_request, self.key)
         self.build_parts = codec.build_parts
         if self.key is ApiKey.PRODUCE:
@@ -226,12 +234,15 @@ class Dispatcher:
         Of a pipelined API only that part is done which must keep its place among the connection's requests.
         """
         version = context.header.api_version
+        context.begun_at = perf_counter()
+        waiting.begin_request()
         if version not in context.api.prepared_versions:
             if not context.api.min_version <= version <= context.api.max_version:
                 return
             await context.api.prepare(version)
         self._parse(context)
         await self._handle(context)
+        context.handled_at = perf_counter()
 
     def _parse(self, context: RequestContext) -> None:
         api, version = context.api, context.header.api_version
@@ -258,18 +269,26 @@ class Dispatcher:
             response = context.response
             if isinstance(response, Deferred):
                 response = await response.finish()
+                context.remote_seconds = perf_counter() - context.handled_at
+            else:
+                context.remote_seconds = waiting.waited_seconds()
             parts = None if response is None else _encode(response, context, version)
-            return self._under_quota(parts, response, context) if self._quotas.is_active else parts
+            if self._quotas.is_active:
+                parts = self._under_quota(parts, response, context)
+            context.answered(response)
+            return parts
         except CloseConnectionError:
             raise
         except Exception:
             logger.exception("could not answer %r", context)
-            return _encode(_failed(context), context, version)
+            failed = _failed(context)
+            context.answered(failed)
+            return _encode(failed, context, version)
 
     def _under_quota(
         self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
     ) -> list[Buffer] | None:
-        throttled = self._quotas.charge(context, response, sum(map(len, parts or ())))
+        throttled = self._quotas.charge(context, response, context.response_bytes)
         return parts if throttled is None else _encode(throttled, context, context.header.api_version)
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
@@ -297,6 +316,7 @@ def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[
     size_bytes = 0
     for part in parts:
         size_bytes += len(part)
+    context.response_bytes = size_bytes
     if context.api.key.response_header_version(version) == 0:
         parts.insert(0, _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id))
     else:

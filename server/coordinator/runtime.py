@@ -17,6 +17,7 @@ rolls back when an append fails; this one applies them when the append is commit
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -37,6 +38,7 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
 )
 from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.telemetry import waiting
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -260,12 +262,15 @@ class CoordinatorRuntime(Generic[S]):
             state.is_writing = True
             state.scope = trio.CancelScope()
             self._nursery.start_soon(self._drain, partition, state)
+        started = perf_counter()
         await write.done.wait()
+        waiting.note(perf_counter() - started)
         if write.error is not None:
             raise write.error
 
     async def _drain(self, partition: int, state: _Partition[S]) -> None:
         """The partition's one writer: it lives while there is something to write."""
+        waiting.begin_background()
         with state.scope:
             while state.queue:
                 await self._commit(partition, state, self._gather(state))

@@ -28,6 +28,7 @@ from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartiti
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.purgatory import Purgatory
+from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
 from ottla.storage.errors import StorageError, StoreOfflineError
 from ottla.storage.partition_log import AppendOrigin
@@ -105,6 +106,8 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._unopened: set[tuple[UUID, int]] = set()
         self._topics: dict[UUID, dict[int, Partition]] = {}
+        #: What went through each topic that this node holds partitions of.
+        self.traffic: dict[UUID, TopicTraffic] = {}
         self._by_log: dict[PartitionLog, Partition] = {}
         self._closed = False
 
@@ -125,6 +128,11 @@ class ReplicaManager:
         """All partitions that this node holds."""
         for partitions in self._topics.values():
             yield from partitions.values()
+
+    @property
+    def response_budget(self) -> MemoryBudget:
+        """What the responses under way hold in memory."""
+        return self._response_budget
 
     @property
     def unopened_partitions(self) -> int:
@@ -212,10 +220,16 @@ class ReplicaManager:
                 )
             except (ReplicaError, StorageError, RecordError) as error:
                 counters.append_errors += 1
+                if partition is not None:
+                    partition.traffic.failed_appends += 1
                 operation.refused(key, error, partition)
             else:
                 counters.appends += 1
                 counters.appended_bytes += len(view)
+                traffic = partition.traffic
+                traffic.bytes_in += len(view)
+                if not info.duplicate:
+                    traffic.messages_in += info.last_offset - info.base_offset + 1
                 operation.appended(key, partition, info)
         return operation
 
@@ -277,6 +291,8 @@ class ReplicaManager:
             await read(unread)
         for result in planned:
             self._take_records(result)
+            if not params.is_from_follower and result.partition is not None:
+                result.partition.traffic.bytes_out += result.size_bytes
         if params.isolation is Isolation.TXN_COMMITTED:
             for request, result in zip(partitions, results, strict=True):
                 if result.error is None:
@@ -374,6 +390,7 @@ class ReplicaManager:
             node_id=self.node_id,
             min_insync_replicas=self._min_insync_replicas(topic),
             is_internal=topic.is_internal,
+            traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
         )
         self._by_log[log] = partition
         return partition
@@ -384,6 +401,7 @@ class ReplicaManager:
         del partitions[partition.index]
         if not partitions:
             del self._topics[partition.topic_id]
+            self.traffic.pop(partition.topic_id, None)
         self._by_log.pop(partition.log, None)
         self._signal(partition)
         try:

@@ -15,6 +15,7 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
 )
 from ottla.server.replica.follower import UNKNOWN_OFFSET, FollowerProgress
+from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.iobuf import Fragment
 from ottla.storage.partition_log import AppendInfo, AppendOrigin, PartitionLog
@@ -84,6 +85,7 @@ class Partition:
         "term",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -96,7 +98,9 @@ class Partition:
         node_id: int,
         min_insync_replicas: int = 1,
         is_internal: bool = False,
+        traffic: TopicTraffic | None = None,
     ) -> None:
+        self.traffic = TopicTraffic() if traffic is None else traffic
         self.topic = topic
         self.topic_id = topic_id
         self.index = index

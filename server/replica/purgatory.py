@@ -21,9 +21,12 @@ keys. This is the table of them; each line has a test for append and one for fet
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from time import perf_counter
 from typing import TypeVar
 
 import trio
+
+from ottla.server.telemetry import waiting
 
 T = TypeVar("T")
 
@@ -125,15 +128,19 @@ class Purgatory:
     async def _await_result(
         self, waiter: "_Waiter", try_complete: Callable[[], T | None], timeout_ms: float
     ) -> T | None:
-        with trio.CancelScope(deadline=trio.current_time() + timeout_ms / 1000):
-            while True:
-                result = try_complete()
-                if result is not None or self._closed:
-                    return result
-                await waiter.event.wait()
-                # Made before the next try: a signal that comes from within it is not lost.
-                waiter.event = trio.Event()
-        return try_complete()
+        started = perf_counter()
+        try:
+            with trio.CancelScope(deadline=trio.current_time() + timeout_ms / 1000):
+                while True:
+                    result = try_complete()
+                    if result is not None or self._closed:
+                        return result
+                    await waiter.event.wait()
+                    # Made before the next try: a signal that comes from within it is not lost.
+                    waiter.event = trio.Event()
+            return try_complete()
+        finally:
+            waiting.note(perf_counter() - started)
 
     def _wake(self, waiter: "_Waiter") -> None:
         if not waiter.event.is_set():

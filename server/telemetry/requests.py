@@ -1,0 +1,132 @@
+"""What is counted of each API's requests: how many, how large, how they failed, and where their time went.
+
+The parts of a request's time are Kafka's (`kafka.network:type=RequestMetrics`):
+
+- queue: from its last byte to the moment when work on it begins
+- local: the work itself, with reading and writing files
+- remote: waiting for others, in a purgatory or for a coordinator's log
+- send: from the response to its last byte in the socket
+
+Plain numbers that one task writes at a time; `/metrics` reads them when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages import response_class
+from ottla.kproto.schema import StructType
+from ottla.storage.histogram import Histogram
+
+PHASES = ("queue", "local", "remote", "send", "total")
+
+
+class ApiMetrics:
+    """The counters of one API; made when the API is first called."""
+
+    __slots__ = (
+        "error_codes",
+        "errors",
+        "local",
+        "queue",
+        "remote",
+        "request_bytes",
+        "response_bytes",
+        "send",
+        "total",
+    )
+
+    def __init__(self, key: ApiKey) -> None:
+        self.request_bytes = 0
+        self.response_bytes = 0
+        #: Answers by error code, those without an error not counted. One request may have several.
+        self.errors: dict[int, int] = {}
+        self.error_codes = error_reader(key)
+        self.queue = Histogram()
+        self.local = Histogram()
+        self.remote = Histogram()
+        self.send = Histogram()
+        self.total = Histogram()
+
+    @property
+    def requests(self) -> int:
+        """How many requests were answered, or needed no answer."""
+        return self.total.count
+
+    def count_errors(self, response: Any) -> None:
+        """Count the errors that a response tells."""
+        for code in self.error_codes(response):
+            if code:
+                self.errors[code] = self.errors.get(code, 0) + 1
+
+    def record(self, queue: float, local: float, remote: float, send: float) -> None:
+        """Count one answered request by the seconds of its parts."""
+        self.queue.observe(queue)
+        self.local.observe(local)
+        self.remote.observe(remote)
+        self.send.observe(send)
+        self.total.observe(queue + local + remote + send)
+
+
+_CODE_FIELDS = ("error_code", "partition_error_code")
+
+_ErrorReader = Callable[[Any], Iterable[int]]
+
+
+def error_reader(key: ApiKey) -> _ErrorReader:
+    """A function from a response of this API to its error codes, at the top or one for each thing that was asked.
+
+    Of Metadata these are the topics' codes, not those of each partition, as in Kafka.
+    """
+    return _SPECIAL.get(key) or _reader_of(response_class(key))
+
+
+def _produce_errors(response: Any) -> Iterable[int]:
+    return [partition.error_code for topic in response.responses for partition in topic.partition_responses]
+
+
+def _fetch_errors(response: Any) -> Iterable[int]:
+    if response.error_code:
+        return (response.error_code,)
+    return [partition.error_code for topic in response.responses for partition in topic.partitions]
+
+
+def _metadata_errors(response: Any) -> Iterable[int]:
+    return [topic.error_code for topic in response.topics]
+
+
+_SPECIAL: dict[ApiKey, _ErrorReader] = {
+    ApiKey.PRODUCE: _produce_errors,
+    ApiKey.FETCH: _fetch_errors,
+    ApiKey.METADATA: _metadata_errors,
+}
+
+
+def _reader_of(struct: StructType) -> _ErrorReader:
+    """Reads the struct's own code, and if that is no error or there is none, those of the elements of its lists."""
+    code_name = next((field.name for field in struct.FIELDS if field.name in _CODE_FIELDS), None)
+    lists = [
+        (field.name, _reader_of(field.element))
+        for field in struct.FIELDS
+        if field.kind == "array" and isinstance(field.element, StructType) and _tells_errors(field.element)
+    ]
+
+    def read(answer: Any) -> Iterable[int]:
+        code = 0 if code_name is None else getattr(answer, code_name)
+        if code:
+            return (code,)
+        return [
+            code for name, read_element in lists for item in getattr(answer, name) or () for code in read_element(item)
+        ]
+
+    return read
+
+
+def _tells_errors(struct: StructType) -> bool:
+    return any(
+        field.name in _CODE_FIELDS
+        or (field.kind == "array" and isinstance(field.element, StructType) and _tells_errors(field.element))
+        for field in struct.FIELDS
+    )
