@@ -5,16 +5,32 @@ from __future__ import annotations
 import json
 import platform
 import statistics
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workloads import LOWER_IS_BETTER
+from benchmarks.profile import Hold
+from benchmarks.workloads import LOWER_IS_BETTER, WORKLOADS, Figures
 
 PAGE = Path("docs/performance.md")
 START, END = "<!-- benchmarks: start -->", "<!-- benchmarks: end -->"
 
-Results = dict[str, dict[str, list[dict[str, float]]]]
-"""Workload -> broker -> the figures of each run."""
+
+@dataclass(slots=True)
+class Result:
+    """One workload: how many runs each broker had, their figures, and Ottla's longest hold of its loop."""
+
+    pairs: int
+    runs: dict[str, list[Figures]]
+    hold: Hold | None = None
+
+    def median(self, broker: str, figure: str) -> float | None:
+        """The median over a broker's runs, None if it had none."""
+        values = [run[figure] for run in self.runs.get(broker, [])]
+        return statistics.median(values) if values else None
+
+
+Results = dict[str, Result]
 
 
 def machine() -> dict[str, Any]:
@@ -33,29 +49,52 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
 
 
+def load(path: Path) -> Results:
+    """What a file holds, in the order of the table."""
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text())["results"]
+    return {
+        name: Result(each["pairs"], each["runs"], Hold(*each["hold"]) if each["hold"] else None)
+        for name in WORKLOADS
+        if (each := stored.get(name))
+    }
+
+
+def merge(results: Results, path: Path) -> None:
+    """Put the workloads that were run in the place of what the file has of them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    both = load(path) | results
+    text = json.dumps({"machine": machine(), "results": {name: asdict(both[name]) for name in both}}, indent=1)
+    path.write_text(text + "\n")
+
+
 def table(results: Results) -> str:
     """One row a figure: Ottla's median, Apache Kafka's, and the ratio in which more than 1 is better for Ottla."""
     rows = ["| workload | figure | ratio | Ottla | Apache Kafka |", "|---|---|---:|---:|---:|"]
-    for workload, brokers in results.items():
-        for figure in brokers["ottla"][0]:
-            ours = statistics.median(run[figure] for run in brokers["ottla"])
-            theirs = [run[figure] for run in brokers.get("kafka", [])]
-            median = statistics.median(theirs) if theirs else None
+    for workload, result in results.items():
+        for figure in next(iter(result.runs.values()))[0]:
+            ours, theirs = result.median("ottla", figure), result.median("kafka", figure)
             rows.append(
-                f"| {workload} | {_title(figure)} | {_ratio(figure, ours, median)} | {_n(ours)} | {_n(median)} |"
+                f"| {workload} | {_title(figure)} | {ratio(figure, ours, theirs)} | {_n(ours)} | {_n(theirs)} |"
             )
+        if result.hold is not None:
+            hold = f"{result.hold.longest_ms:.1f} ({result.hold.longest_cpu_ms:.1f})"
+            rows.append(f"| {workload} | longest hold of the loop, ms (its CPU, ms) | | {hold} | |")
     return "\n".join(rows)
 
 
-def _ratio(figure: str, ours: float, theirs: float | None) -> str:
-    if theirs is None or not ours or not theirs:
-        return "–"  # noqa: RUF001 - a dash that is read, not parsed
+def ratio(figure: str, ours: float | None, theirs: float | None) -> str:
+    """How many times as good as Apache Kafka Ottla is in a figure."""
+    if not ours or not theirs:
+        return ""
     better = theirs / ours if figure.endswith(LOWER_IS_BETTER) else ours / theirs
     return f"{better:.2f}×"  # noqa: RUF001
 
 
 def _title(figure: str) -> str:
-    return figure.replace("_per_", "/").replace("_", " ").replace("cpu s/gb", "broker CPU s/GB").replace("mb/s", "MB/s")
+    title = figure.replace("_per_", "/").replace("_", " ").replace("cpu s/gb", "broker CPU s/GB")
+    return title.replace("mb/s", "MB/s").replace("cpu us", "broker CPU µs").replace("resident mb", "resident MB")
 
 
 def _n(value: float | None) -> str:
@@ -64,15 +103,13 @@ def _n(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def write(results: Results, path: Path, command: str, pairs: int) -> None:
-    """Write the JSON, and replace the part of the page that is between the marks."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), "command": command, "results": results}, indent=1) + "\n")
-    if not PAGE.exists() or START not in PAGE.read_text():
-        return
+def write_page(results: Results) -> None:
+    """Replace the part of the page that is between the marks."""
     about = machine()
+    pairs = sorted({result.pairs for result in results.values()})
+    runs = str(pairs[0]) if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
     text = (
-        f"`{command}`, medians of {pairs} alternating runs on {about['cores']} cores of {about['cpu']}, "
+        f"`python -m benchmarks`, medians of {runs} alternating runs on {about['cores']} cores of {about['cpu']}, "
         f"{about['memory_gib']} GiB, Linux {about['kernel']}, Python {about['python']}.\n"
         "A ratio above 1 means that Ottla is ahead.\n\n" + table(results)
     )

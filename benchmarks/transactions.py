@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--broker", choices=("ottla", "kafka", "both"), default="both")
     arguments = parser.parse_args()
     kinds = ("ottla", "kafka") if arguments.broker == "both" else (arguments.broker,)
-    results: report.Results = {name: {kind: [] for kind in kinds} for name in WORKLOADS}
+    results = {name: report.Result(arguments.pairs, {kind: [] for kind in kinds}) for name in WORKLOADS}
     for pair in range(arguments.pairs):
         for kind in kinds if pair % 2 == 0 else reversed(kinds):
             with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
@@ -126,8 +126,8 @@ def main() -> int:
                 )
                 with broker:
                     for name, workload in WORKLOADS.items():
-                        results[name][kind].append(workload(broker))
-                        print(f"{name}, {kind}: {results[name][kind][-1]}", file=sys.stderr, flush=True)
+                        results[name].runs[kind].append(workload(broker))
+                        print(f"{name}, {kind}: {results[name].runs[kind][-1]}", file=sys.stderr, flush=True)
     if "ottla" in kinds:
         print(report.table(results))
     return 0

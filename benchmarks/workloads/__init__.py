@@ -1,0 +1,43 @@
+"""Every workload by the name that it has in the table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.workloads.base import LOWER_IS_BETTER, PRODUCER, Figures, Workload, create_topic
+from benchmarks.workloads.idle import idle
+from benchmarks.workloads.latency import latency
+from benchmarks.workloads.requests import empty_fetch, list_offsets, metadata, offset_commit, producers, small
+from benchmarks.workloads.throughput import catch_up, tail, throughput
+
+__all__ = ["LOWER_IS_BETTER", "PRODUCER", "QUICK", "WORKLOADS", "Figures", "Workload", "create_topic"]
+
+WORKLOADS: Final[dict[str, Workload]] = {
+    "100 B": throughput(100),
+    "1 KB": throughput(1_000),
+    "10 KB": throughput(10_000),
+    "1 KB, acks=all": throughput(1_000, acks="all"),
+    "1 KB, lz4": throughput(1_000, extra=("compression.codec=lz4",)),
+    "1 KB, zstd": throughput(1_000, extra=("compression.codec=zstd",)),
+    "1 KB, 1 partition": throughput(1_000, partitions=1),
+    "1 KB, 100 partitions": throughput(1_000, partitions=100),
+    "1 KB, 1,000 partitions": throughput(1_000, partitions=1_000),
+    "1 KB, 5,000 partitions": throughput(1_000, partitions=5_000),
+    "1 KB, 10,000 partitions": throughput(1_000, partitions=10_000),
+    "1 KB, 1,000 partitions, flush.messages=1": throughput(1_000, partitions=1_000, config={"flush.messages": "1"}),
+    "1 KB, read while written": tail(1_000),
+    "1 KB, read after a restart": catch_up(1_000),
+    "1 connection": producers(1),
+    "10 connections": producers(10),
+    "100 connections": producers(100),
+    "1,000 connections": producers(1_000),
+    "latency at 200/s": latency(200),
+    "latency at 1,000/s": latency(1_000),
+    "latency at 5,000/s": latency(5_000),
+    "Metadata": small(metadata),
+    "ListOffsets": small(list_offsets),
+    "OffsetCommit": small(offset_commit),
+    "empty Fetch": small(empty_fetch),
+    "idle, 1,000 connections, 10,000 partitions": idle(1_000, 10_000),
+}
+QUICK: Final = ("100 B", "1 KB", "10 KB", "latency at 1,000/s")

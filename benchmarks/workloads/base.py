@@ -1,0 +1,53 @@
+"""What every workload is made of: a function that runs against one broker and returns its figures by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from compat_tests.process import BrokerProcess
+
+Figures = dict[str, float]
+"""A figure's name carries its unit; `LOWER_IS_BETTER` tells its direction."""
+Workload = Callable[[BrokerProcess], Figures]
+
+LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", "cpu_percent")
+PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
+BYTES_PER_RUN: Final = 600_000_000
+
+
+def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic and wait until each partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+    for created in admin.create_topics([topic], request_timeout=120).values():
+        created.result()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        described = admin.list_topics(name, timeout=30).topics[name]
+        if len(described.partitions) == partitions and all(p.leader >= 0 for p in described.partitions.values()):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"{name} has no leaders")
+
+
+def unique(name: str) -> str:
+    """A topic's name that no run before has used."""
+    return f"{name}-{time.monotonic_ns()}"
+
+
+def forget_cached(folder: Path) -> None:
+    """Take every file of a broker's folder out of the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_size:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fdatasync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

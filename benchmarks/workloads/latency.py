@@ -1,0 +1,28 @@
+"""Records at a steady rate: from send to acknowledgement, and to a consumer that waits for them."""
+
+from __future__ import annotations
+
+from benchmarks import librdkafka
+from benchmarks.workloads.base import Figures, Workload, create_topic, unique
+from compat_tests.process import BrokerProcess
+
+_WARM_UP = (5_000, 3)
+
+
+def latency(rate_per_s: int, *, seconds: int = 8, size_bytes: int = 100) -> Workload:
+    """One partition, no linger. A run before it, which is not counted, warms the broker: a JVM needs that."""
+
+    def run(broker: BrokerProcess) -> Figures:
+        for rate, length in (_WARM_UP, (rate_per_s, seconds)):
+            topic = unique(f"latency-{rate}")
+            create_topic(broker, topic, 1)
+            measured = librdkafka.run(
+                "latency", broker.bootstrap, topic, rate, length, size_bytes, "acks=1", "linger.ms=0"
+            )
+        return {
+            f"{name}_{percentile}_ms": measured[f"{name}_ms"][percentile]
+            for name in ("end_to_end", "acknowledgement")
+            for percentile in ("p50", "p99", "p999")
+        }
+
+    return run
