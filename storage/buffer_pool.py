@@ -76,14 +76,15 @@ class PoolCounters:
 
 
 class _Tier:
-    """The free buffers of one size."""
+    """The free buffers of one size. `spare` of them have not been needed since the pool was last trimmed."""
 
-    __slots__ = ("free", "last_used", "reclaim", "size_bytes")
+    __slots__ = ("free", "last_used", "reclaim", "size_bytes", "spare")
 
     def __init__(self, size_bytes: int, take_back: Callable[[_Tier, memoryview], None]) -> None:
         self.size_bytes = size_bytes
         self.free: list[memoryview] = []
         self.last_used = 0
+        self.spare = 0
         self.reclaim = partial(take_back, self)
 
 
@@ -131,13 +132,21 @@ class BufferPool:
         if tier.free:
             counters.reused += 1
             counters.retained_bytes -= tier.size_bytes
-            return Fragment(tier.free.pop(), tier.reclaim)
+            memory = tier.free.pop()
+            if len(tier.free) < tier.spare:
+                tier.spare = len(tier.free)
+            return Fragment(memory, tier.reclaim)
         return Fragment(self._allocate(tier.size_bytes), tier.reclaim)
 
-    def trim(self, retained_bytes: int = 0) -> None:
-        """Free unused buffers, those of the sizes longest not asked for first, down to `retained_bytes`."""
-        while self.counters.retained_bytes > retained_bytes:
-            self._free_one(self._coldest_tier())
+    def trim(self) -> None:
+        """Free what has not been needed since the last call: of each size the least number that lay free meanwhile.
+
+        Called now and then it gives back what a burst has made the pool keep, and nothing that a steady load uses.
+        """
+        for tier in self._tiers:
+            for _ in range(tier.spare):
+                self._free_one(tier)
+            tier.spare = len(tier.free)
 
     def check_no_leak(self) -> None:
         """AssertionError if a fragment has not come back; for the end of tests and of a broker's life."""
@@ -186,6 +195,7 @@ class BufferPool:
 
     def _free_one(self, tier: _Tier) -> None:
         tier.free.pop(0)
+        tier.spare = min(tier.spare, len(tier.free))
         self.counters.retained_bytes -= tier.size_bytes
         self.counters.freed += 1
 

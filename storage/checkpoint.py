@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from ottla.storage.aborted_transactions import AbortedTransactions
@@ -48,6 +49,7 @@ _ENTRY = struct.Struct(">20sI")
 # transactions, producers
 _STATE = struct.Struct(">qqqqqIII")
 _SLICE = 64
+_PACKED_AT_ONCE = 512
 
 
 class Checkpoint(NamedTuple):
@@ -64,17 +66,21 @@ class Checkpoint(NamedTuple):
     index_crc: int
 
 
-def pack_checkpoint(checkpoint: Checkpoint, states: Mapping[bytes, bytes]) -> bytes:
-    """The checkpoint file's content, with the states by log key."""
-    parts = [
-        _HEADER.pack(
-            CHECKPOINT_MAGIC, FORMAT_VERSION, 0, checkpoint.boot_id.encode().ljust(36), *checkpoint[1:], len(states)
-        )
-    ]
-    for key, state in states.items():
-        parts += (_ENTRY.pack(key, len(state)), state)
-    content = b"".join(parts)
-    return content + _CRC.pack(crc32c(content))
+async def pack_checkpoint(checkpoint: Checkpoint, states: Mapping[bytes, bytes]) -> list[bytes]:
+    """The pieces of the checkpoint file, with the states by log key; in slices, so that the event loop is not held."""
+    states = dict(states)
+    head = _HEADER.pack(
+        CHECKPOINT_MAGIC, FORMAT_VERSION, 0, checkpoint.boot_id.encode().ljust(36), *checkpoint[1:], len(states)
+    )
+    pieces = [head]
+    crc = crc32c(head)
+    entries = iter(states.items())
+    while part := list(islice(entries, _PACKED_AT_ONCE)):
+        piece = b"".join([field for key, state in part for field in (_ENTRY.pack(key, len(state)), state)])
+        crc = extend(crc, piece)
+        pieces.append(piece)
+        await trio.lowlevel.checkpoint()
+    return [*pieces, _CRC.pack(crc)]
 
 
 def parse_checkpoint(content: bytes) -> tuple[Checkpoint, dict[bytes, bytes]]:

@@ -20,7 +20,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.maintenance import maintain
 from ottla.storage.reader import read_batches
 from ottla.storage.reclaim import keep_map, may_change, reclaim, rewrite_segment
-from ottla.storage.retention import parts_of, retained_start
+from ottla.storage.retention import parts_of, retained_start, size_of
 from ottla.storage.segment_rewrite import CleanBatch
 from ottla.storage.spans import ensure_spans
 
@@ -34,7 +34,7 @@ __all__ = ["Cleaner"]
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 100
+_SLICE = 50
 _BYTES_PER_KEY = 28
 
 
@@ -48,11 +48,12 @@ class Cleaner:
         self._seen: dict[MessageStore, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Look at every store from time to time, for ever."""
+        """Look at every store from time to time, for ever; memory that lies idle goes back as well."""
         config = self._context.config
         next_retention = trio.current_time() + config.retention_check_interval_ms / 1000
         while True:
             await trio.sleep(config.cleaner_backoff_ms / 1000)
+            self._context.pool.trim()
             with_retention = trio.current_time() >= next_retention
             if with_retention:
                 next_retention = trio.current_time() + config.retention_check_interval_ms / 1000
@@ -114,7 +115,7 @@ async def apply_retention(store: MessageStore) -> None:
             parts = parts_of(log)
             start = retained_start(parts, log.config, log.log_start_offset, log.high_watermark, now_ms)
             if start > log.log_start_offset:
-                log.size_bytes = sum(part.size_bytes for part in parts if part.last_offset >= start)
+                log.size_bytes -= sum(part.size_bytes for part in parts if part.last_offset < start)
                 log.move_log_start(start)
                 store.add_note(log, RunKind.LOG_START, log.latest_epoch, start)
         if log_producers := [log for log in part if log.producers is not None]:
@@ -166,6 +167,7 @@ async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, 
             logger.error("%s: cannot be compacted: %s", log, error)  # noqa: TRY400
             store.uncleanable.add(log)
     keep = await keep_map(store)
+    sizes = {log: size_of(log, work.end_offset) for log, work in passes.items()}
     for log, work in passes.items():
         work.begin_rewrite()
         keep[log.key] = replace(keep[log.key], clean=_cleaner(work, log.log_start_offset))
@@ -176,7 +178,9 @@ async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, 
         if not await rewrite_segment(store, segment, keep):
             store.uncleanable.update(passes)
             return
+    await ensure_spans(list(passes))
     for log, work in passes.items():
+        log.size_bytes -= sizes[log] - size_of(log, work.end_offset)
         _finish(log, work)
     await maintain(store)
 

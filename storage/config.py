@@ -67,6 +67,7 @@ class StorageConfig:
     # A memstore is full, and appends wait for the other one, at the first of these.
     memstore_bytes: int = 8 * 1_048_576
     memstore_batches: int = 65_536
+    memstore_records: int = 4_194_304
 
     # A block up to this size is written on the event loop, a larger one in a worker thread.
     inline_write_bytes: int = 262_144

@@ -131,8 +131,8 @@ class Disk(ABC):
             self.close(handle)
         return bytes(memoryview(content)[:count])
 
-    def write_file_atomic(self, path: str, content: bytes) -> None:
-        """Replace a small file so that a crash at any moment leaves the old content or the new one, whole.
+    def write_file_atomic(self, path: str, *content: bytes) -> None:
+        """Replace a small file so that a crash at any moment leaves the old content whole, or the new, these pieces.
 
         Durable on return: written beside, synced, renamed, the directory synced.
         """
@@ -141,7 +141,7 @@ class Disk(ABC):
             self.unlink(beside)
         handle = self.create(beside)
         try:
-            self.pwritev(handle, [content], 0)
+            self.pwritev(handle, content, 0)
             self.fdatasync(handle)
         finally:
             self.close(handle)

@@ -23,6 +23,8 @@ from ottla.storage.message_store import MessageStore
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.recovery import Recovery, restore_state
+from ottla.storage.retention import size_of
+from ottla.storage.spans import ensure_spans
 
 if TYPE_CHECKING:
     from ottla.storage.clock import Clock
@@ -229,6 +231,10 @@ class LogManager:
                     await recover_end(log)
                 for log in recovery.stale:
                     await rebuild_producers(log)
+                cut = [*recovery.cut, *recovery.lost]
+                await ensure_spans(cut)
+                for log in cut:
+                    log.size_bytes = size_of(log)
                 self._stores[directory] = store
                 if recovery.replayed_bytes or recovery.stale:
                     self.context.maintenance.request(store)

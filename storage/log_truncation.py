@@ -1,8 +1,8 @@
 """Taking records away from the end of a log, and what follows from it.
 
 A truncation never cuts a file, which other partitions share: it is a run without bytes, from which on everything of the
-partition that was written before, at and beyond an offset, is void. What producers did must then be read anew from the
-batches that are left, because only their last five batches are known.
+partition that was written before, at and beyond an offset, is void. What producers did is known of their last five
+batches; where that is not enough it is read anew from the batches that are left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.storage.block import RunKind
 from ottla.storage.config import INT64_MAX
 from ottla.storage.log_append import replay_producer
 from ottla.storage.reader import read_batches
+from ottla.storage.retention import size_of
 from ottla.storage.spans import ensure_spans, unsealed_tables
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ async def truncate_to(log: PartitionLog, offset: int) -> None:
         log.store.add_note(log, RunKind.TRUNCATE, log.latest_epoch, offset)
         await log.store.flush(sync=False)
         # Under the lock: no checkpoint may take the state half rebuilt.
-        await rebuild_producers(log)
+        if log.producers is not None and not log.producers.truncate_from_end(offset):
+            await rebuild_producers(log)
+        await ensure_spans([log])
+        log.size_bytes = size_of(log)
 
 
 async def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:

@@ -122,7 +122,7 @@ async def checkpoint_store(store: MessageStore) -> None:
         store.end_checkpoint(builder)
     await store.flush(sync=False)
     store.snapshots.update(builder.taken)
-    content = pack_checkpoint(point, store.snapshots)
+    content = await pack_checkpoint(point, store.snapshots)
     first = store.files.segments.index(segment)
     await store.context.offload(
         _write_checkpoint, store.files, store.context.disk, store.files.segments[first:], index_tail, content
@@ -132,7 +132,9 @@ async def checkpoint_store(store: MessageStore) -> None:
     segment.index_length, segment.index_crc = point.index_length, point.index_crc
 
 
-def _write_checkpoint(files: FileStore, disk: Disk, segments: list[Segment], index_tail: bytes, content: bytes) -> None:
+def _write_checkpoint(
+    files: FileStore, disk: Disk, segments: list[Segment], index_tail: bytes, content: list[bytes]
+) -> None:
     """Make durable what the checkpoint speaks of, then the checkpoint. Blocks."""
     for segment in segments:
         files.sync_segment(segment)
@@ -145,4 +147,4 @@ def _write_checkpoint(files: FileStore, disk: Disk, segments: list[Segment], ind
     finally:
         disk.close(handle)
     sync_names(disk, segment.directory)
-    disk.write_file_atomic(os.path.join(segment.directory, CHECKPOINT_NAME), content)
+    disk.write_file_atomic(os.path.join(segment.directory, CHECKPOINT_NAME), *content)

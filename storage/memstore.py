@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Memstore", "RunGroup", "TailCache"]
 
-BATCH_OVERHEAD_BYTES = 400
-"""What a batch costs in memory besides its bytes: its view, its place in the lists."""
+BATCH_OVERHEAD_BYTES = 300
+GROUP_OVERHEAD_BYTES = 900
+"""What a batch and a partition's group cost in memory besides the bytes: objects, views, places in lists."""
 
 # From so many batches on, of less than so many bytes in the mean, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
@@ -42,7 +43,6 @@ class RunGroup:
         "last_offsets",
         "log",
         "position",
-        "record_count",
         "run_bytes",
         "runs",
         "size_bytes",
@@ -59,7 +59,6 @@ class RunGroup:
         # Instead of views and fragments, once many small batches were read: their bytes, and where each one ends.
         self.joined: memoryview | None = None
         self.ends: list[int] = []
-        self.record_count = 0
         self.size_bytes = 0
         self.position = -1
         # [leader epoch, base offset, last offset, max timestamp, length, flags]
@@ -91,7 +90,6 @@ class RunGroup:
         if self.base_offset < 0:
             self.base_offset = base_offset
         self.last_offsets.append(last_offset)
-        self.record_count += header.last_offset_delta + 1
         self.size_bytes += size_bytes
         self.views.append(view)
         self.fragments.append(fragment.retain() if fragment is not None else None)
@@ -205,6 +203,20 @@ class Memstore:
         run_count = sum(len(group.runs) for group in self.groups.values())
         return BLOCK_HEADER_BYTES + run_count * RUN_BYTES + self.size_bytes
 
+    def footprint_bytes(self) -> int:
+        """What it holds in memory: whole frames, of which its batches may be a small part, and its own objects.
+
+        A frame whose batches were divided among two memstores counts for both. Where batches are so small that readers
+        make them join them (`RunGroup`), room for the copy counts as well.
+        """
+        frames: set[Fragment | None] = set()
+        for group in self.groups.values():
+            frames.update(group.fragments)
+        pinned = sum([self.size_bytes if frame is None else frame.capacity_bytes for frame in frames])
+        if self.size_bytes < self.batch_count * JOINED_MEAN_BYTES:
+            pinned += self.size_bytes
+        return pinned + self.batch_count * BATCH_OVERHEAD_BYTES + len(self.groups) * GROUP_OVERHEAD_BYTES
+
     def seal(self, position: int, sequence: int, written_at_ms: int) -> list[memoryview | bytes]:
         """Return the block's pieces for a `pwritev` at `position` of the segment file, sorted by partition."""
         groups = sorted(self.groups.values(), key=lambda group: group.log.key)
@@ -252,7 +264,7 @@ class TailCache:
 
     def add(self, memstore: Memstore) -> None:
         """Keep a flushed memstore, whose groups are in their logs' tails; the oldest ones go."""
-        cost = memstore.size_bytes + memstore.batch_count * BATCH_OVERHEAD_BYTES
+        cost = memstore.footprint_bytes()
         self._blocks.append((memstore, cost))
         self.size_bytes += cost
         while self.size_bytes > self.limit_bytes and self._blocks:

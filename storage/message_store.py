@@ -9,7 +9,9 @@ may have dropped the pages, and nothing that was waiting is ever acknowledged. W
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,6 +35,8 @@ __all__ = ["MessageStore"]
 
 logger = logging.getLogger(__name__)
 
+# A limit in time of so many milliseconds is none.
+_NO_FLUSH_MS = 1 << 53
 _PUBLISH_SLICE = 128
 """After so many partitions of a block the event loop gets a turn."""
 
@@ -49,7 +53,7 @@ class MessageStore:
 
     __slots__ = (
         "_loop_is_running",
-        "_sync_timer_is_set",
+        "_sync_at",
         "active",
         "checkpoint",
         "checkpointed_bytes",
@@ -86,7 +90,8 @@ class MessageStore:
         self.written_bytes = 0
         self.checkpointed_bytes = 0
         self._loop_is_running = False
-        self._sync_timer_is_set = False
+        # When the earliest un-flushed limit in time is due, by the event loop's clock.
+        self._sync_at = math.inf
 
     # What the logs call.
 
@@ -94,7 +99,12 @@ class MessageStore:
     def has_room(self) -> bool:
         """Whether the active memstore takes more."""
         config = self.context.config
-        return self.active.size_bytes < config.memstore_bytes and self.active.batch_count < config.memstore_batches
+        memstore = self.active
+        return (
+            memstore.size_bytes < config.memstore_bytes
+            and memstore.batch_count < config.memstore_batches
+            and memstore.record_count < config.memstore_records
+        )
 
     async def wait_for_room(self) -> None:
         """Wait until the active memstore takes more; StoreOfflineError if the store has stopped."""
@@ -127,7 +137,9 @@ class MessageStore:
         size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
         memstore.size_bytes += size_bytes
         memstore.batch_count += 1
-        if log.needs_sync(header.last_offset_delta + 1, size_bytes, self.sync_epoch):
+        records = header.last_offset_delta + 1
+        memstore.record_count += records
+        if log.needs_sync(records, size_bytes, self.sync_epoch):
             memstore.wants_sync = True
         if not self._loop_is_running:
             self._start_loop()
@@ -291,21 +303,23 @@ class MessageStore:
 
     def _set_sync_timer(self, groups: Sequence[RunGroup], *, synced: bool) -> None:
         """The un-flushed limit in time: sync once this long after the first unsynced write."""
-        if synced or self._sync_timer_is_set:
+        if synced:
             return
         flush_ms = min(group.log.config.flush_ms for group in groups)
-        if flush_ms < 1 << 53:
-            self._sync_timer_is_set = True
+        sync_at = trio.current_time() + flush_ms / 1000 if flush_ms < _NO_FLUSH_MS else math.inf
+        if sync_at < self._sync_at:
+            self._sync_at = sync_at
+            self.context.spawn(partial(self._sync_later, sync_at))
 
-            async def sync_later() -> None:
-                await trio.sleep(flush_ms / 1000)
-                self._sync_timer_is_set = False
-                if self.error is None:
-                    self.active.wants_sync = True
-                    if not self._loop_is_running:
-                        self._start_loop()
-
-            self.context.spawn(sync_later)
+    async def _sync_later(self, sync_at: float) -> None:
+        await trio.sleep_until(sync_at)
+        if self._sync_at != sync_at:
+            return  # another topic of the store was in more of a hurry
+        self._sync_at = math.inf
+        if self.error is None:
+            self.active.wants_sync = True
+            if not self._loop_is_running:
+                self._start_loop()
 
     def _schedule_checkpoint(self) -> None:
         if self.written_bytes - self.checkpointed_bytes >= self.context.config.checkpoint_bytes:

@@ -24,6 +24,8 @@ from ottla.storage.producer_state import (
     VerificationGuard,
 )
 from ottla.storage.reader import ReadPlan
+from ottla.storage.retention import size_of
+from ottla.storage.spans import ensure_spans
 
 if TYPE_CHECKING:
     from ottla.storage.extents import ReadHint
@@ -282,9 +284,12 @@ class PartitionLog:
         """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written."""
         if not self.log_start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
+        await ensure_spans([self])
         self.check_open()
         if offset > self.log_start_offset:
+            before = size_of(self)
             self.move_log_start(offset)
+            self.size_bytes -= before - size_of(self)
             self.store.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
             await self.store.flush(sync=False)
 

@@ -1,6 +1,6 @@
 """One producer's state in one partition, and the rules by which its next batch or marker is accepted.
 
-The rules are those of Kafka's `ProducerAppendInfo`; nothing here changes state but the two methods that say so.
+The rules are those of Kafka's `ProducerAppendInfo`; nothing here changes state but the methods of `ProducerEntry`.
 """
 
 from __future__ import annotations
@@ -101,6 +101,12 @@ class ProducerEntry:
             del self.batches[0]
         self.batches.append(batch)
         self.last_timestamp_ms = batch.timestamp_ms
+
+    def forget_from(self, offset: int) -> None:
+        """Forget the batches from an offset on; at least one must lie before it."""
+        while self.batches[-1].last_offset >= offset:
+            del self.batches[-1]
+        self.last_timestamp_ms = self.batches[-1].timestamp_ms
 
     def set_epoch(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:

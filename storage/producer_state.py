@@ -287,12 +287,26 @@ class ProducerStateManager:
             del self._verifications[producer_id]
         return len(expired)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything.
+    def truncate_from_end(self, offset: int) -> bool:
+        """The log now ends at `offset`: forget the batches from there on. False if the rest cannot be known from here.
 
-        After a truncation to `offset`, `restore` the last snapshot at or below it, or start at the log start, and
-        `replay` the batches from there: five batches a producer are too few to undo what came later.
+        What markers did is not undone, nor is a producer known whose last five batches are all gone: then nothing has
+        changed, and the caller must `replay` the batches that are left. Elsewhere that would be wrong: compaction may
+        have taken them away.
         """
+        for entry in self._producers.values():
+            if entry.coordinator_epoch != NONE or entry.in_transaction:
+                return False
+            if not entry.batches or entry.batches[0].last_offset >= offset:
+                return False
+        for entry in self._producers.values():
+            entry.forget_from(offset)
+        self._verifications.clear()
+        self.end_offset = min(self.end_offset, offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything."""
         self._producers.clear()
         self._ongoing.clear()
         self._undecided.clear()

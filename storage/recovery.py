@@ -50,14 +50,16 @@ _UNKNOWN_CONFIG = LogConfig()
 
 
 class Recovery:
-    """One store's recovery. Afterwards `stale` holds the logs whose producers must be read from their
-    batches, and `lost` those of them whose end must be found first."""
+    """One store's recovery. Afterwards `stale` holds the logs whose producers must be read from their batches, `lost`
+    those of them whose end must be found first, and `cut` those whose size is not known, as a part was taken away.
+    """
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.disk = store.context.disk
         self.stale: dict[PartitionLog, None] = {}
         self.lost: dict[PartitionLog, None] = {}
+        self.cut: dict[PartitionLog, None] = {}
         self.replayed_bytes = 0
         self._as_of: dict[bytes, int] = {}
         self._point: Checkpoint | None = None
@@ -310,17 +312,21 @@ class Recovery:
             self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
         elif kind == RunKind.TRUNCATE:
             log.forget_from(run.base_offset)
-            self.stale[log] = None
+            self.cut[log] = None
+            if log.producers is not None and not log.producers.truncate_from_end(run.base_offset):
+                self.stale[log] = None
         elif kind == RunKind.LOG_START:
             if run.base_offset == run.last_offset:
                 log.start_at(run.base_offset)
             else:
                 log.log_end_offset = max(log.log_end_offset, run.base_offset)
                 log.move_log_start(run.base_offset)
+                self.cut[log] = None
         elif kind == RunKind.DELETE:
             del self.store.logs[run.key]
             self.store.dirty.pop(log, None)
             self.stale.pop(log, None)
+            self.cut.pop(log, None)
             self.store.snapshots.pop(run.key, None)
 
     def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.storage.config import INT64_MAX
 from ottla.storage.spans import unsealed_tables
 
 if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
     from ottla.storage.partition_log import PartitionLog
 
-__all__ = ["Part", "parts_of", "retained_start"]
+__all__ = ["Part", "parts_of", "retained_start", "size_of"]
 
 
 class Part(NamedTuple):
@@ -37,6 +38,11 @@ def parts_of(log: PartitionLog) -> list[Part]:
         for segment, table in unsealed_tables(log)
     ]
     return [part for part in found if part.last_offset >= log.log_start_offset]
+
+
+def size_of(log: PartitionLog, end_offset: int = INT64_MAX) -> int:
+    """The bytes of the parts that the log still needs, of those that end before an offset; its spans must be known."""
+    return sum(part.size_bytes for part in parts_of(log) if part.last_offset < end_offset)
 
 
 def _time(timestamp_ms: int, created_at_ms: int) -> int:

@@ -118,7 +118,11 @@ class RunTable:
                 _INT64.pack_into(kept, start + _LAST_POS, offset - 1)
                 kept[start + ENTRY_BYTES - 1] |= RunFlag.CLIPPED
             self.data = kept
-            self.size_bytes = sum(entry[5] for entry in _ENTRY.iter_unpack(kept))
+            self.size_bytes = self.sum_of_lengths()
+
+    def sum_of_lengths(self) -> int:
+        """The bytes of the runs, counted."""
+        return sum(entry[5] for entry in _ENTRY.iter_unpack(self.data))
 
     def _first_at_least(self, field_pos: int, value: int) -> int:
         data = self.data

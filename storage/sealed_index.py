@@ -80,7 +80,7 @@ def _pages_of(key: bytes, table: RunTable, first_entry: int) -> Iterator[tuple[I
     for first in range(0, max(count, 1), PAGE_ENTRIES):
         data = bytes(table.data[first * ENTRY_BYTES : (first + PAGE_ENTRIES) * ENTRY_BYTES])
         part = RunTable(data)
-        size_bytes = sum(part[index].length for index in range(len(part)))
+        size_bytes = table.size_bytes if count <= PAGE_ENTRIES else part.sum_of_lengths()
         offsets = (part.base_offset, part.last_offset, part.max_timestamp_ms) if data else (INT64_MAX, -1, -1)
         yield (
             IndexPage(key, *offsets, table.truncated_to, first_entry + first, len(part), size_bytes, crc32c(data)),

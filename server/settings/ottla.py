@@ -30,6 +30,11 @@ class OttlaSettings:
         "Where /metrics, /healthz and /readyz are served, as host:port; port 0 takes a free one, unset is nowhere.",
     )
     ottla_console_enable: bool = boolean(False, "Serve the web console on the HTTP port.")
+    ottla_metrics_max_partitions: int = integer(
+        1000,
+        "Partitions, and committed offsets of groups, that /metrics lists one by one; the rest is in the sums only.",
+        check=between(0),
+    )
     ottla_loop_hold_warning_ms: float = double(
         0, "Log whatever holds the event loop for longer; 0 does not measure.", importance=LOW
     )
@@ -51,6 +56,7 @@ class OttlaSettings:
         8_388_608, "Bytes after which a memstore is full and the other one takes over.", check=between(65_536)
     )
     ottla_memstore_batches: int = integer(65_536, "Record batches after which a memstore is full.", check=between(1))
+    ottla_memstore_records: int = integer(4_194_304, "Records after which a memstore is full.", check=between(1))
     ottla_inline_write_bytes: int = integer(
         262_144,
         "Blocks up to this size are written on the event loop, larger ones by a worker thread.",

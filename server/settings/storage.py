@@ -36,6 +36,7 @@ def storage_config(broker: BrokerConfig) -> StorageConfig:
         store_layout=StoreLayout(broker.ottla_store_layout),
         memstore_bytes=broker.ottla_memstore_bytes,
         memstore_batches=broker.ottla_memstore_batches,
+        memstore_records=broker.ottla_memstore_records,
         inline_write_bytes=broker.ottla_inline_write_bytes,
         run_bytes=broker.ottla_run_bytes,
         segment_bytes=broker.log_segment_bytes,

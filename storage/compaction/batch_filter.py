@@ -27,7 +27,10 @@ from ottla.storage.producer_state import ProducerStateManager
 
 
 class LastRecord(NamedTuple):
-    """What must stay in the log of a producer that is still active; `data_offset` is -1 if only a marker is known."""
+    """What must stay in the log of a producer that is still active: its batches from `data_offset` on.
+
+    `data_offset` is -1 if only a marker is known.
+    """
 
     data_offset: int
     producer_epoch: int
@@ -199,7 +202,7 @@ class BatchFilter:
         if last is None:
             return False
         if last.data_offset >= 0:
-            return header.last_offset == last.data_offset
+            return header.last_offset >= last.data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     def _empty(self, header: BatchHeader) -> bytes | None:

@@ -39,6 +39,7 @@ class CleaningPass:
         "_delete_retention_ms",
         "_filter",
         "_is_full",
+        "_last_offsets",
         "_map",
         "_now_ms",
         "_producers",
@@ -65,6 +66,8 @@ class CleaningPass:
         self._map.latest_offset = cleanable.first_dirty_offset - 1
         self._transactions = CleanedTransactions(self._aborted)
         self._is_full = False
+        # Producer id -> its last batch among those that were indexed.
+        self._last_offsets: dict[int, int] = {}
         self._filter: BatchFilter | None = None
 
     @property
@@ -77,6 +80,8 @@ class CleaningPass:
 
         RecordError for a corrupt batch: the pass must be abandoned, as the keys in it are unknown.
         """
+        if header.producer_id in self._producers and not header.is_control:
+            self._last_offsets[header.producer_id] = header.last_offset
         first_dirty_offset = self._range.first_dirty_offset
         self._is_full = not index_batch(self._map, self._transactions, buf, pos, header, first_dirty_offset)
         return not self._is_full
@@ -89,11 +94,20 @@ class CleaningPass:
         self._filter = BatchFilter(
             self._map,
             self._transactions,
-            self._producers,
+            {producer_id: self._last_below(producer_id, last) for producer_id, last in self._producers.items()},
             end_offset=self.end_offset,
             now_ms=self._now_ms,
             delete_retention_ms=self._delete_retention_ms,
         )
+
+    def _last_below(self, producer_id: int, last: LastRecord) -> LastRecord:
+        """What must stay of a producer below the range's end, also if all that it wrote beyond is truncated later.
+
+        Where nothing of it was indexed, every batch of it that was kept up to now stays once more.
+        """
+        if last.data_offset < self.end_offset:
+            return last
+        return last._replace(data_offset=self._last_offsets.get(producer_id, 0))
 
     def clean(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
         """The batch as it shall be: a view of it if nothing changes, new bytes, or None if it goes.

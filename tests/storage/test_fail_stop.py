@@ -140,3 +140,20 @@ async def test_no_sync_is_believed_after_one_has_failed(harness: Any) -> None:
             await log.flush()
         with pytest.raises(OSError, match="earlier sync"):
             log.store.files.sync_segment(log.store.files.segments[0])
+
+
+async def test_the_most_urgent_topic_of_a_shared_store_decides_when_to_sync(harness: Any, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        patient = await harness.open(manager, 0, flush_ms=60_000)
+        urgent = await harness.open(manager, 1, flush_ms=500)
+        harness.append(patient, b"a")
+        await trio.sleep(0.1)
+        harness.append(urgent, b"b")
+        await trio.sleep(0.6)
+        await trio.testing.wait_all_tasks_blocked()
+        assert patient.store.files.unsynced_bytes == 0
+        harness.append(patient, b"c")
+        await trio.sleep(61)
+        await trio.testing.wait_all_tasks_blocked()
+        assert patient.store.files.unsynced_bytes == 0
