@@ -8,7 +8,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
-LINKS := $(addprefix dev/ottla/,kproto storage server pipeline)
+LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format compat compat-kafka test-spark flights exactly-once kill-loop fuzz simulate bench jars clean

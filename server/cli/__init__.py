@@ -21,6 +21,8 @@ COMMANDS: Final = {
     "transaction": "list, describe and abort transactions",
     "produce": "send records from files or standard input",
     "consume": "print records",
+    "record": "write the records of topics into a file that people can read",
+    "replay": "send a recording again, with its timing, faster, or at once",
     "decode": "show bytes of the Kafka protocol as messages",
     "fsck": "check a data folder for damage",
     "dump": "show the blocks, runs and records of data files",

@@ -134,11 +134,11 @@ def _fetch(
             continue
         if answer.error_code:
             raise BrokerError(answer.error_code, what=f"{topic.name}-{position.partition} at offset {position.offset}")
-        aborted = _Aborted((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ())
+        aborted = AbortedTransactions((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ())
         yield from _records(topic.name or "", position, memoryview(answer.records or b""), aborted)
 
 
-class _Aborted:
+class AbortedTransactions:
     """Which batches belong to aborted transactions, as the fetch response lists them (KIP-98)."""
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
@@ -155,7 +155,7 @@ class _Aborted:
         return header.is_transactional and header.producer_id in self._open
 
 
-def _records(topic: str, position: Position, records: memoryview, aborted: _Aborted) -> Iterator[Consumed]:
+def _records(topic: str, position: Position, records: memoryview, aborted: AbortedTransactions) -> Iterator[Consumed]:
     for start, header in iter_batches(records):
         if not aborted.hides(header):
             for record in iter_records(records, start, header):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.kproto.errors import ErrorCode
@@ -70,6 +70,15 @@ def run(arguments: argparse.Namespace) -> int:
     with Client(bootstrap_servers(arguments.bootstrap), arguments.timeout) as client:
         arguments.act(client, arguments)
     return 0
+
+
+def create_topic(client: Client, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    """Create a topic with the cluster's default of replicas; BrokerError if that is refused."""
+    asked = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=asked)
+    (result,) = client.call_controller(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics
+    if result.error_code:
+        raise BrokerError(result.error_code, result.error_message, what=f"topic {name}")
 
 
 def _create(client: Client, arguments: argparse.Namespace) -> None:

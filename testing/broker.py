@@ -1,0 +1,389 @@
+"""The broker that tests use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.server.cli import CommandError
+from ottla.server.cli.client import BrokerError as RefusedError
+from ottla.server.cli.client import Client
+from ottla.server.faults.dispatcher import EXEMPT_CLIENT_ID
+from ottla.server.faults.plan import FaultPlan
+from ottla.testing import topics
+from ottla.testing.clock import AdjustableClock, BrokerClock
+from ottla.testing.errors import BrokerError, WaitTimeoutError
+from ottla.testing.faults import Faults
+from ottla.testing.node_thread import NodeThread
+from ottla.testing.record import Record, encode
+
+if TYPE_CHECKING:
+    import os
+
+    from ottla.testing.groups import Group
+    from ottla.testing.node_process import NodeProcess
+
+T = TypeVar("T")
+
+DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
+    # What a cluster needs and a test only waits for.
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    # A test that sets the clock forward by a week does not mean its connections.
+    "connections.max.idle.ms": "-1",
+}
+"""What differs from a broker in production, unless the test says otherwise."""
+
+_REQUEST_SECONDS: Final = 30.0
+_POLL_MS: Final = 100
+
+
+class Broker:
+    """A real broker on a free port of 127.0.0.1. Use it as a context manager, or call `start` and `close`.
+
+    It runs in a thread of this process and keeps its data in memory, at most `memory_bytes` of it, or in `data_dir`.
+    With `process=True` it is a process of its own, with its data on disk, that can be killed (`kill`); request faults
+    and the clock are then out of reach. `config` are broker settings by Kafka's names; `seed` decides random faults.
+
+    Every method may be called from any thread, and blocks for as long as it takes: some milliseconds, but for
+    `wait_for`. From asyncio and Trio use `wait_for_async`. Failures are BrokerError.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Mapping[str, object] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        process: bool = False,
+        port: int = 0,
+        memory_bytes: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._settings = {**DEFAULT_SETTINGS, **{name: _setting(value) for name, value in (config or {}).items()}}
+        self._settings.setdefault("listeners", f"PLAINTEXT://127.0.0.1:{port}")
+        self._temporary: TemporaryDirectory[str] | None = None
+        self._mutex = threading.Lock()
+        self._idle_clients: list[Client] = []
+        self._thread: NodeThread | None = None
+        self._process: NodeProcess | None = None
+        if process:
+            self._make_process(data_dir)
+        else:
+            self._make_thread(data_dir, memory_bytes, seed)
+
+    def _make_process(self, data_dir: str | os.PathLike[str] | None) -> None:
+        from ottla.testing.node_process import NodeProcess
+
+        if data_dir is None:
+            self._temporary = TemporaryDirectory(prefix="ottla-")
+            data_dir = self._temporary.name
+        self._process = NodeProcess(self._settings, Path(data_dir))
+
+    def _make_thread(self, data_dir: str | os.PathLike[str] | None, memory_bytes: int | None, seed: int) -> None:
+        self._clock = AdjustableClock()
+        self._plan = FaultPlan(seed)
+        disk = store = None
+        if data_dir is None:
+            from ottla.server.metadata.memory import MemoryMetadataStore
+            from ottla.storage.memory_disk import DEFAULT_LIMIT_BYTES, MemoryDisk
+
+            disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES)
+            store = MemoryMetadataStore(self._clock.time_ms)
+        self._settings["log.dirs"] = "/memory" if data_dir is None else str(Path(data_dir).absolute())
+        self._thread = NodeThread(self._settings, disk=disk, metadata_store=store, clock=self._clock, faults=self._plan)
+        self._faults = Faults(self._plan, self._call_sync, None if disk is None else disk.faults)
+        self._broker_clock = BrokerClock(self._advance, self._clock.time_ms)
+
+    # Life.
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start, or start again after `stop`, on the same port and data."""
+        self._node.start()
+
+    def stop(self) -> None:
+        """Stop in order. Its clients lose their connections; its data stay for the next `start`."""
+        self._forget_clients()
+        self._node.stop()
+
+    def restart(self) -> None:
+        """Stop in order and start again: the port, the data and what was acknowledged are the same."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, amid whatever it is doing. Only with `process=True`."""
+        if self._process is None:
+            raise BrokerError("only a broker with process=True can be killed")
+        self._forget_clients()
+        self._process.kill()
+
+    def close(self) -> None:
+        """Stop for good, and forget what was kept in memory or in a temporary folder."""
+        self._forget_clients()
+        self._node.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._node.is_running
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to: `127.0.0.1:port`."""
+        return "{}:{}".format(*self._address)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._address[1]
+
+    @property
+    def faults(self) -> Faults:
+        """What befalls its requests. Not with `process=True`, but for `stalled`."""
+        if self._thread is None:
+            raise BrokerError("faults of requests need a broker in this process; this one can be killed and frozen")
+        return self._faults
+
+    @property
+    def clock(self) -> BrokerClock:
+        """Its clock, which can be set forward. Not with `process=True`."""
+        if self._thread is None:
+            raise BrokerError("the clock of another process cannot be set")
+        return self._broker_clock
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Nothing is answered for the length of a `with` block: the process is stopped, or all requests wait."""
+        if self._process is None:
+            with self.faults.stalled():
+                yield
+            return
+        self._process.freeze()
+        try:
+            yield
+        finally:
+            self._process.thaw()
+
+    def reset(self) -> None:
+        """Forget topics, groups, transactions, quotas, settings and faults: the broker is as new, its clients stay.
+
+        They see what deletion shows them: deleted topics are unknown, waiting fetches return, members are unknown.
+        """
+        if self._thread is not None:
+            from ottla.testing.reset import reset
+
+            self.faults.clear()
+            self._thread.call(reset, self._thread.ready.broker)
+        else:
+            with self._client() as client:
+                topics.delete_all(client)
+
+    # Topics and records.
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
+        """Create a topic, which takes records when this returns; `configs` by Kafka's names."""
+        with self._client() as client:
+            topics.create(client, name, partitions, {key: _setting(value) for key, value in (configs or {}).items()})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        with self._client() as client:
+            topics.delete(client, [name])
+
+    def topics(self) -> dict[str, int]:
+        """The topics, but for internal ones, with how many partitions each has."""
+        with self._client() as client:
+            return topics.listed(client)
+
+    def produce(
+        self,
+        topic: str,
+        *values: object,
+        key: object = None,
+        headers: Mapping[str, bytes | str | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Append a record for each value: bytes, text, None for a tombstone, or what JSON can write.
+
+        Returns when all are acknowledged. The topic is created if it does not exist; the partition is by default the
+        one of the key, else each in turn.
+        """
+        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+        named = tuple((name, encode(value)) for name, value in (headers or {}).items())
+        records = [Record(topic, -1, -1, stamp, encode(key), encode(value), named) for value in values]
+        self.produce_records(records, partition)
+
+    def produce_records(self, records: Iterable[Record], partition: int | None = None) -> None:
+        """Append records, each to its topic and to its partition unless that is -1. Offsets do not matter."""
+        with self._client() as client:
+            topics.produce(client, records, partition)
+
+    def records(self, topic: str, *, partition: int | None = None, read_committed: bool = True) -> list[Record]:
+        """All records of a topic by timestamp, those of one partition in their order; empty if there is no such topic.
+
+        Without `read_committed` also those of open and aborted transactions.
+        """
+        with self._client() as client:
+            return topics.records(client, topic, partition=partition, read_committed=read_committed)
+
+    def wait_for(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
+        """Wait until a topic has `count` records, and return all of them. The topic need not exist yet.
+
+        Raises WaitTimeoutError, which is an AssertionError, with what there was. It blocks: see `wait_for_async`.
+        """
+        _refuse_in_event_loop()
+        return self._wait_for(topic, count, timeout_s)
+
+    async def wait_for_async(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
+        """`wait_for` for asyncio and Trio."""
+        return await _in_worker_thread(lambda: self._wait_for(topic, count, timeout_s))
+
+    def _wait_for(self, topic: str, count: int, timeout_s: float) -> list[Record]:
+        deadline = time.monotonic() + timeout_s
+        with self._client() as client:
+            found = topics.wait_for(client, topic, count, deadline, _POLL_MS)
+        if len(found) < count:
+            raise WaitTimeoutError(_what_came(topic, count, timeout_s, found))
+        return found
+
+    def groups(self) -> dict[str, Group]:
+        """The consumer groups, by name."""
+        from ottla.testing.groups import list_groups
+
+        with self._client() as client:
+            return list_groups(client, _REQUEST_SECONDS)
+
+    def load(self, path: str | os.PathLike[str], topic: str | None = None, **options: Any) -> int:
+        """Append the records of a file; returns how many. See `ottla.testing.seed` for formats and options."""
+        from ottla.testing.seed import read_seed
+
+        seed = read_seed(Path(path), topic, now_ms=self._now_ms(), **options)
+        with self._client() as client:
+            for name, partitions in seed.topics.items():
+                topics.create(client, name, partitions, {}, exist_ok=True)
+            return topics.produce(client, seed.records, None)
+
+    # Below.
+
+    @property
+    def _node(self) -> NodeThread | NodeProcess:
+        node = self._thread or self._process
+        assert node is not None
+        return node
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        if self._thread is not None:
+            endpoint = self._thread.ready.endpoints[0]
+            return endpoint.host, endpoint.port
+        assert self._process is not None
+        if self._process.address is None:
+            raise BrokerError("the broker is not running")
+        return self._process.address
+
+    def _now_ms(self) -> int:
+        return self._clock.time_ms() if self._thread is not None else time.time_ns() // 1_000_000
+
+    def _advance(self, seconds: float) -> None:
+        assert self._thread is not None
+        log_manager = self._thread.ready.broker.log_manager
+
+        async def advance() -> None:
+            self._clock.advance(seconds)
+            await log_manager.clean()
+
+        self._thread.call(advance)
+
+    def _call_sync(self, function: Callable[..., T], *args: Any) -> T:
+        async def call() -> T:
+            return function(*args)
+
+        assert self._thread is not None
+        return self._thread.call(call)
+
+    @contextmanager
+    def _client(self) -> Iterator[Client]:
+        """A client for one caller: one that is idle, or a new one. It goes back if nothing went wrong."""
+        with self._mutex:
+            client = self._idle_clients.pop() if self._idle_clients else None
+        if client is None:
+            client = Client([self._address], _REQUEST_SECONDS, EXEMPT_CLIENT_ID)
+        try:
+            yield client
+        except RefusedError as error:
+            client.__exit__()
+            raise BrokerError(str(error), error.code) from None
+        except CommandError as error:
+            client.__exit__()
+            raise BrokerError(str(error)) from None
+        except BaseException:
+            client.__exit__()
+            raise
+        with self._mutex:
+            self._idle_clients.append(client)
+
+    def _forget_clients(self) -> None:
+        with self._mutex:
+            clients, self._idle_clients = self._idle_clients, []
+        for client in clients:
+            client.__exit__()
+
+
+def _setting(value: object) -> str:
+    """A setting as Kafka writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _what_came(topic: str, count: int, timeout_s: float, found: list[Record]) -> str:
+    last = f"; the last is {found[-1]}" if found else ""
+    return f"{topic} has {len(found)} of {count} records after {timeout_s:g} s{last}"
+
+
+def _running_loop() -> str | None:
+    """Which event loop runs in this thread."""
+    import sys
+
+    import trio
+
+    if trio.lowlevel.in_trio_task():
+        return "trio"
+    asyncio: Any = sys.modules.get("asyncio")
+    try:
+        return None if asyncio is None else asyncio.get_running_loop() and "asyncio"
+    except RuntimeError:
+        return None
+
+
+def _refuse_in_event_loop() -> None:
+    if _running_loop() is not None:
+        raise RuntimeError("wait_for would block the event loop, and with it what it waits for: await wait_for_async")
+
+
+async def _in_worker_thread(function: Callable[[], T]) -> T:
+    if _running_loop() == "trio":
+        import trio
+
+        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+    import asyncio
+
+    return await asyncio.to_thread(function)

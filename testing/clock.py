@@ -1,0 +1,55 @@
+"""A clock that runs as ever and can be set forward: what would happen in an hour happens now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import trio
+
+
+class AdjustableClock(trio.abc.Clock):
+    """The wall clock and Trio's clock of one broker, both ahead of the machine's by what they were advanced."""
+
+    def __init__(self) -> None:
+        self._ahead_seconds = 0.0
+
+    @property
+    def ahead_seconds(self) -> float:
+        """How far it is ahead of the machine's clocks."""
+        return self._ahead_seconds
+
+    def advance(self, seconds: float) -> None:
+        """Set both forward. To be called on the broker's loop, whose sleeping tasks look at it when they next may."""
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        self._ahead_seconds += seconds
+
+    def time_ms(self) -> int:
+        """Milliseconds since the epoch (`ottla.storage.clock.Clock`)."""
+        return time.time_ns() // 1_000_000 + round(self._ahead_seconds * 1000)
+
+    def start_clock(self) -> None:
+        return
+
+    def current_time(self) -> float:
+        return time.perf_counter() + self._ahead_seconds
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return deadline - self.current_time()
+
+
+class BrokerClock:
+    """The clock of a broker under test, as its test uses it."""
+
+    def __init__(self, advance: Callable[[float], None], time_ms: Callable[[], int]) -> None:
+        self._advance = advance
+        self.time_ms = time_ms
+
+    def advance(self, seconds: float) -> None:
+        """Let the broker's time go forward by so much at once.
+
+        Sessions, transactions and waits whose time is over end as if it had passed; when this returns, retention and
+        compaction have done what was due. Clients do not notice: their own clocks go on as before.
+        """
+        self._advance(seconds)

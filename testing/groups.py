@@ -1,0 +1,52 @@
+"""Consumer groups as tests see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.server.cli.client import Client
+from ottla.server.cli.group_state import LATEST, Coordinator, Partition, committed_offsets, find_group, offsets_at
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as it is now. Offsets, lag and assignments are by (topic, partition)."""
+
+    name: str
+    state: str
+    """Empty, PreparingRebalance, CompletingRebalance, Stable; of the consumer protocol also Assigning, Reconciling."""
+    protocol: str
+    """`classic` or `consumer` (KIP-848)."""
+    members: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """What each member has been assigned, by member id."""
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What the group has committed."""
+    lag: dict[tuple[str, int], int] = field(default_factory=dict)
+    """How many records of each of these partitions are not committed."""
+
+
+def list_groups(client: Client, timeout_seconds: float) -> dict[str, Group]:
+    """Every group of the cluster, by name."""
+    coordinator = Coordinator(client, timeout_seconds)
+    names = sorted(listed.group_id for listed in client.call(ListGroupsRequest()).groups)
+    groups = {}
+    for name in names:
+        found = find_group(coordinator, name)
+        if found is None:
+            continue  # it was deleted meanwhile
+        committed = committed_offsets(coordinator, name)
+        ends = offsets_at(client, committed, LATEST)
+        groups[name] = Group(
+            name,
+            found.state,
+            found.group_type,
+            {member.member_id: [_pair(partition) for partition in member.assignment] for member in found.members},
+            {_pair(partition): offset for partition, offset in committed.items()},
+            {_pair(partition): end - committed[partition] for partition, end in ends.items()},
+        )
+    return groups
+
+
+def _pair(partition: Partition) -> tuple[str, int]:
+    return partition.topic, partition.partition

@@ -1,0 +1,98 @@
+"""A node as a process of its own, for what only a process can suffer: to be killed, or to be frozen."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.testing.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_START_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 20.0
+
+
+class NodeProcess:
+    """Starts and ends `ottla serve` on the same folder and port, one process after the other. What it says on standard
+    error goes to `broker.log` in its folder."""
+
+    def __init__(self, settings: Mapping[str, str], data_dir: Path) -> None:
+        self._settings = dict(settings)
+        self._log_path = data_dir / "broker.log"
+        self._data_dir = data_dir
+        self._process: subprocess.Popen[str] | None = None
+        self.address: tuple[str, int] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start a process; returns when it serves. BrokerError if it cannot."""
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "ottla.server.cli", "serve", "--data-dir", str(self._data_dir)]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.address = self._await_ready(self._process)
+        self._settings["listeners"] = "PLAINTEXT://{}:{}".format(*self.address)
+
+    def _await_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            line = process.stdout.readline() if selector.select(_START_SECONDS) else ""
+        if not line:
+            self.kill()
+            told = self._log_path.read_text(errors="replace").strip().splitlines()
+            raise BrokerError(f"the broker did not start: {told[-1] if told else 'it said nothing'}")
+        ready = json.loads(line)
+        return ready["host"], ready["port"]
+
+    def stop(self) -> None:
+        """End it in order, by SIGTERM; one that does not end in time is killed."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it by SIGKILL, whatever it is doing."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop its execution (SIGSTOP): connections stay, and nothing is answered."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.stop()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise BrokerError("the broker is not running")
+        return self._process
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # a frozen one would not hear it
+        deadline = time.monotonic() + _STOP_SECONDS
+        try:
+            process.wait(deadline - time.monotonic())
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,108 @@
+"""The pytest plugin: fixtures with a broker, an option and a marker. Nothing is loaded until a test asks for a broker.
+
+- `ottla_session_broker`: one broker for the session (of each pytest-xdist worker), started when it is first asked for.
+- `ottla_broker`: the same broker, as new for each test and reset after it. A test with
+  `@pytest.mark.ottla(config={…})` or `(process=True)` gets a broker of its own; `topics` are created beforehand, as
+  names or as a mapping of names to partitions, and `load` names files of records.
+- `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
+- `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+_MARKER = (
+    "ottla(config=None, topics=(), load=(), process=False): what the `ottla_broker` of a test is like: broker settings "
+    "by Kafka's names, topics (names, or names with partitions), files of records, a process of its own"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ottla", "brokers for tests")
+    group.addoption(
+        "--ottla-data-dir", metavar="DIR", help="keep the data of test brokers in this folder instead of in memory"
+    )
+    parser.addini("ottla_config", "settings of test brokers, one name=value a line", type="linelist", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture(scope="session")
+def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker for the whole session. What one test leaves in it, the next one finds; see `ottla_broker`."""
+    from ottla.testing.broker import Broker
+
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "")
+    with Broker(config=_session_config(request.config), data_dir=_data_dir(request.config, worker)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker without topics, groups and faults, reset after the test."""
+    marker = request.node.get_closest_marker("ottla")
+    wanted = _Wanted(**marker.kwargs) if marker is not None else _Wanted()
+    if wanted.needs_own_broker:
+        from ottla.testing.broker import Broker
+
+        config = {**_session_config(request.config), **wanted.config}
+        with Broker(config=config, process=wanted.process) as broker:
+            wanted.prepare(broker, request.path.parent)
+            yield broker
+        return
+    broker = request.getfixturevalue("ottla_session_broker")
+    wanted.prepare(broker, request.path.parent)
+    yield broker
+    if not broker.is_running:
+        broker.start()  # the test has stopped it
+    broker.reset()
+
+
+class _Wanted:
+    """The arguments of the marker."""
+
+    def __init__(
+        self,
+        *,
+        config: Mapping[str, object] | None = None,
+        topics: Mapping[str, int] | tuple[str, ...] | list[str] | str = (),
+        load: tuple[str, ...] | list[str] | str = (),
+        process: bool = False,
+    ) -> None:
+        self.config = dict(config or {})
+        self.process = process
+        self._topics = {topics: 1} if isinstance(topics, str) else topics
+        self._load = [load] if isinstance(load, str) else load
+
+    @property
+    def needs_own_broker(self) -> bool:
+        return bool(self.config) or self.process
+
+    def prepare(self, broker: Broker, folder: Path) -> None:
+        """Create the topics and load the files, whose names are relative to the test's folder."""
+        topics = self._topics if isinstance(self._topics, Mapping) else dict.fromkeys(self._topics, 1)
+        for name, partitions in topics.items():
+            broker.create_topic(name, partitions)
+        for name in self._load:
+            broker.load(folder / name)
+
+
+def _session_config(config: pytest.Config) -> dict[str, Any]:
+    lines = config.getini("ottla_config")
+    pairs = (line.partition("=") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _data_dir(config: pytest.Config, worker: str) -> Path | None:
+    folder = config.getoption("ottla_data_dir")
+    return None if folder is None else Path(folder) / worker

@@ -1,0 +1,31 @@
+"""Makes a broker as new without stopping it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+
+async def reset(broker: Broker) -> None:
+    """Delete every topic, group, transaction, quota and setting that was made while the broker ran.
+
+    Clients that are connected see deleted topics: a fetch that waits is answered, with UNKNOWN_TOPIC_ID or
+    UNKNOWN_TOPIC_OR_PARTITION. Groups and transactions go with the topics that keep them; those are made again at once,
+    so that a member that still heartbeats is told UNKNOWN_MEMBER_ID.
+    """
+    controller = broker.controller
+    image = broker.metadata
+    if image.configs:
+        await controller.alter_configs(dict.fromkeys(image.configs, ()), replace=True)
+    if image.quotas:
+        await controller.alter_client_quotas(
+            {entity: dict.fromkeys(quotas, None) for entity, quotas in image.quotas.items()}
+        )
+    topics = list(image.topics.values())
+    if topics:
+        await controller.delete_topics([topic.topic_id for topic in topics])
+    for topic in topics:
+        if topic.is_internal:
+            await controller.ensure_topic(topic.name)
