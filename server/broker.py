@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
     from ottla.server.config import BrokerConfig
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.producer_ids import ProducerIds
+    from ottla.server.quota import ClientQuotas
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.watchdog import LoopWatchdog
     from ottla.storage.buffer_pool import BufferPool, MemoryBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
@@ -38,6 +42,11 @@ class Broker:
     #: Set when the node listens, and when it serves.
     listeners: Listeners | None = None
     is_serving: bool = False
+    quotas: ClientQuotas | None = None
+    #: Times the loop's steps, where that was asked for.
+    watchdog: LoopWatchdog | None = None
+    #: How late the loop's timers fire; measured where somebody may ask for it.
+    loop_lag: Histogram = field(default_factory=Histogram)
 
     @property
     def metadata(self) -> MetadataImage:

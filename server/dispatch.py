@@ -266,24 +266,25 @@ class Dispatcher:
         if context.request is None:
             return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
         try:
-            response = context.response
-            if isinstance(response, Deferred):
-                response = await response.finish()
-                context.remote_seconds = perf_counter() - context.handled_at
-            else:
-                context.remote_seconds = waiting.waited_seconds()
-            parts = None if response is None else _encode(response, context, version)
-            if self._quotas.is_active:
-                parts = self._under_quota(parts, response, context)
-            context.answered(response)
-            return parts
+            response, parts = await self._respond(context, version)
         except CloseConnectionError:
             raise
         except Exception:
             logger.exception("could not answer %r", context)
-            failed = _failed(context)
-            context.answered(failed)
-            return _encode(failed, context, version)
+            response = _failed(context)
+            parts = _encode(response, context, version)
+        context.answered(response)
+        return parts
+
+    async def _respond(self, context: RequestContext, version: int) -> tuple[Response | None, list[Buffer] | None]:
+        response = context.response
+        if isinstance(response, Deferred):
+            response = await response.finish()
+            context.remote_seconds = perf_counter() - context.handled_at
+        else:
+            context.remote_seconds = waiting.waited_seconds()
+        parts = None if response is None else _encode(response, context, version)
+        return response, self._under_quota(parts, response, context) if self._quotas.is_active else parts
 
     def _under_quota(
         self, parts: list[Buffer] | None, response: Response | None, context: RequestContext

@@ -10,6 +10,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -90,12 +91,22 @@ class Listeners:
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
         self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        #: How many connections were accepted, by listener, and refused, by what they were beyond.
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        #: How often accepting had to pause.
+        self.delayed = 0
         self._stop = trio.Event()
         self._slot_freed = trio.Event()
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has now."""
+        return self._per_listener
 
     def bind(self, address: ListenAddress, backlog: int) -> int:
         """Open a listening socket and return its port. StartupError if the address cannot be had."""
@@ -155,6 +166,7 @@ class Listeners:
     async def _wait_for_slot(self) -> None:
         limit = self._limits.max_connections
         if len(self._connections) >= limit:
+            self.delayed += 1
             logger.warning("not accepting: max.connections (%d) is reached", limit)
         while len(self._connections) >= limit:
             self._slot_freed = trio.Event()
@@ -164,6 +176,7 @@ class Listeners:
         host, port = peer[0], peer[1]
         if self._per_ip[host] >= self._limits.max_connections_per_ip:
             accepted.close()
+            self.refused["max.connections.per.ip"] += 1
             limit = self._limits.max_connections_per_ip
             logger.warning("refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit)
             return
@@ -184,6 +197,8 @@ class Listeners:
         )
         self._connections.add(connection)
         self._per_ip[host] += 1
+        self._per_listener[name] += 1
+        self.accepted[name] += 1
         serving.start_soon(self._serve, connection)
 
     async def _serve(self, connection: Connection) -> None:
@@ -194,6 +209,7 @@ class Listeners:
         finally:
             self._connections.discard(connection)
             host = connection.peer_host
+            self._per_listener[connection.listener] -= 1
             self._per_ip[host] -= 1
             if not self._per_ip[host]:
                 del self._per_ip[host]

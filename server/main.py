@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
 
+    from ottla.server.watchdog import LoopWatchdog
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 10.0
@@ -78,11 +79,13 @@ class Node:
         metadata_store: MetadataStore | None = None,
         faults: FaultPlan | None = None,
     ) -> None:
+        watchdog: LoopWatchdog | None = None,
         """`metadata_store` replaces the one that the configuration names; `faults` befall the node's requests."""
         self._config = config
         self._metadata_store = metadata_store
         self._faults = faults
         self._disk = RealDisk() if disk is None else disk
+        self._watchdog = watchdog
         self._clock = SystemClock() if clock is None else clock
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()
@@ -157,6 +160,7 @@ class Node:
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
         )
+            watchdog=self._watchdog,
         quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
         listeners = Listeners(self._dispatcher(broker, quotas), broker.pool, budget, _limits(config))
         http = _http_server(config)
@@ -166,7 +170,7 @@ class Node:
                 for address in addresses
             )
             endpoints = advertised_endpoints(config, bound)
-            broker.listeners = listeners
+            broker.listeners, broker.quotas = listeners, quotas
             async with trio.open_nursery() as nursery:
                 if http is not None:
                     nursery.start_soon(http.run, broker)

@@ -65,6 +65,16 @@ class Rate:
         return (rate - quota) / quota * span if rate > quota else 0.0
 
 
+class Throttle:
+    """How often one kind of quota has made clients wait, and for how long together."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+
 class ClientQuotas:
     """The rates of all clients against the quotas of the cluster's metadata, which `apply` follows."""
 
@@ -73,6 +83,7 @@ class ClientQuotas:
         self._window_seconds = window_seconds
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._rates: OrderedDict[tuple[str, QuotaEntity], Rate] = OrderedDict()
+        self.throttles = {kind: Throttle() for kind in _RATE_OF.values()}
         #: False as long as no byte rate is limited, so that requests need not be counted.
         self.is_active = False
 
@@ -101,6 +112,8 @@ class ClientQuotas:
         seconds = self.throttle_seconds(kind, context.principal, context.header.client_id or "", amount)
         if not seconds:
             return None
+        self.throttles[kind].count += 1
+        self.throttles[kind].seconds += seconds
         context.connection.mute(seconds)
         if response is None:
             return None

@@ -12,6 +12,7 @@ import trio
 
 from ottla.storage.buffer_pool import BufferPool
 from ottla.storage.fd_cache import FdCache
+from ottla.storage.histogram import Histogram
 from ottla.storage.maintenance import Maintenance
 from ottla.storage.memstore import TailCache
 
@@ -44,6 +45,7 @@ class StorageContext:
         "_doomed",
         "_run_blocking",
         "_writers",
+        "block_writes",
         "boot_id",
         "clock",
         "config",
@@ -54,6 +56,7 @@ class StorageContext:
         "nursery",
         "pool",
         "tail",
+        "written_bytes",
     )
 
     def __init__(self, disk: Disk, config: StorageConfig, clock: Clock, run_blocking: RunBlocking) -> None:
@@ -67,6 +70,9 @@ class StorageContext:
         self.listener: StorageListener | None = None
         self.nursery: trio.Nursery | None = None
         self.boot_id = ""
+        #: How long the blocks of all stores took to be written, and synced where they were; and their bytes.
+        self.block_writes = Histogram()
+        self.written_bytes = 0
         self.maintenance = Maintenance(self)
         self._doomed: list[str] = []
         self._writers: OrderedDict[MessageStore, None] = OrderedDict()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from time import perf_counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -215,10 +216,13 @@ class MessageStore:
             now_ms = self.context.clock.time_ms()
             if self._must_roll(size_bytes, now_ms):
                 await self.roll()
+            started = perf_counter()
             if memstore.wants_sync or size_bytes > self.context.config.inline_write_bytes:
                 await self.context.offload(self._write_block, memstore, now_ms)
             else:
                 self._write_block(memstore, now_ms)
+            self.context.block_writes.observe(perf_counter() - started)
+            self.context.written_bytes += size_bytes
             self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
             self.files.segments[-1].pending_index += b"".join(memstore.runs)
             memstore.runs = []

@@ -85,8 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
         without_effect = config.accepted_without_effect()
         if without_effect:
             logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
-        instruments = _instruments(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
-        trio.run(_serve, Node(config), instruments, instruments=instruments, strict_exception_groups=True)
+        watchdog = _watchdog(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
+        node = Node(config, watchdog=watchdog)
+        instruments = [watchdog] if watchdog is not None else []
+        trio.run(_serve, node, watchdog, instruments=instruments, strict_exception_groups=True)
     except (ConfigError, StartupError, MetadataError, StorageError) as error:
         raise CommandError(str(error)) from None
     except BaseExceptionGroup as group:
@@ -133,15 +135,15 @@ def _named(number: int, address: str) -> str:
     return f"{_name(number)}://{address}"
 
 
-def _instruments(threshold_ms: float) -> list[LoopWatchdog]:
+def _watchdog(threshold_ms: float) -> LoopWatchdog | None:
     if not threshold_ms:
-        return []
+        return None
     from ottla.server.watchdog import LoopWatchdog
 
-    return [LoopWatchdog(threshold_ms)]
+    return LoopWatchdog(threshold_ms)
 
 
-async def _serve(node: Node, watchdogs: list[LoopWatchdog]) -> None:
+async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
     import trio
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -150,7 +152,7 @@ async def _serve(node: Node, watchdogs: list[LoopWatchdog]) -> None:
             async with trio.open_nursery() as serving:
                 ready = await serving.start(node.serve)
                 _settle_memory()
-                for watchdog in watchdogs:
+                if watchdog is not None:
                     watchdog.forget()
                 _announce(ready)
             obeying.cancel_scope.cancel()

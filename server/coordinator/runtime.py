@@ -228,6 +228,10 @@ class CoordinatorRuntime(Generic[S]):
         """All shards here. Raises CoordinatorLoadInProgressError while one of them is being replayed."""
         return [self._loaded(partition).shard for partition in sorted(self._partitions)]
 
+    def loaded_shards(self) -> list[S]:
+        """The shards here whose replay has ended."""
+        return [state.shard for _, state in sorted(self._partitions.items()) if state.is_loaded]
+
     def _loaded(self, partition: int) -> _Partition[S]:
         state = self._partitions.get(partition)
         if state is None:

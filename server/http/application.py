@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
-from ottla.server.http import health
+from ottla.server.http import health, metrics
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -22,7 +22,7 @@ _CONSOLE = "ottla.server.console.routes"
 
 def application(broker: Broker) -> Starlette:
     """The application of one broker; the web console is in it where `ottla.console.enable` says so."""
-    routes: list[BaseRoute] = health.routes(broker)
+    routes: list[BaseRoute] = [*health.routes(broker), *metrics.routes(broker)]
     if broker.config.ottla_console_enable:
         routes += import_module(_CONSOLE).routes(broker)
     return Starlette(routes=routes)

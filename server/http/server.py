@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from ottla.server.broker import Broker
     from ottla.server.listener import ListenAddress
+    from ottla.storage.histogram import Histogram
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
 _STOP_SECONDS: Final = 1.0
+_LAG_INTERVAL_SECONDS: Final = 0.25
 _MAX_HEADER_BYTES: Final = 32_768
 
 
@@ -41,7 +43,9 @@ class HttpServer:
         """Serve until cancelled. Its failure ends it alone, with a log line."""
         try:
             serve = await trio.to_thread.run_sync(_prepare, broker, self._socket)
-            await serve()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_measure_loop_lag, broker.loop_lag)
+                await serve()
         except Exception:
             logger.exception("the HTTP server on %s has failed and is closed; the broker goes on", self.url)
         finally:
@@ -50,6 +54,14 @@ class HttpServer:
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()
+
+
+async def _measure_loop_lag(lag: Histogram) -> None:
+    """Observe how late a timer fires: what every client of this loop feels. Nobody can ask without the HTTP port."""
+    while True:
+        due = trio.current_time() + _LAG_INTERVAL_SECONDS
+        await trio.sleep_until(due)
+        lag.observe(trio.current_time() - due)
 
 
 def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable[None]]:

@@ -113,6 +113,19 @@ class GroupCoordinator:
             nursery=nursery,
             new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
         )
+        self._classic_members = ClassicMembers(self._consumer, topics)
+        self._migration = Migration(
+            config.consumer_migration_policy,
+            classic=self._classic,
+            classic_max_size=config.max_size,
+            consumer=self._consumer,
+            topics=topics,
+            clock=clock,
+            find_shard=self._shard,
+            write=self._write,
+        )
+        #: Where joins and syncs wait for the other members.
+        self.purgatory = purgatory
         nursery.start_soon(self._expire_offsets)
 
     # Where groups live

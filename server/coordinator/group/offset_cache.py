@@ -7,6 +7,8 @@ An offset is kept as the bytes of its record and decoded when it is asked for: o
 few are asked for soon, and decoding them all takes much longer than a client waits for its coordinator.
 """
 
+from collections.abc import Iterator
+
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 
@@ -66,6 +68,11 @@ class OffsetCache:
             return None
         raw = offsets.get(records.offset_key(group_id, partition))
         return None if raw is None else records.decode_offset(*raw)
+
+    def offsets(self, group_id: str) -> Iterator[tuple[TopicPartition, int]]:
+        """Every partition and offset that a group has committed now, decoded one by one as they are taken."""
+        for key, raw in list(self._committed.get(group_id, _NONE).items()):
+            yield records.offset_partition(key), records.decode_offset(*raw).offset
 
     def partitions(self, group_id: str) -> list[TopicPartition]:
         """The partitions that a group has committed offsets of, in order."""

@@ -1,0 +1,28 @@
+"""`/metrics`: what this broker and its cluster count, in Prometheus' text format, collected when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from ottla.server.telemetry import catalog, node
+from ottla.server.telemetry.exposition import CONTENT_TYPE, render
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.server.broker import Broker
+
+
+def routes(broker: Broker) -> list[BaseRoute]:
+    """The route of a node's metrics."""
+    node.version_labels()
+
+    async def metrics(_: Request) -> Response:
+        lines: AsyncIterator[str] = render(catalog.collect(broker))
+        return StreamingResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
+
+    return [Route("/metrics", metrics)]

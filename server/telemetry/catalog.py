@@ -1,0 +1,26 @@
+"""Every metric there is, and the collection of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.telemetry import cluster, groups, node
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.telemetry.metric import Family
+
+#: By concern; the order is that of `docs/monitoring.md` and of a scrape.
+SECTIONS: Final = (
+    ("The cluster, its topics and partitions", cluster),
+    ("Groups and transactions", groups),
+    ("This broker", node),
+)
+
+
+async def collect(broker: Broker) -> AsyncIterator[Family]:
+    """The families of all sections, each when its turn comes."""
+    for _, section in SECTIONS:
+        async for family in section.collect(broker):
+            yield family

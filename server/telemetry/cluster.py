@@ -1,0 +1,187 @@
+"""Topics, partitions and brokers, by the names that kafka_exporter has made known.
+
+What lists partitions one by one is bounded by `ottla.metrics.max.partitions`: topics come in order of name until the
+next one would go beyond it, and `ottla_metrics_omitted_partitions` says how many are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.partition import Role
+from ottla.server.telemetry.exposition import Pace
+from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, single
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
+    from ottla.server.replica.partition import Partition
+    from ottla.server.replica.traffic import TopicTraffic
+
+BROKERS: Final = gauge("kafka_brokers", "Brokers in the cluster.")
+BROKER_INFO: Final = gauge("kafka_broker_info", "1 for each broker.", "id", "address")
+TOPIC_PARTITIONS: Final = gauge("kafka_topic_partitions", "Partitions of the topic.", "topic")
+CURRENT_OFFSET: Final = gauge(
+    "kafka_topic_partition_current_offset", "High watermark of the partition.", "topic", "partition"
+)
+OLDEST_OFFSET: Final = gauge(
+    "kafka_topic_partition_oldest_offset", "First offset of the partition.", "topic", "partition"
+)
+LEADER: Final = gauge(
+    "kafka_topic_partition_leader", "Id of the partition's leader, -1 for none.", "topic", "partition"
+)
+REPLICAS: Final = gauge("kafka_topic_partition_replicas", "Replicas of the partition.", "topic", "partition")
+IN_SYNC: Final = gauge(
+    "kafka_topic_partition_in_sync_replica", "In-sync replicas of the partition.", "topic", "partition"
+)
+PREFERRED: Final = gauge(
+    "kafka_topic_partition_leader_is_preferred", "1 if the first replica leads the partition.", "topic", "partition"
+)
+UNDER_REPLICATED: Final = gauge(
+    "kafka_topic_partition_under_replicated_partition", "1 if not all replicas are in sync.", "topic", "partition"
+)
+OMITTED: Final = gauge(
+    "ottla_metrics_omitted_partitions", "Partitions that are not listed, by ottla.metrics.max.partitions."
+)
+
+TOPICS: Final = gauge("ottla_topics", "Topics in the cluster, internal ones included.")
+LOCAL_PARTITIONS: Final = gauge("ottla_partitions", "Partitions on this broker.")
+LOCAL_LEADERS: Final = gauge("ottla_leader_partitions", "Partitions that this broker leads.")
+LOCAL_OFFLINE: Final = gauge("ottla_offline_partitions", "Partitions on this broker whose store or log has failed.")
+LOCAL_UNDER_REPLICATED: Final = gauge(
+    "ottla_under_replicated_partitions", "Partitions led here with fewer in-sync replicas than replicas."
+)
+LOCAL_UNDER_MIN_ISR: Final = gauge(
+    "ottla_under_min_isr_partitions", "Partitions led here with fewer in-sync replicas than min.insync.replicas."
+)
+
+TOPIC_BYTES_IN: Final = counter("ottla_topic_bytes_in_total", "Bytes of record batches appended to the topic.", "topic")
+TOPIC_BYTES_OUT: Final = counter("ottla_topic_bytes_out_total", "Bytes of record batches fetched by clients.", "topic")
+TOPIC_MESSAGES_IN: Final = counter("ottla_topic_messages_in_total", "Records appended to the topic.", "topic")
+TOPIC_FAILED_APPENDS: Final = counter(
+    "ottla_topic_failed_appends_total", "Batches for the topic that were refused or not written.", "topic"
+)
+TOPIC_SIZE: Final = gauge("ottla_topic_size_bytes", "Size of the topic's partitions on this broker.", "topic")
+
+METRICS: Final = (
+    *(BROKERS, BROKER_INFO, TOPIC_PARTITIONS, CURRENT_OFFSET, OLDEST_OFFSET, LEADER, REPLICAS, IN_SYNC, PREFERRED),
+    *(UNDER_REPLICATED, OMITTED, TOPICS, LOCAL_PARTITIONS, LOCAL_LEADERS, LOCAL_OFFLINE, LOCAL_UNDER_REPLICATED),
+    *(LOCAL_UNDER_MIN_ISR, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_SIZE),
+)
+
+_STATE: Final[tuple[tuple[Metric, Callable[[PartitionState], float]], ...]] = (
+    (LEADER, lambda state: state.leader),
+    (REPLICAS, lambda state: len(state.replicas)),
+    (IN_SYNC, lambda state: len(state.isr)),
+    (PREFERRED, lambda state: int(state.leader == state.replicas[0])),
+    (UNDER_REPLICATED, lambda state: int(len(state.isr) < len(state.replicas))),
+)
+_OFFSETS: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (
+    (CURRENT_OFFSET, lambda partition: partition.log.high_watermark),
+    (OLDEST_OFFSET, lambda partition: partition.log.log_start_offset),
+)
+_TRAFFIC: Final[tuple[tuple[Metric, Callable[[TopicTraffic], float]], ...]] = (
+    (TOPIC_BYTES_IN, lambda traffic: traffic.bytes_in),
+    (TOPIC_BYTES_OUT, lambda traffic: traffic.bytes_out),
+    (TOPIC_MESSAGES_IN, lambda traffic: traffic.messages_in),
+    (TOPIC_FAILED_APPENDS, lambda traffic: traffic.failed_appends),
+)
+
+
+class _Totals(NamedTuple):
+    """What is added up over this broker's partitions."""
+
+    partitions: int
+    leaders: int
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+    size_bytes: dict[str, int]
+
+
+async def collect(broker: Broker) -> AsyncIterator[Family]:
+    """The families of this module."""
+    image = broker.metadata
+    yield single(BROKERS, len(image.brokers))
+    yield Family(BROKER_INFO, list(_broker_info(image)))
+    yield single(TOPICS, len(image.topics))
+    listed = listed_topics(broker)
+    yield Family(TOPIC_PARTITIONS, [((topic.name,), len(topic.partitions)) for topic in listed])
+    for metric, read_state in _STATE:
+        yield Family(metric, _states(listed, read_state))
+    for metric, read_partition in _OFFSETS:
+        yield Family(metric, _offsets(broker, listed, read_partition))
+    every = sum(len(topic.partitions) for topic in image.topics.values())
+    yield single(OMITTED, every - sum(len(topic.partitions) for topic in listed))
+    totals = await _totals(broker)
+    yield single(LOCAL_PARTITIONS, totals.partitions)
+    yield single(LOCAL_LEADERS, totals.leaders)
+    yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.unopened_partitions)
+    yield single(LOCAL_UNDER_REPLICATED, totals.under_replicated)
+    yield single(LOCAL_UNDER_MIN_ISR, totals.under_min_isr)
+    traffic = broker.replica_manager.traffic
+    held = [(topic.name, traffic[topic.topic_id]) for topic in listed if topic.topic_id in traffic]
+    for metric, read_traffic in _TRAFFIC:
+        yield Family(metric, [((name,), read_traffic(of_topic)) for name, of_topic in held])
+    yield Family(TOPIC_SIZE, [((name,), totals.size_bytes.get(name, 0)) for name, _ in held])
+
+
+def listed_topics(broker: Broker) -> list[TopicImage]:
+    """The topics that are listed one by one, in order of name."""
+    room = broker.config.ottla_metrics_max_partitions
+    listed = []
+    for _, topic in sorted(broker.metadata.topics.items()):
+        room -= len(topic.partitions)
+        if room < 0:
+            break
+        listed.append(topic)
+    return listed
+
+
+def local_partition(broker: Broker, topic: TopicImage, index: int) -> Partition | None:
+    """The partition if it is on this broker."""
+    try:
+        return broker.replica_manager.get_partition(topic.topic_id, index)
+    except (ReplicaError, StorageError):
+        return None
+
+
+def _broker_info(image: MetadataImage) -> Iterator[Sample]:
+    for node_id, broker in sorted(image.brokers.items()):
+        for endpoint in broker.endpoints[:1]:
+            yield (str(node_id), f"{endpoint.host}:{endpoint.port}"), 1
+
+
+def _states(topics: list[TopicImage], read: Callable[[PartitionState], float]) -> Iterator[Sample]:
+    for topic in topics:
+        for index, state in enumerate(topic.partitions):
+            yield (topic.name, str(index)), read(state)
+
+
+def _offsets(broker: Broker, topics: list[TopicImage], read: Callable[[Partition], float]) -> Iterator[Sample]:
+    for topic in topics:
+        for index in range(len(topic.partitions)):
+            partition = local_partition(broker, topic, index)
+            if partition is not None and partition.is_leader:
+                yield (topic.name, str(index)), read(partition)
+
+
+async def _totals(broker: Broker) -> _Totals:
+    pace = Pace()
+    partitions = leaders = offline = under_replicated = under_min_isr = 0
+    size_bytes: dict[str, int] = {}
+    for partition in list(broker.replica_manager.partitions()):
+        partitions += 1
+        size_bytes[partition.topic] = size_bytes.get(partition.topic, 0) + partition.log.size_bytes
+        if partition.is_leader:
+            leaders += 1
+            under_replicated += len(partition.isr) < len(partition.replicas)
+            under_min_isr += partition.is_under_min_isr
+        elif partition.role is Role.OFFLINE:
+            offline += 1
+        if not partitions % 64:
+            await pace.rest()
+    return _Totals(partitions, leaders, offline, under_replicated, under_min_isr, size_bytes)

@@ -1,0 +1,124 @@
+"""Consumer groups and their lag, by the names that kafka_exporter has made known.
+
+As there, a topic that a group has committed an offset of is shown with all its partitions: those without a commit have
+the offset and the lag -1. At most `ottla.metrics.max.partitions` of these are listed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.telemetry.cluster import local_partition
+from ottla.server.telemetry.exposition import Pace
+from ottla.server.telemetry.metric import Family, gauge
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.coordinator.group.shard import GroupShard
+
+MEMBERS: Final = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
+OFFSET: Final = gauge(
+    "kafka_consumergroup_current_offset", "Offset that the group has committed.", "consumergroup", "topic", "partition"
+)
+OFFSET_SUM: Final = gauge(
+    "kafka_consumergroup_current_offset_sum", "The same over the topic's partitions.", "consumergroup", "topic"
+)
+LAG: Final = gauge(
+    "kafka_consumergroup_lag",
+    "Records between the group's offset and the high watermark, -1 without a commit.",
+    *("consumergroup", "topic", "partition"),
+)
+LAG_SUM: Final = gauge("kafka_consumergroup_lag_sum", "The same over the topic's partitions.", "consumergroup", "topic")
+GROUPS: Final = gauge("ottla_groups", "Groups that this broker coordinates, by state.", "state")
+COORDINATOR_LOADING: Final = gauge(
+    "ottla_coordinator_loading_partitions", "Partitions whose state is still being read.", "coordinator"
+)
+COORDINATOR_FAILED: Final = gauge(
+    "ottla_coordinator_failed_partitions", "Partitions whose state could not be read.", "coordinator"
+)
+TRANSACTIONS: Final = gauge("ottla_transactions", "Transactional ids that this broker coordinates, by state.", "state")
+
+METRICS: Final = (
+    *(MEMBERS, OFFSET, OFFSET_SUM, LAG, LAG_SUM, GROUPS, TRANSACTIONS, COORDINATOR_LOADING, COORDINATOR_FAILED),
+)
+
+
+class _Row(NamedTuple):
+    """What a group has of one partition: the committed offset, -1 for none, and the high watermark."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return -1 if self.offset < 0 else max(self.end - self.offset, 0)
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        return self.group, self.topic, str(self.partition)
+
+
+async def collect(broker: Broker) -> AsyncIterator[Family]:
+    """The families of this module."""
+    if broker.group_coordinator is None or broker.transaction_coordinator is None:
+        return
+    runtimes = (
+        ("group", broker.group_coordinator.runtime),
+        ("transaction", broker.transaction_coordinator.runtime),
+    )
+    yield Family(COORDINATOR_LOADING, [((name,), runtime.loading()) for name, runtime in runtimes])
+    yield Family(COORDINATOR_FAILED, [((name,), len(runtime.failed)) for name, runtime in runtimes])
+    pace = Pace()
+    yield Family(TRANSACTIONS, await _transactions(broker, pace))
+    groups = {
+        group_id: (shard, group)
+        for shard in broker.group_coordinator.runtime.loaded_shards()
+        for group_id, group in (*shard.groups.items(), *shard.consumer_groups.items())
+    }
+    states = Counter(group.state.value for _, group in groups.values())
+    yield Family(GROUPS, [((state,), count) for state, count in sorted(states.items())])
+    rows: list[_Row] = []
+    room = broker.config.ottla_metrics_max_partitions
+    for group_id, (shard, _) in sorted(groups.items()):
+        count = shard.offsets.count(group_id)
+        if len(rows) + count <= room:
+            rows += await _rows(broker, shard, group_id, pace)
+    yield Family(MEMBERS, [((group_id,), len(group.members)) for group_id, (_, group) in sorted(groups.items())])
+    yield Family(OFFSET, ((row.labels, row.offset) for row in rows))
+    yield Family(LAG, ((row.labels, row.lag) for row in rows))
+    for metric, values in ((OFFSET_SUM, [row.offset for row in rows]), (LAG_SUM, [row.lag for row in rows])):
+        sums: Counter[tuple[str, str]] = Counter()
+        for row, value in zip(rows, values, strict=True):
+            sums[row.group, row.topic] += max(value, 0)
+        yield Family(metric, list(sums.items()))
+
+
+async def _rows(broker: Broker, shard: GroupShard, group_id: str, pace: Pace) -> list[_Row]:
+    committed: dict[str, dict[int, int]] = {}
+    for partition, offset in shard.offsets.offsets(group_id):
+        committed.setdefault(partition.topic, {})[partition.partition] = offset
+        await pace.rest()
+    rows = []
+    for name, offsets in sorted(committed.items()):
+        topic = broker.metadata.topic(name)
+        if topic is None:
+            continue
+        for index in range(len(topic.partitions)):
+            local = local_partition(broker, topic, index)
+            if local is not None:
+                rows.append(_Row(group_id, name, index, offsets.get(index, -1), local.log.high_watermark))
+            await pace.rest()
+    return rows
+
+
+async def _transactions(broker: Broker, pace: Pace) -> list[tuple[tuple[str], int]]:
+    states: Counter[str] = Counter()
+    for shard in broker.transaction_coordinator.runtime.loaded_shards():
+        states.update(transaction.status.name.lower() for transaction in shard.transactions())
+        await pace.rest()
+    return [((state,), count) for state, count in sorted(states.items())]
