@@ -1,0 +1,5 @@
+"""`format("ottla")`: topics in Spark without a jar, by Spark's Python Data Source API."""
+
+from ottla.pipeline.source.source import OttlaDataSource
+
+__all__ = ["OttlaDataSource"]

@@ -1,0 +1,47 @@
+"""The data source that Spark finds by the name `ottla`."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ottla.pipeline.decoder import arrow_schema, spark_schema
+from ottla.pipeline.errors import OptionError
+from ottla.pipeline.source.batch import BatchReader
+from ottla.pipeline.source.options import SourceOptions, parse_options
+from ottla.pipeline.source.stream import StreamReader
+
+__all__ = ["OttlaDataSource"]
+
+
+class OttlaDataSource(DataSource):
+    """Topics as rows, without a jar: columns and options are those of Spark's Kafka connector.
+
+    `spark.dataSource.register(OttlaDataSource)`, then `spark.read.format("ottla")` or
+    `spark.readStream.format("ottla")`. It reads from any broker that speaks Kafka's protocol; every executor needs
+    `ottla[spark]` installed and reads from the brokers itself.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> str:
+        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return spark_schema(include_headers=headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_options(self.options, is_stream=False)
+        _require_own_schema(schema, options)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        options = parse_options(self.options, is_stream=True)
+        _require_own_schema(schema, options)
+        return StreamReader(options)
+
+
+def _require_own_schema(schema: StructType, options: SourceOptions) -> None:
+    if not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(include_headers=options.include_headers)):
+        raise OptionError("format('ottla') has a schema of its own, as format('kafka') has: leave out .schema(...).")
