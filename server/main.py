@@ -19,6 +19,7 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.coordinator.group.consumer import ConsumerConfig
 from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
-
     from ottla.server.watchdog import LoopWatchdog
+
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 10.0
@@ -78,14 +79,14 @@ class Node:
         clock: Clock | None = None,
         metadata_store: MetadataStore | None = None,
         faults: FaultPlan | None = None,
-    ) -> None:
         watchdog: LoopWatchdog | None = None,
+    ) -> None:
         """`metadata_store` replaces the one that the configuration names; `faults` befall the node's requests."""
         self._config = config
         self._metadata_store = metadata_store
         self._faults = faults
-        self._disk = RealDisk() if disk is None else disk
         self._watchdog = watchdog
+        self._disk = RealDisk() if disk is None else disk
         self._clock = SystemClock() if clock is None else clock
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()
@@ -159,8 +160,8 @@ class Node:
             log_manager=log_manager,
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
-        )
             watchdog=self._watchdog,
+        )
         quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
         listeners = Listeners(self._dispatcher(broker, quotas), broker.pool, budget, _limits(config))
         http = _http_server(config)
@@ -208,7 +209,10 @@ class Node:
         def consumer_config(group_id: str) -> ConsumerConfig:
             own = config.group_config(image.resource_configs(ConfigResource(ResourceType.GROUP, group_id)))
             return ConsumerConfig(
-                own.consumer_session_timeout_ms, own.consumer_heartbeat_interval_ms, config.group_consumer_max_size
+                own.consumer_session_timeout_ms,
+                own.consumer_heartbeat_interval_ms,
+                config.group_consumer_max_size,
+                own.consumer_assignment_interval_ms,
             )
 
         groups = GroupCoordinator(
@@ -283,6 +287,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         consumer_max_size=config.group_consumer_max_size,
+        consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
     )
 
 

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69): epochs, members, current and target assignments of groups of the consumer protocol.
 
 - A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND: clients then ask DescribeGroups.
-- `member_type` (version 1) is 1: members of the consumer protocol.
+- `member_type` (version 1) tells members of the consumer protocol from those of the classic one in the same group.
 """
 
 from typing import Final
@@ -22,6 +22,7 @@ from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
@@ -64,7 +65,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContex
         subscribed_topic_regex=subscription.topic_regex or "",
         assignment=_assignment(member.current.assigned, context),
         target_assignment=_assignment(group.target_of(member), context),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

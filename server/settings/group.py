@@ -23,7 +23,6 @@ class GroupSettings:
         "Least time between two assignments of the consumer group.",
         check=between(0),
         broker="group.consumer.assignment.interval.ms",
-        in_use=False,
     )
     consumer_heartbeat_interval_ms: int = integer(
         5000,

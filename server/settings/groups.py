@@ -57,13 +57,12 @@ class GroupCoordinatorSettings:
         "Least time between two assignments of a consumer group.",
         check=between(0),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     group_consumer_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a consumer group's own assignment interval.", check=between(0), in_use=False
+        0, "Lower bound of a consumer group's own assignment interval.", check=between(0)
     )
     group_consumer_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a consumer group's own assignment interval.", check=between(0), in_use=False
+        15_000, "Upper bound of a consumer group's own assignment interval.", check=between(0)
     )
     group_consumer_heartbeat_interval_ms: int = integer(
         5000, "Heartbeat interval that consumer-protocol members are told.", check=between(1)
@@ -88,7 +87,6 @@ class GroupCoordinatorSettings:
         "bidirectional",
         "Which way groups may change between the classic and the consumer protocol while they run.",
         check=one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignore_case=True),
-        in_use=False,
     )
     group_consumer_regex_refresh_interval_ms: int = integer(
         600_000,

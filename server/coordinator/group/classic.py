@@ -473,6 +473,11 @@ class ClassicProtocol:
             self._answer_sync(member, gone)
             self._purgatory.signal(member)
 
+    def rebalance(self, group: ClassicGroup) -> None:
+        """Ask all members to rejoin."""
+        self._prepare_rebalance(group)
+        self._purgatory.signal(group)
+
     # Loading and unloading
 
     def resume(self, group: ClassicGroup) -> None:

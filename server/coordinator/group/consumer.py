@@ -12,7 +12,8 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ import trio
 
 from ottla.server.coordinator.errors import (
     CoordinatorError,
+    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
     UnknownMemberIdError,
@@ -73,11 +75,12 @@ class HeartbeatResult(NamedTuple):
 
 
 class ConsumerConfig(NamedTuple):
-    """`group.consumer.session.timeout.ms`, `.heartbeat.interval.ms` and `.max.size`."""
+    """`group.consumer.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size` and `.assignment.interval.ms`."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_size: int
+    assignment_interval_ms: int = 0
 
 
 class ConsumerProtocol:
@@ -92,25 +95,39 @@ class ConsumerProtocol:
         purgatory: Purgatory,
         nursery: trio.Nursery,
         write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+        downgrade: Callable[[ConsumerGroup, ConsumerMember | None], Awaitable[bool]],
     ) -> None:
-        """`config` gives a group's settings; `write` commits records of a group and replays them into it."""
+        """What it needs from outside.
+
+        `config` gives a group's settings; `write` commits records of a group and replays them into it; `downgrade`
+        makes the group a classic one, while a member leaves it perhaps, if that is to be, and says whether it was.
+        """
         self._config = config
         self._clock = clock
         self._topics = topics
         self._purgatory = purgatory
         self._nursery = nursery
         self._write = write
-        self._locks: dict[str, trio.Lock] = {}
+        self._downgrade = downgrade
 
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
-        async with self._exclusively(group):
+        async with self.exclusively(group):
             if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
                 return await self._leave(group, beat)
             return await self._advance(group, beat)
 
-    def _exclusively(self, group: ConsumerGroup) -> trio.Lock:
-        return self._locks.setdefault(group.group_id, trio.Lock())
+    @asynccontextmanager
+    async def exclusively(self, group: ConsumerGroup) -> AsyncIterator[None]:
+        """One operation after the other. CoordinatorNotAvailableError if the group went away in the meantime."""
+        async with group.lock:
+            if group.removed:
+                raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
+            yield
+
+    def config(self, group_id: str) -> ConsumerConfig:
+        """The settings of a group."""
+        return self._config(group_id)
 
     async def _commit(self, group: ConsumerGroup, written: list[CoordinatorRecord]) -> None:
         """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
@@ -121,12 +138,38 @@ class ConsumerProtocol:
     # Joining and staying
 
     async def _advance(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
-        group_id = group.group_id
-        written: list[CoordinatorRecord] = []
         former = self._find_member(group, beat)
         member_id = beat.member_id or str(uuid.uuid4())
-        subscription = _subscription(former, beat)
-        planned = Plan(group, self._topics, member_id, subscription)
+        before = Current() if former is None else former.current
+        start = before.rejoined() if beat.member_epoch == JOIN_EPOCH else before
+        member = await self.step(group, member_id, former, _subscription(former, beat), start, beat.owned)
+        self.touch(group, member)
+        changed = former is None or member.current.assigned != before.assigned or _is_full(beat)
+        return HeartbeatResult(
+            member_id=member_id,
+            member_epoch=member.current.epoch,
+            heartbeat_interval_ms=self._config(group.group_id).heartbeat_interval_ms,
+            assignment=member.current.assigned if changed else None,
+        )
+
+    async def step(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        former: ConsumerMember | None,
+        subscription: Subscription,
+        start: Current,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        """Commit what a member says of itself, and its next step towards the target from where it stands (`start`).
+
+        `former` is the member as it was, under another id if a static one came back; None for a new one. The caller
+        holds the group exclusively.
+        """
+        group_id = group.group_id
+        interval_ms = self._config(group_id).assignment_interval_ms
+        planned = Plan(group, self._topics, member_id, subscription, assignment_interval_ms=interval_ms)
+        written: list[CoordinatorRecord] = []
         if former is not None and former.member_id != member_id:
             # A static member came back under a new id: it inherits where it stood and what it was to have.
             written += consumer_records.member_tombstones(group_id, former.member_id)
@@ -135,33 +178,20 @@ class ConsumerProtocol:
             written.append(consumer_records.member_subscription(group_id, member_id, subscription))
         if written or group.checked_version != self._topics.version or group.group_epoch != group.target_epoch:
             written += await planned.changes(self._clock.time_ms())
-        before = Current() if former is None else former.current
-        current = before
-        if beat.member_epoch == JOIN_EPOCH:
-            # It starts with nothing in hand: what it was to have it gets back, what it was to revoke is free.
-            current = Current(assigned=before.assigned)
         stepped = next_assignment(
-            current,
+            start,
             target=planned.target.get(member_id, EMPTY_ASSIGNMENT),
             target_epoch=planned.target_epoch,
-            owned=beat.owned,
+            owned=owned,
             is_free=planned.is_free,
         )
-        if former is None or former.member_id != member_id or _differs(stepped, before):
+        if former is None or former.member_id != member_id or _differs(stepped, former.current):
             written.append(consumer_records.current_assignment(group_id, member_id, stepped))
-        else:
-            stepped = before
         await self._commit(group, written)
+        if group.removed:
+            raise CoordinatorNotAvailableError(f"group {group_id} moved away")
         group.checked_version = planned.version
-        member = group.members[member_id]
-        self._touch(group, member, beat)
-        changed = former is None or stepped.assigned != before.assigned or _is_full(beat)
-        return HeartbeatResult(
-            member_id=member_id,
-            member_epoch=stepped.epoch,
-            heartbeat_interval_ms=self._config(group_id).heartbeat_interval_ms,
-            assignment=stepped.assigned if changed else None,
-        )
+        return group.members[member_id]
 
     def _find_member(self, group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember | None:
         """The member that a heartbeat speaks for; None for one that joins."""
@@ -215,7 +245,7 @@ class ConsumerProtocol:
 
     async def expel(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> str:
         """LeaveGroup: an administrator removes a member, by its id or by its static instance id; returns its id."""
-        async with self._exclusively(group):
+        async with self.exclusively(group):
             holder_id = member_id
             if instance_id is not None:
                 holder_id = group.static_members.get(instance_id, "")
@@ -227,8 +257,14 @@ class ConsumerProtocol:
             await self._remove(group, member)
             return holder_id
 
+    async def settle_protocol(self, group: ConsumerGroup) -> None:
+        """A member has changed its protocol: the group follows if nobody speaks the consumer protocol any more."""
+        await self._downgrade(group, None)
+
     async def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove a member; the others get its partitions with their next heartbeats."""
+        if await self._downgrade(group, member):
+            return
         remaining: set[str] = set()
         for other in group.members.values():
             if other is not member:
@@ -245,36 +281,52 @@ class ConsumerProtocol:
 
     # Sessions
 
-    def _touch(self, group: ConsumerGroup, member: ConsumerMember, beat: Heartbeat) -> None:
+    def touch(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Prolong the session, and watch over a revocation that is under way."""
-        now = trio.current_time()
-        is_new = math.isinf(member.deadline)
-        member.deadline = now + self._config(group.group_id).session_timeout_ms / 1000
+        self.prolong(group, member)
         if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
-            member.revocation_deadline = math.inf
-        elif math.isinf(member.revocation_deadline):
-            member.revocation_deadline = now + member.subscription.rebalance_timeout_ms / 1000
+            member.rebalance_deadline = math.inf
+        else:
+            self.expect(member)
+
+    def expect(self, member: ConsumerMember) -> None:
+        """From now on the rebalance timeout runs, unless it does already, for what the member is to do next."""
+        if math.isinf(member.rebalance_deadline):
+            member.rebalance_deadline = trio.current_time() + member.subscription.rebalance_timeout_ms / 1000
             self._purgatory.signal(member)
+
+    def prolong(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """The session begins anew."""
+        is_new = math.isinf(member.deadline)
+        member.deadline = trio.current_time() + self._session_timeout_ms(group, member) / 1000
         if is_new:
             self._nursery.start_soon(self._watch, group, member)
+
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return self._config(group.group_id).session_timeout_ms
 
     def resume(self, group: ConsumerGroup) -> None:
         """Start the sessions of a group that was replayed from the log."""
         for member in group.members.values():
-            member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
-            self._nursery.start_soon(self._watch, group, member)
+            self.prolong(group, member)
 
     def bury(self, group: ConsumerGroup) -> None:
         """The group leaves this broker, or is deleted: end all that watches over it."""
-        for member in group.members.values():
+        group.removed = True
+        self.end_sessions(group.members.values())
+
+    def end_sessions(self, members: Iterable[ConsumerMember]) -> None:
+        """Nobody watches over these members any more."""
+        for member in members:
             member.removed = True
             self._purgatory.signal(member)
-        self._locks.pop(group.group_id, None)
 
     async def _watch(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
         while not member.removed:
-            deadline = min(member.deadline, member.revocation_deadline)
+            deadline = min(member.deadline, member.rebalance_deadline)
             remaining_ms = (deadline - trio.current_time()) * 1000
             if remaining_ms > 0:
                 await self._purgatory.wait([member], partial(_came_nearer, member, deadline), remaining_ms)
@@ -282,20 +334,20 @@ class ConsumerProtocol:
                 await self._fence(group, member)
 
     async def _fence(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        async with self._exclusively(group):
-            if member.removed or min(member.deadline, member.revocation_deadline) > trio.current_time():
+        async with group.lock:
+            if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
                 return
             logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id)
             try:
                 await self._remove(group, member)
             except CoordinatorError as error:
                 logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error)
-                member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
-                member.revocation_deadline = math.inf
+                self.prolong(group, member)
+                member.rebalance_deadline = math.inf
 
 
 def _came_nearer(member: ConsumerMember, deadline: float) -> bool | None:
-    return True if member.removed or min(member.deadline, member.revocation_deadline) < deadline else None
+    return True if member.removed or min(member.deadline, member.rebalance_deadline) < deadline else None
 
 
 def _differs(stepped: Current, before: Current) -> bool:

@@ -10,13 +10,22 @@ state is derived, never stored:
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError, UnknownMemberIdError
+import trio
+
+from ottla.server.coordinator.errors import (
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    IllegalGenerationError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
 from ottla.server.coordinator.group.assignors import DEFAULT_ASSIGNOR, EMPTY_ASSIGNMENT, Assignment
+from ottla.server.coordinator.group.classic_group import Protocol
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -41,8 +50,15 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
 
 
+class ClassicSide(NamedTuple):
+    """What a classic member said in its JoinGroup: during a migration it lives in a group of this protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+
 class Subscription(NamedTuple):
-    """What a member said of itself: the content of its metadata record."""
+    """What a member said of itself: the content of its metadata record. `classic` is set for a classic member."""
 
     instance_id: str | None
     rack_id: str | None
@@ -52,6 +68,13 @@ class Subscription(NamedTuple):
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicSide | None = None
+
+
+AssignmentEpochs = Mapping[tuple[UUID, int], int]
+"""The epoch at which a member was given each partition that it holds (KIP-1251)."""
+
+NO_EPOCHS: Final[AssignmentEpochs] = {}
 
 
 class Current(NamedTuple):
@@ -62,25 +85,39 @@ class Current(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Assignment = EMPTY_ASSIGNMENT
     pending_revocation: Assignment = EMPTY_ASSIGNMENT
+    epochs: AssignmentEpochs = NO_EPOCHS
+
+    def rejoined(self) -> "Current":
+        """Where a member stands that starts anew: what it was to have it gets back, what it was to revoke is free."""
+        return Current(assigned=self.assigned, epochs=self.epochs)
 
 
 class ConsumerMember:
-    """One member. `deadline` (of its session) and `revocation_deadline` are on Trio's clock."""
+    """One member. Its deadlines are on Trio's clock.
 
-    __slots__ = ("current", "deadline", "member_id", "removed", "revocation_deadline", "subscription")
+    `deadline` is that of its session; by `rebalance_deadline` it must have done what a rebalance asks of it now: to
+    revoke partitions, or for a classic member to join or to sync.
+    """
+
+    __slots__ = ("current", "deadline", "member_id", "rebalance_deadline", "removed", "subscription")
 
     def __init__(self, member_id: str, subscription: Subscription) -> None:
         self.member_id = member_id
         self.subscription = subscription
         self.current = Current()
         self.deadline = float("inf")
-        self.revocation_deadline = float("inf")
+        self.rebalance_deadline = float("inf")
         self.removed = False
 
     @property
     def has_left(self) -> bool:
         """A static member that is expected back (epoch -2)."""
         return self.current.epoch == LEAVE_STATIC_EPOCH
+
+    @property
+    def classic(self) -> ClassicSide | None:
+        """Set for a member that speaks the classic protocol."""
+        return self.subscription.classic
 
 
 class ResolvedRegex(NamedTuple):
@@ -98,13 +135,16 @@ class ConsumerGroup:
         "checked_version",
         "group_epoch",
         "group_id",
+        "lock",
         "members",
         "metadata_hash",
         "owners",
         "regexes",
+        "removed",
         "static_members",
         "target",
         "target_epoch",
+        "target_timestamp_ms",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -112,6 +152,12 @@ class ConsumerGroup:
         self.group_epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
+        self.target_timestamp_ms = 0
+        """When the target was computed; 0 if it never was, or not to be taken into account."""
+        self.lock = trio.Lock()
+        """Held by an operation that has to see its own writes."""
+        self.removed = False
+        """The group is not this broker's any more: whoever waited for the lock has to ask again."""
         self.checked_version = -1
         """The revision of the cluster's metadata at which the group's topics were last looked at."""
         self.members: dict[str, ConsumerMember] = {}
@@ -156,14 +202,69 @@ class ConsumerGroup:
     def target_of(self, member: ConsumerMember) -> Assignment:
         return self.target.get(member.member_id, EMPTY_ASSIGNMENT)
 
-    def validate_member(self, member_id: str, member_epoch: int) -> ConsumerMember:
-        """The member that commits or fetches offsets. Raises UnknownMemberIdError or StaleMemberEpochError."""
+    def find_member(self, member_id: str) -> ConsumerMember:
+        """Raises UnknownMemberIdError."""
         member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberIdError(f"no member {member_id} in group {self.group_id}")
-        if member.current.epoch != member_epoch:
-            raise StaleMemberEpochError(f"{member_id} is at epoch {member.current.epoch}, not {member_epoch}")
         return member
+
+    def validate_member(self, member_id: str, member_epoch: int) -> ConsumerMember:
+        """The member that fetches offsets.
+
+        Raises UnknownMemberIdError, StaleMemberEpochError, or IllegalGenerationError for a classic member.
+        """
+        member = self.find_member(member_id)
+        if member.current.epoch != member_epoch:
+            raise stale(member, f"{member_id} is at epoch {member.current.epoch}, not {member_epoch}")
+        return member
+
+    def validate_commit(self, member_id: str, member_epoch: int, partitions: Iterable[tuple[UUID, int]]) -> None:
+        """Whether a member may commit offsets of these partitions, also with an epoch before its current one.
+
+        An older epoch is good for the partitions that the member has held since then (KIP-1251): a commit that was on
+        its way while the epoch rose need not be repeated, and a zombie's is refused. Raises as `validate_member` does.
+        """
+        member = self.find_member(member_id)
+        current = member.current
+        if member_epoch == current.epoch:
+            return
+        if member_epoch > current.epoch:
+            raise stale(member, f"epoch {member_epoch} is newer than the current epoch {current.epoch}")
+        for topic_id, index in partitions:
+            epoch = current.epochs.get((topic_id, index))
+            if epoch is None:
+                raise stale(member, f"partition {index} of {topic_id} is not assigned to {member_id}")
+            if member_epoch < epoch:
+                raise stale(member, f"partition {index} of {topic_id} was assigned at epoch {epoch}")
+
+    def validate_static(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """The member that a request of the classic protocol speaks for.
+
+        Raises UnknownMemberIdError, or FencedInstanceIdError if another one has taken over its static instance id.
+        """
+        if instance_id is not None:
+            holder_id = self.static_members.get(instance_id)
+            if holder_id is None:
+                raise UnknownMemberIdError(f"no static member {instance_id} in group {self.group_id}")
+            if holder_id != member_id:
+                raise FencedInstanceIdError(f"{instance_id} is now {holder_id}")
+        return self.find_member(member_id)
+
+    # Classic members
+
+    def has_consumer_members(self) -> bool:
+        """Whether some member speaks the consumer protocol."""
+        return any(member.classic is None for member in self.members.values())
+
+    def supports_classic(self, names: Iterable[str], member_id: str) -> bool:
+        """Whether a classic member that offers these protocols may join: it has one in common with the other ones."""
+        others = [
+            {name for name, _ in member.classic.protocols}
+            for member in self.members.values()
+            if member.classic is not None and member.member_id != member_id
+        ]
+        return bool(set(names).intersection(*others))
 
     def check_epoch(self, member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
         """A heartbeat's epoch: the current one, or the one before if its answer was lost on the way."""
@@ -217,6 +318,11 @@ class ConsumerGroup:
         for partition in held(member.current):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
+
+
+def stale(member: ConsumerMember, why: str) -> StaleMemberEpochError | IllegalGenerationError:
+    """How a member is told, in the words of its protocol, that its epoch is not the one."""
+    return StaleMemberEpochError(why) if member.classic is None else IllegalGenerationError(why)
 
 
 def held(current: Current) -> Iterable[tuple[UUID, int]]:

@@ -6,7 +6,10 @@ from typing import Any
 from ottla.kproto.internal_records import consumer_group as schema
 from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
 from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.classic_group import Protocol
 from ottla.server.coordinator.group.consumer_group import (
+    AssignmentEpochs,
+    ClassicSide,
     ConsumerGroup,
     Current,
     MemberState,
@@ -38,9 +41,16 @@ def member_subscription(group_id: str, member_id: str, subscription: Subscriptio
         subscribed_topic_regex=subscription.topic_regex,
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         server_assignor=subscription.server_assignor,
-        classic_member_metadata=None,
+        classic_member_metadata=None if subscription.classic is None else _classic_metadata(subscription.classic),
     )
     return _record(key, value)
+
+
+def _classic_metadata(classic: ClassicSide) -> schema.ClassicMemberMetadata:
+    return schema.ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[schema.ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
+    )
 
 
 def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
@@ -64,8 +74,8 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> Coord
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
         state=current.state,
-        assigned_partitions=_partitions(current.assigned),
-        partitions_pending_revocation=_partitions(current.pending_revocation),
+        assigned_partitions=_partitions(current.assigned, current.epochs),
+        partitions_pending_revocation=_partitions(current.pending_revocation, current.epochs),
     )
     return _record(key, value)
 
@@ -127,6 +137,7 @@ def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
             group.replay_member(key.member_id, None if value is None else _subscription(value))
         case schema.ConsumerGroupTargetAssignmentMetadataKey():
             group.target_epoch = 0 if value is None else value.assignment_epoch
+            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.ConsumerGroupTargetAssignmentMemberKey():
             group.replay_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
         case schema.ConsumerGroupCurrentMemberAssignmentKey():
@@ -139,6 +150,7 @@ def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 
 def _subscription(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
+    classic = value.classic_member_metadata
     return Subscription(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -148,6 +160,14 @@ def _subscription(value: schema.ConsumerGroupMemberMetadataValue) -> Subscriptio
         topic_regex=value.subscribed_topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
+        classic=None if classic is None else _classic_side(classic),
+    )
+
+
+def _classic_side(value: schema.ClassicMemberMetadata) -> ClassicSide:
+    return ClassicSide(
+        value.session_timeout_ms,
+        tuple(Protocol(each.name, bytes(each.metadata)) for each in value.supported_protocols),
     )
 
 
@@ -159,6 +179,15 @@ def _current(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> Current
         state=MemberState(value.state) if known else MemberState.STABLE,
         assigned=_assignment(value.assigned_partitions),
         pending_revocation=_assignment(value.partitions_pending_revocation),
+        epochs={
+            (topic.topic_id, index): epoch
+            for topic in (*value.assigned_partitions, *value.partitions_pending_revocation)
+            for index, epoch in zip(
+                topic.partitions,
+                topic.assignment_epochs or [value.member_epoch] * len(topic.partitions),
+                strict=True,
+            )
+        },
     )
 
 
@@ -166,8 +195,12 @@ def _assignment(partitions: Sequence[schema.TopicPartition | schema.TopicPartiti
     return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}
 
 
-def _partitions(assignment: Assignment) -> list[schema.TopicPartitions]:
+def _partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[schema.TopicPartitions]:
     return [
-        schema.TopicPartitions(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
+        schema.TopicPartitions(
+            topic_id=topic_id,
+            partitions=(indexes := sorted(assignment[topic_id])),
+            assignment_epochs=[epochs[topic_id, index] for index in indexes],
+        )
         for topic_id in sorted(assignment)
     ]

@@ -15,7 +15,6 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
-    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
@@ -25,9 +24,11 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group import commits, consumer_records, records
 from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
+from ottla.server.coordinator.group.classic_members import ClassicMembers
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
-from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup
+from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
+from ottla.server.coordinator.group.migration import Migration, MigrationPolicy
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
@@ -57,6 +58,8 @@ class GroupConfig(NamedTuple):
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
+    consumer_assignment_interval_ms: int = 0
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
 
 class GroupListing(NamedTuple):
@@ -85,7 +88,10 @@ class GroupCoordinator:
     ) -> None:
         """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own)."""
         default = ConsumerConfig(
-            config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms, config.consumer_max_size
+            config.consumer_session_timeout_ms,
+            config.consumer_heartbeat_interval_ms,
+            config.consumer_max_size,
+            config.consumer_assignment_interval_ms,
         )
         self.config = config
         self._node_id = node_id
@@ -105,13 +111,7 @@ class GroupCoordinator:
             purgatory=purgatory,
             nursery=nursery,
             write=self._write,
-        )
-        self._runtime = CoordinatorRuntime(
-            OFFSETS_TOPIC,
-            log=log,
-            clock=clock,
-            nursery=nursery,
-            new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
+            downgrade=self._downgrade,
         )
         self._classic_members = ClassicMembers(self._consumer, topics)
         self._migration = Migration(
@@ -126,6 +126,13 @@ class GroupCoordinator:
         )
         #: Where joins and syncs wait for the other members.
         self.purgatory = purgatory
+        self._runtime = CoordinatorRuntime(
+            OFFSETS_TOPIC,
+            log=log,
+            clock=clock,
+            nursery=nursery,
+            new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
+        )
         nursery.start_soon(self._expire_offsets)
 
     # Where groups live
@@ -167,7 +174,12 @@ class GroupCoordinator:
     async def _write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await self._runtime.write(self.partition_for(group_id), written)
 
+    async def _downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None) -> bool:
+        return await self._migration.downgrade(group, leaving)
+
     async def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        if group.is_in(ClassicState.DEAD):
+            raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
         record = records.group_metadata(group, assignments)
         await self._write(group.group_id, [record])
 
@@ -183,23 +195,19 @@ class GroupCoordinator:
                 f"{self.config.max_session_timeout_ms} ms"
             )
         shard = self._shard(group_id)
-        await self._make_room_for_classic(shard, group_id)
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            if consumer_group.members:
+                return await self._classic_members.join(consumer_group, request)
+            # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
+            await self._write(group_id, consumer_records.group_tombstones(consumer_group))
+            self._consumer.bury(consumer_group)
         group = shard.groups.get(group_id)
         if group is None:
             if request.member_id:
                 raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
             group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
         return await self._classic.join(group, request)
-
-    async def _make_room_for_classic(self, shard: GroupShard, group_id: str) -> None:
-        """An empty group of the consumer protocol gives way to the classic one; its offsets stay."""
-        other = shard.consumer_groups.get(group_id)
-        if other is None:
-            return
-        if other.members:
-            raise InconsistentGroupProtocolError(f"group {group_id} uses the consumer protocol")
-        await self._write(group_id, consumer_records.group_tombstones(other))
-        self._consumer.bury(other)
 
     # The consumer protocol
 
@@ -215,22 +223,32 @@ class GroupCoordinator:
         group = shard.consumer_groups.setdefault(group_id, ConsumerGroup(group_id))
         try:
             return await self._consumer.heartbeat(group, beat)
+        except CoordinatorError:
+            await self._undo_upgrade(group)
+            raise
         finally:
             if not group.group_epoch and shard.consumer_groups.get(group_id) is group:
                 del shard.consumer_groups[group_id]
 
     async def _make_room_for_consumer(self, shard: GroupShard, group_id: str) -> None:
-        """An empty classic group gives way to the consumer protocol; its offsets stay."""
+        """A classic group gives way to the consumer protocol, its offsets stay; with members it is upgraded."""
         other = shard.groups.get(group_id)
         if other is None:
             return
-        if not other.is_in(ClassicState.EMPTY) or other.pending_members:
-            raise GroupIdNotFoundError(f"group {group_id} is not a consumer group")
+        if not other.is_in(ClassicState.EMPTY):
+            await self._migration.upgrade(other)
+            return
         if other.generation_id:
             await self._write(group_id, [records.group_tombstone(group_id)])
         if shard.groups.get(group_id) is other and other.is_in(ClassicState.EMPTY):
             del shard.groups[group_id]
             self._classic.bury(other, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
+
+    async def _undo_upgrade(self, group: ConsumerGroup) -> None:
+        """The member for whose sake a group was upgraded was refused: nobody there speaks the consumer protocol."""
+        async with group.lock:
+            if not group.removed:
+                await self._migration.downgrade(group)
 
     async def sync(
         self,
@@ -244,6 +262,16 @@ class GroupCoordinator:
         assignments: Mapping[str, bytes],
     ) -> SyncResult:
         """SyncGroup: returns with this member's assignment."""
+        consumer_group = self._consumer_group(group_id)
+        if consumer_group is not None:
+            return self._classic_members.sync(
+                consumer_group,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                generation_id=generation_id,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+            )
         return await self._classic.sync(
             self._member_group(group_id),
             member_id=member_id,
@@ -256,6 +284,15 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
         """Heartbeat: returns nothing, or raises what the member has to do."""
+        consumer_group = self._consumer_group(group_id)
+        if consumer_group is not None:
+            self._classic_members.heartbeat(
+                consumer_group,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                generation_id=generation_id,
+            )
+            return
         self._classic.heartbeat(
             self._member_group(group_id),
             member_id=member_id,
@@ -265,10 +302,13 @@ class GroupCoordinator:
 
     async def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
         """LeaveGroup of one member, of either protocol; returns the id of who left."""
-        consumer_group = self._shard(group_id).consumer_groups.get(group_id) if group_id else None
+        consumer_group = self._consumer_group(group_id)
         if consumer_group is not None:
             return await self._consumer.expel(consumer_group, member_id, group_instance_id)
         return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        return self._shard(group_id).consumer_groups.get(group_id) if group_id else None
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         if not group_id:
@@ -302,10 +342,11 @@ class GroupCoordinator:
             # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
             nobody = generation_id < 0 and (not consumer_group.members or (producer is not None and not member_id))
             if not nobody:
-                if knows_epochs or member_id not in consumer_group.members:
-                    consumer_group.validate_member(member_id, generation_id)
-                else:
+                speaks_classic = consumer_group.find_member(member_id).classic is not None
+                if not knows_epochs and not speaks_classic:
                     raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
+                committed = ((offset.topic_id, key.partition) for key, offset in offsets.items())
+                consumer_group.validate_commit(member_id, generation_id, committed)
         elif group is not None:
             self._classic.validate_commit(
                 group,

@@ -12,11 +12,20 @@ from ottla.server.coordinator.runtime import CoordinatorRecord
 class Plan:
     """One member's heartbeat, as the group will see it once its records are committed."""
 
-    def __init__(self, group: ConsumerGroup, topics: GroupTopics, member_id: str, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        topics: GroupTopics,
+        member_id: str,
+        subscription: Subscription,
+        *,
+        assignment_interval_ms: int,
+    ) -> None:
         self.group = group
         self.target = group.target
         self.target_epoch = group.target_epoch
         self.version = topics.version
+        self._assignment_interval_ms = assignment_interval_ms
         self._regex_records: list[CoordinatorRecord] = []
         self._topics = topics
         self._member_id = member_id
@@ -74,12 +83,17 @@ class Plan:
         if self._bumps or metadata_hash != group.metadata_hash:
             epoch += 1
             written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
-        if epoch > group.target_epoch:
+        if epoch > group.target_epoch and self._is_due(now_ms):
             written += self._new_target(epoch, names, now_ms)
         elif self._replaced is not None:
             inherited = self.target[self._member_id]
             written.append(consumer_records.target_assignment(group.group_id, self._member_id, inherited))
         return written
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Many who join at once share one new target: `group.consumer.assignment.interval.ms` lies between two."""
+        last_ms = self.group.target_timestamp_ms
+        return not last_ms or now_ms >= last_ms + self._assignment_interval_ms
 
     def _names(self, subscription: Subscription) -> frozenset[str]:
         resolved = self._regexes.get(subscription.topic_regex) if subscription.topic_regex else None

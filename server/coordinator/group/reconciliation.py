@@ -45,6 +45,11 @@ def next_assignment(
         previous_epoch=current.epoch,
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
         assigned=taken,
+        epochs={
+            (topic_id, index): current.epochs.get((topic_id, index), target_epoch)
+            for topic_id, indexes in taken.items()
+            for index in indexes
+        },
     )
 
 

@@ -1,6 +1,7 @@
 """The groups and offsets of one partition of `__consumer_offsets`: what the log says, held in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKey
@@ -35,6 +36,7 @@ class GroupShard:
         self._consumer = consumer
         self._now_ms = now_ms
         self._loading = True
+        self._expected: dict[str, ClassicGroup] = {}
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         if records.is_offset(record.key):
@@ -43,6 +45,8 @@ class GroupShard:
         match records.decode(record):
             case records.GroupRecord(group_id, value) if self._loading:
                 self._replay_group(group_id, value)
+            case records.GroupRecord(group_id, _) if group_id in self._expected:
+                self.groups[group_id] = self._expected[group_id]
             case records.OtherRecord(key, value) if consumer_records.is_consumer_group_key(key):
                 self._replay_consumer_group(key, value)
             case _:
@@ -62,6 +66,22 @@ class GroupShard:
             self.offsets.put(group_id, key, (offset, value))
         else:
             self.offsets.put_pending(producer.producer_id, group_id, key, (offset, value))
+
+    @contextmanager
+    def expecting(self, group: ClassicGroup) -> Iterator[None]:
+        """While its record is on its way: once that is committed, the group is here."""
+        self._expected[group.group_id] = group
+        try:
+            yield
+        finally:
+            del self._expected[group.group_id]
+
+    def restore(self, record: CoordinatorRecord) -> None:
+        """Bring a classic group back as its record describes it."""
+        restored = records.decode(record)
+        assert isinstance(restored, records.GroupRecord)
+        self._replay_group(restored.group_id, restored.value)
+        self._classic.resume(self.groups[restored.group_id])
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
         self.offsets.complete_transaction(marker.producer_id, commit=marker.is_commit)
@@ -90,6 +110,7 @@ class GroupShard:
             group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
         consumer_records.replay(group, key, value)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            group.removed = True
             del self.consumer_groups[key.group_id]
 
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:

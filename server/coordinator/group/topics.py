@@ -29,6 +29,12 @@ class GroupTopics:
         image = self._image()
         return {name: topic.topic_id for name in names if (topic := image.topic(name)) is not None}
 
+    def names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """The names of those topics that exist."""
+        image = self._image()
+        found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
+        return {topic_id: topic.name for topic_id, topic in found.items() if topic is not None}
+
     def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
         image = self._image()
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}

@@ -1,0 +1,204 @@
+"""Online migration of a group with members between the classic and the consumer protocol (KIP-848).
+
+Upgrade: when a member of the consumer protocol joins a classic group of consumers, the group becomes one of the
+consumer protocol. Its generation is the epoch, its assignments are target and current ones, and its members stay
+classic members in it (`classic_members.py`). Downgrade: when the last member of the consumer protocol leaves while
+classic ones remain, the group is a classic one again and rebalances. `group.consumer.migration.policy` says which way
+is open.
+
+A conversion is one batch of records, and one batch alone: whatever fails or crashes, the group is the one or the other.
+While an upgrade is being stored the classic group is dead: its members find the coordinator again and go on.
+
+Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertToClassicGroup.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+
+import trio
+
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
+from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, RebalanceInProgressError
+from ottla.server.coordinator.group import consumer_records, records
+from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
+from ottla.server.coordinator.group.classic import ClassicProtocol
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from ottla.server.coordinator.group.classic_members import serialize_assignment
+from ottla.server.coordinator.group.consumer import ConsumerProtocol
+from ottla.server.coordinator.group.consumer_group import (
+    ClassicSide,
+    ConsumerGroup,
+    ConsumerMember,
+    Current,
+    Subscription,
+)
+from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, parse_subscription
+from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.storage.clock import Clock
+
+
+class MigrationPolicy(Enum):
+    """The values of `group.consumer.migration.policy`."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+class Migration:
+    """Converts the groups of one broker."""
+
+    def __init__(
+        self,
+        policy: MigrationPolicy,
+        *,
+        classic: ClassicProtocol,
+        classic_max_size: int,
+        consumer: ConsumerProtocol,
+        topics: GroupTopics,
+        clock: Clock,
+        find_shard: Callable[[str], GroupShard],
+        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+    ) -> None:
+        self._policy = policy
+        self._classic = classic
+        self._classic_max_size = classic_max_size
+        self._consumer = consumer
+        self._topics = topics
+        self._clock = clock
+        self._find_shard = find_shard
+        self._write = write
+
+    async def upgrade(self, group: ClassicGroup) -> None:
+        """Make a classic group with members one of the consumer protocol.
+
+        Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
+        """
+        group_id = group.group_id
+        written = self._upgrade_records(group)
+        before = records.group_metadata(group, {each.member_id: each.assignment for each in group.members.values()})
+        self._classic.bury(group, RebalanceInProgressError(f"group {group_id} changes its protocol"))
+        try:
+            with trio.CancelScope(shield=True):
+                await self._write(group_id, written)
+        except CoordinatorError:
+            self._find_shard(group_id).restore(before)
+            raise
+        upgraded = self._find_shard(group_id).consumer_groups.get(group_id)
+        if upgraded is not None:
+            self._consumer.resume(upgraded)
+
+    def _upgrade_records(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+        refused = GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
+        if not self._policy.allows_upgrade or group.protocol_type != PROTOCOL_TYPE or group.is_in(ClassicState.DEAD):
+            raise refused
+        if len(group.members) > self._consumer.config(group.group_id).max_size:
+            raise refused
+        try:
+            members = [self._consumer_member(group, member) for member in group.members.values()]
+        except DecodeError as error:
+            raise refused from error
+        return [records.group_tombstone(group.group_id), *self._group_records(group, members)]
+
+    def _group_records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
+        group_id, epoch = group.group_id, max(1, group.generation_id)
+        names = frozenset().union(*(member.subscription.topic_names for member in members))
+        return [
+            *(consumer_records.member_subscription(group_id, each.member_id, each.subscription) for each in members),
+            consumer_records.group_epoch(group_id, epoch, self._topics.metadata_hash(names)),
+            *(consumer_records.target_assignment(group_id, each.member_id, each.current.assigned) for each in members),
+            # Without a time: the member for whose sake this is done gets a new target at once.
+            consumer_records.target_epoch(group_id, epoch, 0),
+            *(consumer_records.current_assignment(group_id, each.member_id, each.current) for each in members),
+        ]
+
+    def _consumer_member(self, group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
+        """A classic member as one of the consumer group, with what the last generation assigned to it."""
+        said = parse_subscription(member.metadata(group.protocol_name or group.select_protocol()))
+        if said is None:
+            raise DecodeError(f"the subscription of {member.member_id} cannot be read")
+        subscription = Subscription(
+            instance_id=member.group_instance_id,
+            rack_id=said.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topic_names=frozenset(said.topics),
+            topic_regex=None,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=None,
+            classic=ClassicSide(member.session_timeout_ms, member.protocols),
+        )
+        epoch = max(1, group.generation_id)
+        assigned = self._assigned(member.assignment)
+        epochs = {(topic_id, index): epoch for topic_id, indexes in assigned.items() for index in indexes}
+        converted = ConsumerMember(member.member_id, subscription)
+        converted.current = Current(epoch, epoch, assigned=assigned, epochs=epochs)
+        return converted
+
+    def _assigned(self, assignment: bytes) -> Assignment:
+        if not assignment:
+            return EMPTY_ASSIGNMENT
+        topics = parse_consumer_protocol(ConsumerProtocolAssignment, assignment).assigned_partitions
+        ids = self._topics.ids(topic.topic for topic in topics)
+        return {
+            ids[topic.topic]: frozenset(topic.partitions) for topic in topics if topic.topic in ids and topic.partitions
+        }
+
+    async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None = None) -> bool:
+        """Make a group without members of the consumer protocol (but for one that leaves) a classic one, if allowed.
+
+        Says whether it was done. The caller holds the group exclusively. Raises CoordinatorError, and then the group is
+        as it was.
+        """
+        remaining = [member for member in group.members.values() if member is not leaving]
+        if not remaining or any(member.classic is None for member in remaining):
+            return False
+        if not self._policy.allows_downgrade or len(remaining) > self._classic_max_size:
+            return False
+        former = list(group.members.values())
+        classic = self._classic_group(group, remaining)
+        assignments = {each.member_id: each.assignment for each in classic.members.values()}
+        written = [*consumer_records.group_tombstones(group), records.group_metadata(classic, assignments)]
+        with trio.CancelScope(shield=True), self._find_shard(group.group_id).expecting(classic):
+            await self._write(group.group_id, written)
+        self._consumer.end_sessions(former)
+        self._classic.resume(classic)
+        if leaving is not None:
+            self._classic.rebalance(classic)
+        return True
+
+    def _classic_group(self, group: ConsumerGroup, members: list[ConsumerMember]) -> ClassicGroup:
+        """The group with these members as a stable classic one: the target is its assignment."""
+        classic = ClassicGroup(group.group_id, now_ms=self._clock.time_ms())
+        classic.generation_id = group.group_epoch
+        classic.protocol_type = PROTOCOL_TYPE
+        for member in members:
+            assert member.classic is not None
+            converted = ClassicMember(
+                member.member_id,
+                group_instance_id=member.subscription.instance_id,
+                client_id=member.subscription.client_id,
+                client_host=member.subscription.client_host,
+                rebalance_timeout_ms=member.subscription.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                protocols=member.classic.protocols,
+                assignment=serialize_assignment(
+                    group.target_of(member), member.classic.protocols[0].metadata, self._topics
+                ),
+            )
+            classic.add(converted)
+        classic.protocol_name = classic.select_protocol()
+        classic.state = classic.previous_state = ClassicState.STABLE
+        return classic
