@@ -103,7 +103,11 @@ class Broker:
     # Life.
 
     def __enter__(self) -> Broker:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from ottla.server.config import BrokerConfig, ConfigError
+from ottla.server.config import ConfigError
 from ottla.server.errors import StartupError
 from ottla.server.faults.plan import FaultPlan
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import MetadataError
+from ottla.server.settings.sources import load
 from ottla.storage.errors import StorageError
 from ottla.testing.clock import AdjustableClock
 from ottla.testing.errors import BrokerError
@@ -138,8 +139,12 @@ class NodeThread:
             answer.set_result(result)
 
     async def _start_node(self) -> None:
+        try:
+            config = load(environment={}, flags=self._settings)
+        except ConfigError as error:
+            raise BrokerError(str(error)) from None
         node = Node(
-            BrokerConfig(self._settings),
+            config,
             disk=self._disk,
             clock=self._clock,
             metadata_store=self._metadata_store,
