@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka test-spark flights exactly-once kill-loop fuzz simulate bench jars clean
+.PHONY: help run test check format compat compat-kafka test-groups test-spark flights exactly-once kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +37,9 @@ compat: .venv/.test-ready jars ## real clients against Ottla
 
 compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
+
+test-groups: .venv/.test-ready jars ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
+	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}
 
 test-spark: .venv/.test-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}

@@ -57,11 +57,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("broker_kind", kinds, scope="session")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """aiokafka and kafka-python leave the sockets of lost connections to the garbage collector."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `-m groups` the group scenarios marked so are left out.
+
+    aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+    if "groups" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("groups") is not None]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(autouse=True)

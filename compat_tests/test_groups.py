@@ -122,6 +122,36 @@ def test_members_of_the_new_protocol_join_leave_and_crash_under_load(
     run_through_join_leave_and_crash(group, broker, shared_topic, "--protocol", "consumer")
 
 
+@pytest.mark.parametrize(
+    ("member_client", "strategy"),
+    [
+        ("confluent-kafka", "cooperative-sticky"),
+        pytest.param("confluent-kafka", "range", marks=pytest.mark.groups),
+        pytest.param("java", "cooperative-sticky", marks=[pytest.mark.groups, pytest.mark.java]),
+        pytest.param("java", "range", marks=[pytest.mark.groups, pytest.mark.java]),
+    ],
+)
+def test_a_group_moves_to_the_new_protocol_and_back_while_it_works(
+    group: Group, broker: BrokerProcess, shared_topic: str, strategy: str
+) -> None:
+    everything = [(shared_topic, PARTITIONS)]
+    classic = ("--strategy", strategy)
+    with load(broker, shared_topic) as running:
+        first = group.join(shared_topic, *classic)
+        group.await_balance([first], everything)
+        second = group.join(shared_topic, "--protocol", "consumer")
+        group.await_balance([first, second], everything)
+        third = group.join(shared_topic, *classic)
+        group.await_balance([first, second, third], everything)
+        second.leave()
+        group.await_balance([first, third], everything)
+        third.crash()
+        group.await_balance([first], everything)
+    group.await_values(running.sent)
+    first.leave()
+    assert committed(Confluent(broker.bootstrap), group, shared_topic) == len(running.sent)
+
+
 @COOPERATIVE
 def test_a_cooperative_member_keeps_what_it_need_not_give(group: Group, shared_topic: str) -> None:
     options = ("--strategy", "cooperative-sticky")
