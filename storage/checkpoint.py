@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "CheckpointBuilder",
+    "PartitionState",
     "load_state",
     "log_start_of",
     "pack_checkpoint",
     "pack_state",
     "parse_checkpoint",
+    "split_state",
 ]
 
 CHECKPOINT_NAME = "checkpoint"
@@ -128,6 +130,25 @@ def as_of_sequence(state: bytes) -> int:
 def log_start_of(state: bytes) -> int:
     """The log start offset in a packed state."""
     return int(_STATE.unpack_from(state)[1])
+
+
+class PartitionState(NamedTuple):
+    """A packed state's parts, for who only reads: `aborted` and `producers` are empty where there are none."""
+
+    as_of_sequence: int
+    log_start_offset: int
+    log_end_offset: int
+    aborted: bytes
+    producers: bytes
+
+
+def split_state(state: bytes) -> PartitionState:
+    """The parts of a packed state, which need no log."""
+    as_of, log_start, log_end, _, _, *lengths = _STATE.unpack_from(state)
+    aborted_start = _STATE.size + lengths[0]
+    aborted_end = aborted_start + lengths[1]
+    producers = state[aborted_end : aborted_end + lengths[2]]
+    return PartitionState(as_of, log_start, log_end, state[aborted_start:aborted_end], producers)
 
 
 def load_state(log: PartitionLog, state: bytes) -> int:

@@ -15,6 +15,7 @@ from ottla.storage.fd_cache import FdCache
 from ottla.storage.histogram import Histogram
 from ottla.storage.maintenance import Maintenance
 from ottla.storage.memstore import TailCache
+from ottla.storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from ottla.storage.clock import Clock
@@ -55,6 +56,7 @@ class StorageContext:
         "maintenance",
         "nursery",
         "pool",
+        "read_ahead",
         "tail",
         "written_bytes",
     )
@@ -67,6 +69,7 @@ class StorageContext:
         self.fd_cache = FdCache(disk, config.fd_cache_capacity)
         self.pool = BufferPool()
         self.tail = TailCache(config.tail_cache_bytes)
+        self.read_ahead = ReadAhead(self)
         self.listener: StorageListener | None = None
         self.nursery: trio.Nursery | None = None
         self.boot_id = ""

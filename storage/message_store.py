@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from time import perf_counter
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import trio

@@ -28,7 +28,7 @@ from ottla.storage.retention import size_of
 from ottla.storage.spans import ensure_spans
 
 if TYPE_CHECKING:
-    from ottla.storage.extents import ReadHint
+    from ottla.storage.file_read import ReadHint
     from ottla.storage.iobuf import Fragment
     from ottla.storage.memstore import RunGroup
     from ottla.storage.message_store import MessageStore
@@ -314,13 +314,18 @@ class PartitionLog:
             self.aborted.truncate_from_end(offset)
         if self.spans is not None:
             self.spans.truncate(offset)
-        self.read_hint = None
+        self._forget_places()
         while self.tail and self.tail[-1].last_offset >= offset:
             group = self.tail[-1]
             group.truncate(offset)
             if group.last_offsets:
                 break
             self.tail.pop()
+
+    def _forget_places(self) -> None:
+        """What is known of where the next read begins is not true any more."""
+        self.read_hint = None
+        self.store.context.read_ahead.forget(self)
 
     def start_at(self, offset: int) -> None:
         """Forget everything; the log is empty and goes on at an offset."""
@@ -331,7 +336,7 @@ class PartitionLog:
         self.producers = None
         self.aborted = None
         self.spans = None
-        self.read_hint = None
+        self._forget_places()
         self.tail.clear()
 
     def set_config(self, config: LogConfig) -> None:

@@ -1,7 +1,8 @@
 """Reading: a plan per partition, made without waiting, and one call which fills all plans of a fetch.
 
 What is flushed and still in memory is shared at once. What the page cache holds is read on the event loop
-(`RWF_NOWAIT`), if it is little and its place is known; for all the rest of a fetch there is one worker-thread call.
+(`RWF_NOWAIT`), in small steps, if its place is known; for all the rest of a fetch there is one worker-thread call.
+Where a log is read in order, the range that comes next is read ahead (`ottla.storage.read_ahead`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.storage.block import RunFlag
 from ottla.storage.errors import CorruptLogError
-from ottla.storage.extents import Extent, FileRead
+from ottla.storage.extents import spans_from, unsealed_extents, wanted_after
+from ottla.storage.file_read import STEP_BYTES, FileRead
 from ottla.storage.iobuf import IOBuf
 from ottla.storage.spans import ensure_spans, layout_of, unsealed_tables
 
@@ -24,12 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadPlan", "read", "read_batches"]
 
-_MAX_EXTENTS = 1024
 # Memory for a large first batch, a rebuilt index: each asks for one more attempt.
 _MAX_ATTEMPTS = 4
 _SCAN_BYTES = 1_048_576
-# Copying and checking so much takes some 100 µs: a fetch of many partitions lets others run in between.
-_READ_AT_ONCE_BYTES = 262_144
 
 
 class ReadPlan:
@@ -132,18 +130,24 @@ async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> lis
     """Read what the plans need; returns those which must be read again, with more memory for a large first batch."""
     again: list[ReadPlan] = []
     reads: list[FileRead] = []
+    ahead = context.read_ahead
     try:
         for plan in plans:
             reads.append(
                 FileRead(context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch)
             )
-            _prepare(reads[-1], plan)
+            await _prepare(reads[-1], plan)
         cold = await _read_inline(context, reads)
         if cold:
             await context.offload(_run_all, cold)
+        followed = []
         for plan, work in zip(plans, reads, strict=True):
             if _finish(context, plan, work):
                 again.append(plan)
+            elif plan.error is None and ahead.on_read(plan, was_cold=work in cold):
+                followed.append(plan)
+        if followed:
+            ahead.look(followed)
     finally:
         for work in reads:
             work.close()
@@ -151,17 +155,23 @@ async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> lis
 
 
 async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:
-    """Read what the page cache holds; returns those that a worker thread must read."""
+    """Read what the page cache holds, and let others run in between; returns those that a worker thread must read."""
     cold: list[FileRead] = []
+    limit_bytes = context.config.inline_read_bytes
     held_bytes = 0
     for work in reads:
-        if held_bytes >= _READ_AT_ONCE_BYTES:
-            await trio.lowlevel.checkpoint()
-            held_bytes = 0
-        if work.try_inline(context.config.inline_read_bytes):
-            held_bytes += work.capacity_bytes
-        else:
+        if not work.may_run_inline(limit_bytes):
             cold.append(work)
+            continue
+        while not work.is_done:
+            if held_bytes >= STEP_BYTES:
+                await trio.lowlevel.checkpoint()
+                held_bytes = 0
+            read_bytes = work.step()
+            if not read_bytes and not work.is_done:
+                cold.append(work)
+                break
+            held_bytes += read_bytes
     return cold
 
 
@@ -188,30 +198,22 @@ def _run_all(reads: Sequence[FileRead]) -> None:
         work.run()
 
 
-def _prepare(work: FileRead, plan: ReadPlan) -> None:
-    """Say what must be read for a plan: sealed segments' spans, then runs whose place is in memory."""
-    log = plan.log
+async def _prepare(work: FileRead, plan: ReadPlan) -> None:
+    """Say what must be read for a plan: what was looked up, else sealed spans, then runs whose place is in memory."""
+    log, offset, end_offset = plan.log, plan.offset, plan.end_offset
     wanted = max(plan.max_bytes, 1)
-    offset = plan.offset
-    spans = log.spans
-    if spans is not None:
-        for span in spans.spans[spans.find_offset(offset) :]:
-            if wanted <= 0 or span.base_offset >= plan.end_offset:
+    known = await log.store.context.read_ahead.extents_for(plan)
+    if known:
+        for extent in known:
+            if wanted <= 0 or extent.entry.base_offset >= end_offset:
                 break
-            work.add_span(span)
-            # Of the first one, which begins before the offset or was cut, perhaps nothing is wanted.
-            wanted -= span.size_bytes if span.base_offset > offset else 0
-    for segment, table in unsealed_tables(log):
-        if wanted <= 0:
-            break
-        first = table.find_offset(offset)
-        for index in range(first, min(len(table), first + _MAX_EXTENTS)):
-            entry = table[index]
-            if wanted <= 0 or entry.base_offset >= plan.end_offset:
-                break
-            work.add_extent(Extent(segment, entry))
-            if entry.base_offset >= offset and not entry.flags & RunFlag.CLIPPED:
-                wanted -= entry.length
+            work.add_extent(extent)
+            wanted = wanted_after(wanted, extent.entry, offset)
+    else:
+        spans, wanted = spans_from(log, offset, end_offset, wanted)
+        work.add_spans(spans)
+        for extent in unsealed_extents(log, offset, end_offset, wanted):
+            work.add_extent(extent)
     work.prepare(log.read_hint, plan.needed_bytes)
 
 

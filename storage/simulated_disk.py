@@ -23,6 +23,7 @@ from ottla.storage.simulated_media import PAGE_BYTES, SimulatedDirectory, Simula
 __all__ = ["DiskCrashedError", "Fault", "FaultKind", "SimulatedDisk"]
 
 _UNLIMITED_BYTES = 1 << 50
+_WARM_RANGES = 64
 _ACT_THEIR_FAULTS = ("pwritev", "fdatasync")
 
 
@@ -44,7 +45,7 @@ class SimulatedDisk(Disk):
     """A `Disk` in memory.
 
     `faults` injects errors, crashes and flipped bits; `capacity_bytes` makes writes end in ENOSPC; reads with
-    `nowait` find a random part of what they ask for cold with `cold_probability`.
+    `nowait` find a random part of what they ask for cold with `cold_probability`, unless it was asked for ahead.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class SimulatedDisk(Disk):
         self._is_dead = False
         self._open_files: dict[Handle, _OpenFile] = {}
         self._next_handle = 3
+        # What `advise_willneed` has brought into the page cache: for each file the byte ranges.
+        self._warm: dict[SimulatedFile, list[range]] = {}
         self._mutex = threading.RLock()
 
     # Life and death.
@@ -184,7 +187,10 @@ class SimulatedDisk(Disk):
         opened = self._opened(handle)
         with self._operation("preadv", opened.path) as fault:
             wanted = sum(len(buffer) for buffer in buffers)
-            if nowait and self.cold_probability and self.rng.random() < self.cold_probability:
+            is_warm = any(
+                position in asked and position + wanted <= asked.stop for asked in self._warm.get(opened.file, ())
+            )
+            if nowait and not is_warm and self.cold_probability and self.rng.random() < self.cold_probability:
                 wanted = self.rng.randint(0, wanted // PAGE_BYTES) * PAGE_BYTES
             data = opened.file.content[position : position + wanted]
             if fault is not None and data:
@@ -195,6 +201,16 @@ class SimulatedDisk(Disk):
                 buffer[: len(piece)] = piece
                 start += len(piece)
             return len(data)
+
+    def advise_willneed(self, handle: Handle, position: int, length: int) -> None:
+        opened = self._opened(handle)
+        with self._operation("advise_willneed", opened.path):
+            ranges = self._warm.setdefault(opened.file, [])
+            for asked in [asked for asked in ranges if asked.start <= position <= asked.stop]:
+                ranges.remove(asked)
+                position, length = asked.start, max(asked.stop, position + length) - asked.start
+            ranges.append(range(position, position + length))
+            del ranges[:-_WARM_RANGES]
 
     def fdatasync(self, handle: Handle) -> None:
         opened = self._opened(handle)

@@ -1,0 +1,160 @@
+"""The range after a read is in the page cache before anybody asks for it, and never stands in the way of the truth."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.storage.clock import ManualClock
+from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk_faults import Fault, FaultKind
+from ottla.storage.log_manager import LogManager
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.reader import read
+from ottla.storage.simulated_disk import SimulatedDisk
+
+COUNT = 200
+
+
+class Reads:
+    """Counts what is run in a worker thread, by name."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def run_blocking(self, function: Callable[[], Any]) -> Any:
+        self.calls.append(getattr(function, "func", function).__name__)
+        await trio.lowlevel.checkpoint()
+        return function()
+
+    def cold(self) -> int:
+        return self.calls.count("_run_all")
+
+
+def make(reads: Reads, **settings: Any) -> LogManager:
+    disk = SimulatedDisk(3, cold_probability=1.0)
+    config = StorageConfig(tail_cache_bytes=0, run_bytes=600, **settings)
+    return LogManager(disk, "/data", config, ManualClock(), run_blocking=reads.run_blocking)
+
+
+async def fill(harness: Any, manager: LogManager, partitions: int = 1, *, is_sorted: bool) -> list[PartitionLog]:
+    logs = [await manager.open_log(harness.topic_id, "topic", number, LogConfig()) for number in range(partitions)]
+    for number in range(COUNT):
+        for log in logs:
+            harness.append(log, b"%d" % number + b"x" * 100)
+        await logs[0].flush()
+    await manager.context.maintenance.wait_idle()
+    if is_sorted:
+        await manager.clean()
+    return logs
+
+
+async def next_read(log: PartitionLog, offset: int, max_bytes: int = 2000) -> int:
+    plan = log.plan_read(offset, max_bytes=max_bytes, end_offset=log.flushed_end_offset, min_one_batch=True)
+    await read([plan])
+    assert plan.error is None, plan.error
+    assert plan.records is not None
+    plan.records.release()
+    await trio.testing.wait_all_tasks_blocked()
+    return plan.next_offset
+
+
+@pytest.mark.parametrize("segment_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize("is_sorted", [False, True])
+async def test_only_the_first_two_reads_wait_for_the_device(harness: Any, segment_bytes: int, is_sorted: bool) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=segment_bytes)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=is_sorted)
+        reads.calls.clear()
+        offset, count = 0, 0
+        while offset < log.flushed_end_offset:
+            offset = await next_read(log, offset)
+            count += 1
+        assert count > 12
+        assert reads.cold() <= 3
+
+
+async def test_what_is_read_ahead_is_the_same(harness: Any) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=9_000)
+    async with manager.run():
+        logs = await fill(harness, manager, 3, is_sorted=True)
+        for log in logs:
+            expected = [(number, b"%d" % number + b"x" * 100) for number in range(COUNT)]
+            found: list[tuple[int, bytes | None]] = []
+            while len(found) < COUNT:
+                found += await harness.read_records(log, len(found), max_bytes=1500)
+            assert found == expected
+
+
+async def test_one_that_reads_here_and_there_is_not_followed(harness: Any) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=9_000)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=True)
+        reads.calls.clear()
+        for offset in (300, 10, 200, 30, 100):
+            await next_read(log, offset)
+        assert "_look_at" not in reads.calls
+
+
+async def test_a_truncation_takes_back_what_was_looked_up(harness: Any) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=9_000)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=False)
+        offset = await next_read(log, await next_read(log, 0))
+        await log.truncate_to(offset + 2)
+        harness.append(log, b"after the cut")
+        await log.flush()
+        assert await harness.read_records(log, offset) == [
+            (offset, b"%d" % offset + b"x" * 100),
+            (offset + 1, b"%d" % (offset + 1) + b"x" * 100),
+            (offset + 2, b"after the cut"),
+        ]
+
+
+async def test_a_rewritten_segment_takes_back_what_was_looked_up(harness: Any) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=9_000)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=False)
+        offset = await next_read(log, await next_read(log, 0))
+        await manager.clean()
+        found = await harness.read_records(log, offset, max_bytes=1500)
+        assert found[0] == (offset, b"%d" % offset + b"x" * 100)
+
+
+async def test_a_failure_to_look_ahead_fails_nobody(harness: Any) -> None:
+    reads = Reads()
+    manager = make(reads, segment_bytes=9_000)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=True)
+        disk = manager.context.disk
+        assert isinstance(disk, SimulatedDisk)
+        fault = disk.faults.add(Fault(FaultKind.ERROR, frozenset({"advise_willneed"}), errno=errno.EIO, count=None))
+        offset = 0
+        while offset < log.flushed_end_offset:
+            offset = await next_read(log, offset)
+        assert fault.struck > 1
+        assert log.store.error is None
+
+
+async def test_no_more_logs_are_followed_than_the_limit(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.read_ahead._FOLLOWED_LOGS", 2)
+    reads = Reads()
+    manager = make(reads, segment_bytes=1 << 20)
+    async with manager.run():
+        logs = await fill(harness, manager, 4, is_sorted=False)
+        offsets = [await next_read(log, 0) for log in logs]
+        reads.calls.clear()
+        assert len(manager.context.read_ahead) == 2
+        await next_read(logs[0], offsets[0])
+        assert "_look_at" not in reads.calls
+        await next_read(logs[3], offsets[3])
+        assert "_look_at" in reads.calls
