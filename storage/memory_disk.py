@@ -96,7 +96,9 @@ class MemoryDisk(Disk):
             self._strike("pwritev", opened.path)
             views = list(buffers)
             end = position + sum(map(len, views))
-            self._grow(opened, max(position, end))
+            if end == position:
+                return 0  # writing nothing does not make a file longer
+            self._grow(opened, end)
             at = position
             for view in views:
                 opened.file.content[at : at + len(view)] = view

@@ -46,6 +46,8 @@ def fits(fault: Fault, context: RequestContext) -> bool:
         return False
     if request.API_KEY is ApiKey.FETCH and is_incremental(request):
         return True  # its partitions are known to the session only
+    if request.API_KEY is ApiKey.METADATA and not _named(request, version):
+        return True  # it asks for all topics
     return any(_is_chosen(item, fault, image) for item in _named(request, version))
 
 
