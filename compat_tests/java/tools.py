@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.java import java
 
+TIMEOUT_SECONDS = 60
 TOOLS = Path(__file__).resolve().parent / "Tools.java"
 
 
@@ -26,7 +28,7 @@ class Done(NamedTuple):
 
 
 class JavaTools:
-    """The JVM. A tool is named by its class below org.apache.kafka.tools."""
+    """The JVM. A tool is named by its class below org.apache.kafka.tools, or by a whole name that begins with kafka."""
 
     def __init__(self) -> None:
         options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -38,9 +40,13 @@ class JavaTools:
         """Run a tool to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"main": f"org.apache.kafka.tools.{tool}", "arguments": arguments}
+        name = tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"
+        request = {"main": name, "arguments": arguments}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+            self._process.kill()
+            raise TimeoutError(f"{tool} did not end: {arguments}")
         line = self._process.stdout.readline()
         assert line, f"the JVM ended with exit code {self._process.wait()} at {arguments}"
         answer = json.loads(line)
