@@ -83,6 +83,12 @@ class Cluster:
         wanted = sorted(set(topics))
         return self.retry(ask) if wanted else {}
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of those of the topics that exist: a topic that is deleted and created again has another."""
+        held = self.partitions(topics)
+        answer = self._metadata(sorted(held)) if held else None
+        return {topic.name: str(topic.topic_id) for topic in answer.topics if topic.name} if answer else {}
+
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], *, read_committed: bool | None = None
     ) -> dict[TopicPartition, int]:

@@ -1,0 +1,229 @@
+"""Topics kept in tables by `ottla table sync`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from compat_tests.clients.base import Record
+from compat_tests.clients.confluent import Confluent
+from compat_tests.process import BrokerProcess
+from compat_tests.spark.connector import await_that
+from compat_tests.spark.test_faults import delete_records
+from ottla.pipeline.errors import BrokerUnavailableError, DataLossError, TopicError
+from ottla.pipeline.tables import config, runner
+from ottla.pipeline.tables.errors import CheckpointError, TableError
+
+
+class Tables:
+    """Jobs of one test, in one folder."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, source: str) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.source = source
+        self.lines: list[str] = []
+
+    def sync(self, *tables: dict[str, Any], as_json: bool = True, **entries: Any) -> list[dict[str, Any]]:
+        """Run a job to its end; what it said of its batches."""
+        self.lines.clear()
+        document = {
+            "bootstrap": self.bootstrap,
+            "checkpoint": str(self.folder / "checkpoints"),
+            "source": self.source,
+            "tables": [{"path": self.path(table["topic"])} | table for table in tables],
+            **entries,
+        }
+        runner.run(config.parse(document), say=self.lines.append, as_json=as_json, spark=self.spark)
+        return [json.loads(line) for line in self.lines] if as_json else []
+
+    def path(self, topic: str) -> str:
+        return str(self.folder / topic)
+
+    def table(self, topic: str, kind: str = "delta") -> DataFrame:
+        return self.spark.read.format(kind).option("mergeSchema", "true").load(self.path(topic))
+
+    def dead(self, topic: str, kind: str = "delta") -> DataFrame:
+        return self.spark.read.format(kind).load(self.path(topic) + "_dead_letters")
+
+
+@pytest.fixture(params=["ottla", "kafka"])
+def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Tables:
+    return Tables(spark, broker.bootstrap, tmp_path, request.param)
+
+
+def send(client: Confluent, topic: str, documents: Sequence[object], *, key: str | None = None) -> None:
+    """JSON documents; bytes and None as they are. `key` names the field whose text is the record's key."""
+    producer = client.producer()
+    records = []
+    for document in documents:
+        value = document if isinstance(document, bytes | None) else json.dumps(document).encode()
+        record_key = str(document[key]).encode() if key and isinstance(document, dict) else None
+        records.append(Record(value, key=record_key))
+    producer.send(topic, records)
+    producer.close()
+
+
+def test_json_into_a_delta_table_by_an_inferred_schema_that_evolves(
+    tables: Tables, reference: Confluent, topic: str
+) -> None:
+    send(reference, topic, [{"id": n, "name": f"n{n}", "at": {"x": 1.5}} for n in range(10)])
+    assert [(report["rows"], report["dead"], report["lag"]) for report in tables.sync({"topic": topic})] == [(10, 0, 0)]
+    assert set(tables.table(topic).columns) == {"id", "name", "at", "_topic", "_partition", "_offset", "_timestamp"}
+
+    send(reference, topic, [{"id": 10, "name": "ten", "at": {"x": 2.5, "y": 7}, "tags": ["new"]}])
+    send(reference, topic, [{"id": "eleven", "name": "wrong"}, b"not json", b"[1]", b"\xff\xfe", None, {"id": 12}])
+    assert [(report["rows"], report["dead"]) for report in tables.sync({"topic": topic})] == [(2, 5)]
+
+    rows = {row.id: row for row in tables.table(topic).collect()}
+    assert sorted(rows) == [*range(11), 12]
+    assert (rows[10].at.y, rows[10].tags, rows[3].at.y, rows[3].tags) == (7, ["new"], None, None)
+    dead = tables.dead(topic).orderBy("offset").collect()
+    assert [(row.offset, row.reason) for row in dead] == [
+        (11, 'field id is "eleven", not bigint'),
+        (12, "the value is not a JSON object"),
+        (13, "the value is not a JSON object"),
+        (14, "the value is not UTF-8"),
+        (15, "the record has no value"),
+    ]
+    assert (dead[0].topic, dead[0].partition, dead[1].value) == (topic, 0, b"not json")
+    assert tables.sync({"topic": topic}) == []
+
+
+@pytest.mark.quick
+def test_json_into_parquet_by_a_given_schema_and_partitions(
+    spark: SparkSession, broker: BrokerProcess, reference: Confluent, topic: str, tmp_path: Path
+) -> None:
+    tables = Tables(spark, broker.bootstrap, tmp_path, "ottla")
+    table = {
+        "topic": topic,
+        "format": "parquet",
+        "schema": "id BIGINT, carrier STRING",
+        "partition_by": ["carrier"],
+        "compact_files": 2,
+        "metadata": False,
+    }
+    for start in range(0, 30, 10):
+        flights = [{"id": n, "carrier": "UA" if n % 2 else "DL", "left": "out"} for n in range(start, start + 10)]
+        send(reference, topic, [*flights, {"id": 1.5}])
+        (report,) = tables.sync(table)
+        assert (report["rows"], report["dead"]) == (10, 1)
+    rows = tables.table(topic, "parquet").collect()
+    assert sorted((row.id, row.carrier) for row in rows) == [(n, "UA" if n % 2 else "DL") for n in range(30)]
+    assert tables.dead(topic, "parquet").count() == 3
+    # Put together by compaction, with nothing left over.
+    assert len(list((tmp_path / topic).rglob("carrier=UA/*.parquet"))) < 3
+
+
+def test_upserts_by_key_with_tombstones(tables: Tables, reference: Confluent, topic: str) -> None:
+    table = {"topic": topic, "mode": "upsert", "key": "customer"}
+    send(reference, topic, [{"id": n % 5, "total": n} for n in range(50)], key="id")
+    (report,) = tables.sync(table)
+    assert report["rows"] == 50
+    assert {row.customer: row.total for row in tables.table(topic).collect()} == {str(n): 45 + n for n in range(5)}
+    producer = reference.producer()
+    producer.send(
+        topic,
+        [
+            Record(None, key=b"0"),
+            Record(b'{"id": 1, "total": 100, "paid": true}', key=b"1"),
+            Record(b'{"id": 2, "total": 200}', key=b"2"),
+            Record(None, key=b"2"),
+            Record(None, key=b"3"),
+            Record(b'{"id": 3, "total": 300}', key=b"3"),
+            Record(None, key=b"never seen"),
+            Record(b'{"id": 9}'),
+        ],
+    )
+    (report,) = tables.sync(table)
+    assert (report["rows"], report["dead"]) == (7, 1)
+    assert {row.customer: (row.total, row.paid) for row in tables.table(topic).collect()} == {
+        "1": (100, True),
+        "3": (300, None),
+        "4": (49, None),
+    }
+    assert [row.reason for row in tables.dead(topic).collect()] == ["the record has no key to upsert by"]
+
+
+def test_raw_records_and_several_topics_in_one_job(
+    tables: Tables, reference: Confluent, new_topic: Callable[..., str]
+) -> None:
+    first, second = new_topic(partitions=3), new_topic()
+    producer = reference.producer()
+    producer.send(first, [Record(b"%d" % n, key=b"k", headers=(("h", b"1"),), partition=n % 3) for n in range(30)])
+    send(reference, second, [{"a": 1}, {"a": 2}])
+    tables.sync({"topic": first, "decode": "raw", "format": "parquet"}, {"topic": second})
+    raw = tables.table(first, "parquet").collect()
+    assert sorted(int(row.value) for row in raw) == list(range(30))
+    assert {(bytes(row.key), row.headers[0].key) for row in raw} == {(b"k", "h")}
+    assert sorted(row.a for row in tables.table(second).collect()) == [1, 2]
+
+
+def test_the_batches_of_a_backfill_are_bounded(tables: Tables, reference: Confluent, topic: str) -> None:
+    send(reference, topic, [{"id": n} for n in range(100)])
+    reports = tables.sync({"topic": topic, "max_offsets_per_batch": 40})
+    assert [report["rows"] for report in reports] == [40, 40, 20]
+    assert [report["lag"] for report in reports][-1] == 0
+    assert sorted(row.id for row in tables.table(topic).collect()) == list(range(100))
+
+
+def test_uncommitted_records_stay_out(tables: Tables, reference: Confluent, topic: str) -> None:
+    writer = reference.transactional(f"table-{topic}")
+    writer.begin()
+    writer.send(topic, [Record(b'{"id": 1}')])
+    writer.abort()
+    writer.begin()
+    writer.send(topic, [Record(b'{"id": 2}')])
+    writer.commit()
+    tables.sync({"topic": topic})
+    assert [row.id for row in tables.table(topic).collect()] == [2]
+
+
+def test_progress_and_metrics(tables: Tables, reference: Confluent, topic: str) -> None:
+    send(reference, topic, [{"id": 1}, b"wrong"])
+    metrics = tables.folder / "metrics.prom"
+    tables.sync({"topic": topic, "name": "orders"}, as_json=False, metrics=str(metrics))
+    assert tables.lines[0].startswith("orders: batch 0, 1 rows, 1 dead letters, lag 0, ")
+    assert 'ottla_table_rows_total{table="orders"} 1' in metrics.read_text()
+
+
+def test_faults_are_sentences(tables: Tables, reference: Confluent, new_topic: Callable[..., str]) -> None:
+    topic, other = new_topic(), new_topic()
+    send(reference, topic, [{"id": 1}])
+    tables.sync({"topic": topic})
+    with pytest.raises(TopicError, match=r"There is no topic 'never-created' at .*: create it, or correct topic"):
+        tables.sync({"topic": "never-created"})
+    with pytest.raises(CheckpointError, match=f"belongs to topic '{topic}', not '{other}': give this table"):
+        tables.sync({"topic": other, "name": topic})
+    with pytest.raises(TableError, match=r"has rows already, but the checkpoint .* is new"):
+        tables.sync({"topic": topic, "name": "again"})
+    with pytest.raises(BrokerUnavailableError, match=r"No broker answers at 127\.0\.0\.1:1"):
+        tables.sync({"topic": topic}, bootstrap="127.0.0.1:1")
+
+
+def test_a_topic_created_again_is_noticed(tables: Tables, reference: Confluent, topic: str) -> None:
+    send(reference, topic, [{"id": 1}])
+    tables.sync({"topic": topic})
+    reference.delete_topic(topic)
+    await_that(lambda: topic not in reference.topics())
+    reference.create_topic(topic)
+    await_that(lambda: topic in reference.topics())
+    with pytest.raises(CheckpointError, match="was deleted and created again"):
+        tables.sync({"topic": topic})
+
+
+def test_offsets_that_retention_removed(tables: Tables, reference: Confluent, topic: str) -> None:
+    send(reference, topic, [{"id": n} for n in range(10)])
+    tables.sync({"topic": topic})
+    send(reference, topic, [{"id": n} for n in range(10, 20)])
+    delete_records(reference, topic, 15)
+    with pytest.raises(DataLossError, match=r"Offsets 10 to 14 of .* were removed by retention .* on_data_loss"):
+        tables.sync({"topic": topic})
+    tables.sync({"topic": topic, "on_data_loss": "continue"})
+    assert sorted(row.id for row in tables.table(topic).collect()) == [*range(10), *range(15, 20)]

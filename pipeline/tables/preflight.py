@@ -1,0 +1,82 @@
+"""What is checked before a job starts, so that what is wrong is said in a sentence and not in a stack trace."""
+
+from __future__ import annotations
+
+from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings, Cluster, TopicPartition, parse_bootstrap_servers
+from ottla.pipeline.errors import DataLossError, TopicError
+from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
+from ottla.pipeline.tables.config import JobConfig, TableConfig
+from ottla.pipeline.tables.errors import CheckpointError, TableError
+from ottla.pipeline.tables.sinks import Sink
+
+__all__ = ["check", "connect", "lag"]
+
+_PATIENCE_MS = 10_000
+_NO_TOPIC_ID = "unchecked"
+
+
+def connect(job: JobConfig) -> Cluster | None:
+    """The job's cluster; None where only Spark's connector can reach it (TLS, SASL): then nothing is checked."""
+    if job.kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        return None
+    servers = parse_bootstrap_servers(job.bootstrap)
+    return Cluster(ClientSettings(servers, client_id="ottla-table", default_api_timeout_ms=_PATIENCE_MS))
+
+
+def check(cluster: Cluster | None, table: TableConfig, checkpoint: Checkpoint, sink: Sink) -> Identity:
+    """Whether the table's job can go on where its checkpoint left it; raises what says why not.
+
+    BrokerUnavailableError, TopicError, CheckpointError, TableError or DataLossError.
+    """
+    topic_id = _NO_TOPIC_ID if cluster is None else cluster.topic_ids([table.topic]).get(table.topic)
+    if topic_id is None:
+        assert cluster is not None
+        names = ", ".join(sorted(cluster.topic_names())[:10]) or "none"
+        raise TopicError(
+            f"There is no topic {table.topic!r} at {cluster.settings.servers}: create it, or correct topic in the "
+            f"configuration. There are: {names}."
+        )
+    if checkpoint.identity() is None and table.mode == "append" and sink.has_rows():
+        raise TableError(
+            f"The table {table.path} has rows already, but the checkpoint {checkpoint.folder} is new: the topic would "
+            "be written into it a second time. Give back the checkpoint it was filled by, or name another path."
+        )
+    identity = checkpoint.claim(table, topic_id)
+    if cluster is not None:
+        _check_offsets(cluster, table, checkpoint)
+    return identity
+
+
+def _check_offsets(cluster: Cluster, table: TableConfig, checkpoint: Checkpoint) -> None:
+    positions = (checkpoint.next_offsets() or {}).get(table.topic)
+    if not positions:
+        return
+    held = set(cluster.partitions([table.topic]).get(table.topic, []))
+    if lost := sorted(int(number) for number in positions if int(number) not in held):
+        raise CheckpointError(
+            f"Topic {table.topic!r} has lost partition {lost[0]} since the checkpoint {checkpoint.folder} was written: "
+            "remove the checkpoint to read the topic anew, into a table of its own."
+        )
+    partitions = [TopicPartition(table.topic, int(number)) for number in positions]
+    starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = cluster.offsets(dict.fromkeys(partitions, LATEST), read_committed=False)
+    for part in partitions:
+        position = positions[str(part.partition)]
+        if position > ends[part]:
+            raise CheckpointError(
+                f"The checkpoint {checkpoint.folder} stands at offset {position} of {part}, which ends at "
+                f"{ends[part]}: it belongs to another cluster, or the topic has lost records. Check bootstrap."
+            )
+        if position < starts[part] and table.on_data_loss == "fail":
+            raise DataLossError(
+                f"Offsets {position} to {starts[part] - 1} of {part} were removed by retention before they were read. "
+                'Write on_data_loss = "continue" to go on from what is left, or read the topic anew into another '
+                "table; a longer retention.ms keeps it from happening again."
+            )
+
+
+def lag(cluster: Cluster, topic: str, positions: dict[str, int]) -> int:
+    """How many records, counted by offsets, lie between positions and the ends of the partitions."""
+    partitions = [TopicPartition(topic, int(number)) for number in positions]
+    ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    return sum(max(0, ends[part] - positions[str(part.partition)]) for part in partitions)

@@ -1,0 +1,165 @@
+"""Runs a job: all tables of one file in one Spark session, watched until they are done or one fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ottla.pipeline.client import Cluster
+from ottla.pipeline.errors import DataLossError, PipelineError
+from ottla.pipeline.tables import preflight
+from ottla.pipeline.tables.config import JobConfig, load
+from ottla.pipeline.tables.errors import JobError
+from ottla.pipeline.tables.progress import BatchReport, Counts, Metrics, as_line
+from ottla.pipeline.tables.session import session
+from ottla.pipeline.tables.sync import TableSync
+
+__all__ = ["main", "run"]
+
+_WATCH_INTERVAL_S: Final = 0.25
+_DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
+
+Say = Callable[[str], None]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """As `spark-submit` calls it: the file's name and, if wanted, --json."""
+    parser = argparse.ArgumentParser(prog="sync.py", description="Keep tables in step with topics.")
+    parser.add_argument("config", help="the TOML file that declares the job")
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each batch")
+    given = parser.parse_args(arguments)
+    try:
+        run(load(given.config), as_json=given.json, say=lambda line: print(line, flush=True))  # noqa: T201
+    except PipelineError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession | None = None) -> None:
+    """Bring all tables up to date and return; with the trigger `continuous` go on until SIGINT or SIGTERM.
+
+    Raises PipelineError, with a sentence, for everything that a person can put right. What was written stays written:
+    the next run goes on from there.
+    """
+    cluster = preflight.connect(job)
+    if cluster is not None:
+        cluster.topic_names()  # Spark takes seconds to start, the broker's absence shows at once.
+    spark = spark or session(job)
+    watch = _Watch(cluster, say, as_json, Metrics(job.metrics) if job.metrics else None)
+    syncs = [TableSync(spark, job, table) for table in job.tables]
+    identities = [preflight.check(cluster, sync.table, sync.checkpoint, sync.sink) for sync in syncs]
+    running: list[tuple[TableSync, StreamingQuery]] = []
+    try:
+        with _stopped_by_signals() as stopped:
+            for sync, identity in zip(syncs, identities, strict=True):
+                running.append((sync, sync.start(identity)))
+            _await_end(running, watch, stopped)
+    finally:
+        for _, query in running:
+            query.stop()
+        if cluster is not None:
+            cluster.close()
+    for sync in syncs:
+        sync.finish()
+
+
+def _await_end(running: list[tuple[TableSync, StreamingQuery]], watch: _Watch, stopped: threading.Event) -> None:
+    while not stopped.is_set():
+        active = False
+        for sync, query in running:
+            is_active = query.isActive
+            watch.look(sync, query)
+            if not is_active and (error := query.exception()) is not None:
+                raise _sentence(sync, error) from error
+            active = active or is_active
+        if not active:
+            return
+        stopped.wait(_WATCH_INTERVAL_S)
+    for sync, query in running:
+        query.stop()
+        watch.look(sync, query)
+
+
+class _Watch:
+    """Says each batch once."""
+
+    def __init__(self, cluster: Cluster | None, say: Say, as_json: bool, metrics: Metrics | None) -> None:
+        self._cluster = cluster
+        self._say = say
+        self._as_json = as_json
+        self._metrics = metrics
+        self._last: dict[str, int] = {}
+
+    def look(self, sync: TableSync, query: StreamingQuery) -> None:
+        name = sync.table.name
+        for progress in query.recentProgress:
+            batch = progress["batchId"]
+            counts = sync.counts.get(batch)
+            if batch <= self._last.get(name, -1) or counts is None:
+                continue
+            self._last[name] = batch
+            del sync.counts[batch]
+            report = BatchReport(
+                name, batch, counts.rows, counts.dead, self._lag(sync, progress), progress["batchDuration"] / 1000
+            )
+            if counts != Counts(0, 0):
+                self._say(as_line(report, as_json=self._as_json))
+            if self._metrics is not None:
+                self._metrics.add(report)
+
+    def _lag(self, sync: TableSync, progress: object) -> int | None:
+        try:
+            ends = progress["sources"][0]["endOffset"]  # type: ignore[index]
+            positions = (json.loads(ends) if isinstance(ends, str) else ends)[sync.table.topic]
+            return None if self._cluster is None else preflight.lag(self._cluster, sync.table.topic, positions)
+        except (KeyError, TypeError, ValueError, PipelineError):
+            return None  # A number to look at; the query itself says what is wrong with the broker.
+
+
+def _sentence(sync: TableSync, error: Exception) -> PipelineError:
+    """What a person is told of a query that failed."""
+    table = sync.table
+    if isinstance(sync.failure, PipelineError):
+        return sync.failure
+    text = str(sync.failure or error)
+    if _DATA_LOSS.search(text):
+        return DataLossError(
+            f"Records of topic {table.topic!r} that table {table.name!r} needs are gone: retention removed them, "
+            'or the topic was created anew. Write on_data_loss = "continue" to go on from what is left.'
+        )
+    if sync.failure is not None and isinstance(sync.failure, PySparkException):
+        text = sync.failure.getMessage() or text
+    return JobError(f"Table {table.name!r} failed: {_first_lines(text)}")
+
+
+def _first_lines(text: str) -> str:
+    told = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    wanted = [line for line in told if re.match(r"[\w.]*(Error|Exception): ", line)] or told
+    return " ".join(wanted[-1:] or ["no reason was given"])[:500]
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM end the job between two looks; outside the main thread nobody is asked."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    previous = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,65 @@
+"""The Spark session of a job that is run by itself, not by `spark-submit`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from ottla.pipeline.tables.config import JobConfig
+
+__all__ = ["DELTA_PACKAGES", "KAFKA_PACKAGES", "session"]
+
+DELTA_PACKAGES: Final = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+KAFKA_PACKAGES: Final = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+_DELTA_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def session(job: JobConfig) -> SparkSession:
+    """The session that runs already (spark-submit, a notebook), or a new one by the file's [spark] settings.
+
+    A job with Delta tables, or on Spark's connector, asks Spark to fetch their packages unless the file or the machine
+    names archives itself.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.app.name": "ottla table sync",
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        **packages(job),
+        **job.spark,
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def packages(job: JobConfig) -> dict[str, str]:
+    """The settings that fetch what the job needs beyond PyPI."""
+    needed: tuple[str, ...] = ()
+    settings: dict[str, str] = {}
+    if any(table.format == "delta" for table in job.tables):
+        needed += DELTA_PACKAGES
+        settings |= _DELTA_SETTINGS
+    if job.source == "kafka":
+        needed += KAFKA_PACKAGES
+    given = {"spark.jars", "spark.jars.packages"} & job.spark.keys()
+    if needed and not given and "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        settings["spark.jars.packages"] = ",".join(needed)
+    return settings

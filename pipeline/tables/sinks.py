@@ -1,0 +1,53 @@
+"""What a table must be able to do so that a job can keep it: take each batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ottla.pipeline.tables.delta import DeltaSink
+from ottla.pipeline.tables.errors import TableError
+from ottla.pipeline.tables.parquet import ParquetSink
+
+__all__ = ["Sink", "open_sink"]
+
+
+class Sink(Protocol):
+    """A table that batches are written into, in the order of their numbers, by one writer at a time.
+
+    A batch is repeated when the writer was killed before Spark noted that it is done: what the table has already is
+    not written again. `app_id` tells one checkpoint's numbers from another's.
+    """
+
+    path: str
+
+    def has_rows(self) -> bool:
+        """Whether somebody wrote into the table before."""
+
+    def append(self, rows: DataFrame, app_id: str, batch_id: int) -> None:
+        """Add all rows of a batch."""
+
+    def upsert(self, rows: DataFrame, key: str, deleted: str, app_id: str, batch_id: int) -> None:
+        """Replace the rows of the same key, add those of new keys, remove those whose column `deleted` is true.
+
+        `rows` has each key once. TableError if the format cannot.
+        """
+
+    def compact(self) -> None:
+        """Put small files together."""
+
+
+def open_sink(
+    spark: SparkSession, kind: str, path: str, partition_by: Sequence[str] = (), compact_files: int = 16
+) -> Sink:
+    """The table at a path. TableError if its format needs what this session lacks."""
+    if kind == "parquet":
+        return ParquetSink(spark, path, partition_by, compact_files)
+    if not DeltaSink.is_available(spark):
+        raise TableError(
+            "This Spark session lacks Delta Lake: let spark.jars.packages name io.delta:delta-spark_4.2_2.13:4.4.0 and "
+            "io.delta:delta-storage:4.4.0, as docs/spark.md shows, or keep the table as parquet."
+        )
+    return DeltaSink(spark, path, partition_by)

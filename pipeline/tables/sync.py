@@ -1,0 +1,200 @@
+"""One topic kept in one table: a streaming query whose every batch is decoded, judged and written once.
+
+Runs as `ottla table sync job.toml`, or on a cluster as `spark-submit …/ottla/pipeline/tables/sync.py job.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
+from ottla.pipeline.tables.config import JobConfig, TableConfig
+from ottla.pipeline.tables.errors import ConfigError
+from ottla.pipeline.tables.progress import Counts
+from ottla.pipeline.tables.rows import DEAD_LETTER_COLUMNS, DELETED, judged, reserved_names, table_rows
+from ottla.pipeline.tables.sinks import Sink, open_sink
+from ottla.pipeline.values.avro_values import AvroDecoder
+from ottla.pipeline.values.decoder import REASON, Decoder, RawDecoder
+from ottla.pipeline.values.json_values import JsonDecoder
+from ottla.pipeline.values.registry import Registry
+
+__all__ = ["TableSync", "source"]
+
+
+class TableSync:
+    """The job of one table. `failure` is what a batch raised here, which Spark wraps beyond recognition."""
+
+    def __init__(self, spark: SparkSession, job: JobConfig, table: TableConfig) -> None:
+        self.table = table
+        self.failure: Exception | None = None
+        self.counts: dict[int, Counts] = {}
+        self.checkpoint = Checkpoint(spark, table.checkpoint)
+        self.sink: Sink = open_sink(spark, table.format, table.path, table.partition_by, table.compact_files)
+        self._dead_letters = open_sink(spark, table.format, table.dead_letters, (), table.compact_files)
+        self._spark = spark
+        self._job = job
+        self._identity: Identity | None = None
+        self._decoder: Decoder | None = None
+        self._batches_since_compaction = 0
+
+    def start(self, identity: Identity) -> StreamingQuery:
+        """Start the query, under an identity that `preflight` has checked."""
+        self._identity = identity
+        self._decoder = _decoder(self.table, self.checkpoint.schema())
+        trigger: dict[str, Any] = {"availableNow": True}
+        if self._job.trigger == "continuous":
+            trigger = {"processingTime": self._job.interval}
+        stream = source(self._spark, self._job, self.table)
+        return (
+            stream.writeStream.queryName(self.table.name)
+            .option("checkpointLocation", self.checkpoint.spark_folder)
+            .trigger(**trigger)
+            .foreachBatch(self._keep_failure)
+            .start()
+        )
+
+    def finish(self) -> None:
+        """After an availableNow query: put small files together, if batches came since the last time."""
+        if self._batches_since_compaction and self.table.compact_every_batches and self.sink.has_rows():
+            self.sink.compact()
+            self._batches_since_compaction = 0
+
+    def _keep_failure(self, rows: DataFrame, batch_id: int) -> None:
+        try:
+            self._write(rows, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _write(self, rows: DataFrame, batch_id: int) -> None:
+        assert self._identity is not None
+        assert self._decoder is not None
+        app_id = self._identity.app_id
+        is_raw = self.table.decode == "raw" and self.table.key is None
+        # Decoding looks at a batch more than once: it is fetched once.
+        fetched = rows if is_raw else rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if self._decoder.learn(fetched) or self.checkpoint_is_new(batch_id):
+                self.checkpoint.keep_schema(self._decoder.schema or StructType())
+            decoded = judged(self._decoder.decode(fetched), self.table)
+            decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
+            counts = _counted(decoded)
+            schema = self._decoder.schema or StructType()
+            if counts.rows:
+                good = table_rows(decoded, self.table, schema)
+                if self.table.mode == "upsert":
+                    assert self.table.key is not None
+                    self.sink.upsert(good, self.table.key, DELETED, app_id, batch_id)
+                else:
+                    self.sink.append(good, app_id, batch_id)
+            if counts.dead:
+                self._dead_letters.append(self._dead(decoded), app_id, batch_id)
+            if not is_raw:
+                decoded.unpersist()
+        finally:
+            if not is_raw:
+                fetched.unpersist()
+        self.counts[batch_id] = counts
+        self._compact_now_and_then(counts)
+
+    def checkpoint_is_new(self, batch_id: int) -> bool:
+        """Whether this is the first batch, by which the schema is kept even if it was given."""
+        return batch_id == 0
+
+    def _dead(self, decoded: DataFrame) -> DataFrame:
+        dead = decoded.where(F.col(REASON).isNotNull())
+        if isinstance(self._decoder, JsonDecoder):
+            dead = self._decoder.explained(dead)
+        return dead.select(*DEAD_LETTER_COLUMNS)
+
+    def _compact_now_and_then(self, counts: Counts) -> None:
+        if not counts.rows:
+            return
+        self._batches_since_compaction += 1
+        every = self.table.compact_every_batches
+        if every and self._batches_since_compaction >= every:
+            self.sink.compact()
+            self._batches_since_compaction = 0
+
+
+def source(spark: SparkSession, job: JobConfig, table: TableConfig) -> DataFrame:
+    """The topic as a stream, by the source without a jar or by Spark's connector."""
+    if job.source == "ottla":
+        from ottla.pipeline.source import OttlaDataSource
+
+        spark.dataSource.register(OttlaDataSource)
+    options = {
+        "kafka.bootstrap.servers": job.bootstrap,
+        **{f"kafka.{name}": value for name, value in job.kafka.items()},
+        "subscribe": table.topic,
+        "startingOffsets": table.start,
+        "failOnDataLoss": "true" if table.on_data_loss == "fail" else "false",
+        "maxOffsetsPerTrigger": str(table.max_offsets_per_batch),
+        "includeHeaders": "true" if table.decode == "raw" else "false",
+        **table.options,
+    }
+    # What a transaction aborted never was.
+    options.setdefault("kafka.isolation.level", "read_committed")
+    return spark.readStream.format(job.source).options(**options).load()
+
+
+def _decoder(table: TableConfig, kept: StructType | None) -> Decoder:
+    reserved = reserved_names(table)
+    if table.decode == "raw":
+        return RawDecoder()
+    if table.decode == "avro":
+        registry = Registry(table.registry) if table.registry else None
+        schema = _avro_schema(table, registry)
+        return AvroDecoder(kept, registry=registry, file_schema=schema, evolves=table.evolves, reserved=reserved)
+    return JsonDecoder(_given(table) or kept, evolves=table.evolves, reserved=reserved)
+
+
+def _avro_schema(table: TableConfig, registry: Registry | None) -> Any:
+    if table.schema_file is not None:
+        try:
+            return json.loads(Path(table.schema_file).read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"The schema file {table.schema_file} cannot be used: {error}.") from error
+    assert registry is not None
+    return registry.latest(f"{table.topic}-value")
+
+
+def _given(table: TableConfig) -> StructType | None:
+    text = table.schema
+    if table.schema_file is not None:
+        try:
+            text = Path(table.schema_file).read_text()
+        except OSError as error:
+            raise ConfigError(f"The schema file {table.schema_file} cannot be read: {error.strerror}.") from error
+    if text is None:
+        return None
+    try:
+        kind = StructType.fromDDL(text.strip())
+    except Exception as error:
+        raise ConfigError(
+            f"The schema of topic {table.topic!r} is not Spark DDL, such as 'id BIGINT, name STRING': "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if not isinstance(kind, StructType):
+        raise ConfigError(f"The schema of topic {table.topic!r} is {kind.simpleString()}, not a list of columns.")
+    return kind
+
+
+def _counted(decoded: DataFrame) -> Counts:
+    row = decoded.agg(F.count(F.lit(1)).alias("all"), F.count(REASON).alias("dead")).collect()[0]
+    return Counts(rows=row["all"] - row["dead"], dead=row["dead"])
+
+
+if __name__ == "__main__":
+    from ottla.pipeline.tables.runner import main
+
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Values of JSON objects, by a schema that is given or learned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from ottla.pipeline.values.decoder import DATA, REASON
+from ottla.pipeline.values.evolution import evolve
+
+__all__ = ["JsonDecoder", "explain"]
+
+_CORRUPT: Final = "__ottla_corrupt"
+_TEXT: Final = "__ottla_text"
+# A field that was null in every record has no type yet: it becomes a column with its first value.
+_INFERENCE: Final = {"dropFieldIfAllNull": "true", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+class JsonDecoder:
+    """Decodes JSON objects in the JVM, and says of each value that it cannot decode what is wrong with it.
+
+    A column of text takes any JSON value, as its text: that is how Spark reads it. Numbers with a fraction do not go
+    into whole-number columns. Without `evolves`, fields that the schema lacks are left out.
+    """
+
+    def __init__(self, schema: StructType | None, *, evolves: bool, reserved: frozenset[str] = frozenset()) -> None:
+        self.schema = schema
+        self._evolves = evolves
+        self._reserved = reserved
+        self._refused: tuple[str, ...] = ()
+
+    def learn(self, rows: DataFrame) -> bool:
+        if not self._evolves:
+            return False
+        texts = rows.select(F.try_validate_utf8(F.col("value").cast("string")).alias(_TEXT)).where(
+            F.col(_TEXT).rlike(r"^\s*\{")
+        )
+        spark = rows.sparkSession
+        reader = spark.read.options(**_INFERENCE)
+        seen = reader.json(texts.rdd.map(lambda row: row[0])).schema
+        seen = StructType([field for field in seen.fields if field.name != _CORRUPT])
+        evolution = evolve(self.schema or StructType(), seen, self._reserved)
+        self._refused = evolution.refused
+        changed = evolution.schema != self.schema and bool(evolution.schema.fields)
+        if changed:
+            self.schema = evolution.schema
+        return changed
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        schema = self.schema or StructType()
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        parsed_schema = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+        text, parsed = F.col(_TEXT), F.col(DATA)
+        has_value = F.col("value").isNotNull()
+        reason = (
+            F.when(has_value & text.isNull(), F.lit("the value is not UTF-8"))
+            .when(has_value & ~text.rlike(r"^\s*\{"), F.lit("the value is not a JSON object"))
+            .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull()), F.lit("the value does not fit"))
+        )
+        for name in self._refused:
+            unfit = F.array_contains(F.json_object_keys(text), name)
+            reason = reason.when(has_value & unfit, F.lit(f"field {name!r} cannot become a column"))
+        kept = F.struct(*[parsed[field.name].alias(field.name) for field in schema.fields]) if schema.fields else None
+        return (
+            rows.withColumn(_TEXT, F.try_validate_utf8(F.col("value").cast("string")))
+            .withColumn(DATA, F.from_json(text, parsed_schema, options))
+            .withColumn(REASON, reason)
+            .withColumn(DATA, F.when(F.col(REASON).isNull() & has_value, kept) if kept is not None else F.lit(None))
+            .drop(_TEXT)
+        )
+
+    def explained(self, dead: DataFrame) -> DataFrame:
+        """Dead letters whose general reason is replaced by what is wrong in them."""
+        schema_json = (self.schema or StructType()).json()
+
+        specific = F.udf(lambda value, reason: explain(value, schema_json) or reason, "string")
+        general = F.col(REASON) == "the value does not fit"
+        return dead.withColumn(REASON, F.when(general, specific("value", REASON)).otherwise(F.col(REASON)))
+
+
+def explain(value: bytes | None, schema_json: str) -> str | None:
+    """What is wrong with a value, by a schema as JSON; None if nothing is found."""
+    try:
+        document = json.loads(value or b"")
+    except ValueError as error:
+        return f"the value is not JSON: {error}"
+    return _mismatch(document, StructType.fromJson(json.loads(schema_json)), "")
+
+
+def _mismatch(document: Any, kind: DataType, path: str) -> str | None:
+    if document is None:
+        return None
+    if isinstance(kind, StructType) and isinstance(document, dict):
+        parts = ((document.get(field.name), field.dataType, f"{path}.{field.name}") for field in kind.fields)
+        return next(filter(None, (_mismatch(*part) for part in parts)), None)
+    if isinstance(kind, ArrayType) and isinstance(document, list):
+        return next(filter(None, (_mismatch(part, kind.elementType, f"{path}[]") for part in document)), None)
+    if isinstance(kind, MapType) and isinstance(document, dict):
+        return next(filter(None, (_mismatch(part, kind.valueType, f"{path}.*") for part in document.values())), None)
+    if _fits(document, kind):
+        return None
+    return f"field {path.lstrip('.') or 'itself'} is {json.dumps(document)[:100]}, not {kind.simpleString()}"
+
+
+def _fits(document: Any, kind: DataType) -> bool:
+    if isinstance(document, bool):
+        return isinstance(kind, BooleanType | StringType)
+    if isinstance(document, int):
+        return isinstance(kind, FractionalType | StringType) or (
+            isinstance(kind, IntegralType) and -(2**63) <= document < 2**63
+        )
+    if isinstance(document, float):
+        return isinstance(kind, FractionalType | StringType)
+    if isinstance(document, dict | list):
+        return isinstance(kind, StringType)
+    # Text: dates, times and the like may or may not be well formed; for numbers and truth it never fits.
+    return not isinstance(kind, IntegralType | FractionalType | BooleanType | StructType | ArrayType | MapType)
