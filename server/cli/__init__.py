@@ -26,7 +26,11 @@ COMMANDS: Final = {
     "decode": "show bytes of the Kafka protocol as messages",
     "fsck": "check a data folder for damage",
     "dump": "show the blocks, runs and records of data files",
+    "table": "keep tables in step with topics, or send a table to a topic, on Spark",
 }
+
+# Commands that live in another part of the house. The server never imports it: their modules go by name.
+ELSEWHERE: Final = {"table": "ottla.pipeline.cli"}
 
 
 class CommandError(Exception):
@@ -41,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _overview().parse_args(words)  # --help, --version, or what is wrong
         _overview().print_help(sys.stderr)
         return 2
-    module = import_module(f"{__name__}.{name}")
+    module = import_module(_module(name))
     parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
     module.configure(parser)
     # Files may stand among the options; argparse cannot do that for a command that has commands of its own.
@@ -61,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _available() -> list[str]:
-    return [name for name in COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+    return [name for name in COMMANDS if find_spec(_module(name)) is not None]
+
+
+def _module(name: str) -> str:
+    return ELSEWHERE.get(name, f"{__name__}.{name}")
 
 
 def _overview() -> argparse.ArgumentParser:
