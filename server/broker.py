@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.quota import ClientQuotas
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.producer_ids import ProducerIds
-    from ottla.server.quota import ClientQuotas
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.watchdog import LoopWatchdog
     from ottla.storage.buffer_pool import BufferPool, MemoryBudget
@@ -42,7 +42,7 @@ class Broker:
     #: Set when the node listens, and when it serves.
     listeners: Listeners | None = None
     is_serving: bool = False
-    quotas: ClientQuotas | None = None
+    quotas: ClientQuotas = field(default_factory=ClientQuotas)
     #: Times the loop's steps, where that was asked for.
     watchdog: LoopWatchdog | None = None
     #: How late the loop's timers fire; measured where somebody may ask for it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,6 +10,9 @@ from typing import Final
 from ottla.server.config import BrokerConfig, ConfigError
 from ottla.server.listener import ListenAddress
 from ottla.server.metadata.image import Endpoint
+from ottla.server.quota_connections import ConnectionLimits, ListenerLimits
+
+logger = logging.getLogger(__name__)
 
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
@@ -44,6 +48,39 @@ def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
         if protocol not in _SUPPORTED_PROTOCOLS:
             raise ConfigError(f"The listener {address.name} asks for {protocol}, which is not supported.")
     return addresses
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """The limits on connections as they are configured now. Looks host names up, which may block."""
+    per_listener = {}
+    for text in config.listeners:
+        name = parse_listener(text).name
+        own = config.for_listener(name)
+        per_listener[name] = ListenerLimits(own.max_connections, own.max_connection_creation_rate)
+    return ConnectionLimits(
+        max_frame_bytes=config.socket_request_max_bytes,
+        max_pipelined=config.ottla_max_in_flight_requests_per_connection,
+        max_connections=config.max_connections,
+        max_creation_rate=config.max_connection_creation_rate,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_idle_ms=config.connections_max_idle_ms,
+        per_ip_overrides=_by_address(config.max_connections_per_ip_overrides),
+        listeners=per_listener,
+    )
+
+
+def _by_address(overrides: str) -> dict[str, int]:
+    """`host:count, …` by the addresses of the hosts; what is not known by its name has none."""
+    found = {}
+    for entry in filter(None, map(str.strip, overrides.split(","))):
+        host, _, count = entry.rpartition(":")
+        try:
+            addresses = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+        except OSError as error:
+            logger.warning("max.connections.per.ip.overrides: %s is not known: %s", host, error.strerror)
+            continue
+        found.update(dict.fromkeys(addresses, int(count)))
+    return found
 
 
 def security_protocols(config: BrokerConfig) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ import trio
 
 from ottla.server.connection import Connection
 from ottla.server.errors import StartupError
+from ottla.server.quota_connections import ConnectionLimits, ConnectionRates
 from ottla.server.transport import SocketTransport
 
 if TYPE_CHECKING:
@@ -44,16 +45,6 @@ class ListenAddress(NamedTuple):
     port: int
 
 
-class ConnectionLimits(NamedTuple):
-    """Settings of connections as such; `max_pipelined` is how many Produce requests of one may overlap."""
-
-    max_frame_bytes: int = 104_857_600
-    max_pipelined: int = 16
-    max_connections: int = 2_147_483_647
-    max_connections_per_ip: int = 2_147_483_647
-    max_idle_ms: int = 600_000
-
-
 def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
     """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
     try:
@@ -78,16 +69,35 @@ def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> sock
     return listening
 
 
+def _unmapped(host: str) -> str:
+    """An IPv4 address as such, also where a socket for both families brought it."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+async def _close_after(accepted: socket.socket, seconds: float) -> None:
+    """Keep a connection without an answer, so that its client does not try again at once."""
+    try:
+        await trio.sleep(seconds)
+    finally:
+        accepted.close()
+
+
 class Listeners:
     """All listening sockets of a node. `bind` first, then `run` until `stop`."""
 
     def __init__(
-        self, dispatcher: Dispatcher, pool: BufferPool, budget: MemoryBudget, limits: ConnectionLimits
+        self,
+        dispatcher: Dispatcher,
+        pool: BufferPool,
+        budget: MemoryBudget,
+        limits: ConnectionLimits,
+        rates: ConnectionRates | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
         self._limits = limits
+        self._rates = rates or ConnectionRates()
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -103,6 +113,11 @@ class Listeners:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """What holds from now on; connections that are open stay."""
+        self._limits = limits
+        self._slot_freed.set()
 
     def open_by_listener(self) -> Mapping[str, int]:
         """How many connections each listener has now."""
@@ -144,7 +159,7 @@ class Listeners:
 
     async def _accept(self, name: str, listening: socket.socket, serving: trio.Nursery) -> None:
         while True:
-            await self._wait_for_slot()
+            await self._wait_for_slot(name)
             await trio.lowlevel.wait_readable(listening)
             for _ in range(_ACCEPT_BURST):
                 try:
@@ -161,23 +176,48 @@ class Listeners:
                     )
                     await trio.sleep(_RETRY_SECONDS)
                     break
+                delay_seconds = self._rates.delay_seconds(name, self._limits)
+                if delay_seconds:
+                    await self._pause(accepted, delay_seconds)
                 self._admit(name, accepted, peer, serving)
 
-    async def _wait_for_slot(self) -> None:
-        limit = self._limits.max_connections
-        if len(self._connections) >= limit:
-            self.delayed += 1
-            logger.warning("not accepting: max.connections (%d) is reached", limit)
-        while len(self._connections) >= limit:
-            self._slot_freed = trio.Event()
+    async def _pause(self, accepted: socket.socket, seconds: float) -> None:
+        """Wait with a connection that has come too early (max.connection.creation.rate)."""
+        self.delayed += 1
+        try:
+            await trio.sleep(seconds)
+        except BaseException:
+            accepted.close()
+            raise
+
+    async def _wait_for_slot(self, name: str) -> None:
+        if not self._is_full(name):
+            return
+        self.delayed += 1
+        logger.warning("not accepting: max.connections (%d) is reached", self._limits.max_connections)
+        while self._is_full(name):
+            if self._slot_freed.is_set():
+                self._slot_freed = trio.Event()
             await self._slot_freed.wait()
 
+    def _is_full(self, name: str) -> bool:
+        limits = self._limits
+        return (
+            len(self._connections) >= limits.max_connections
+            or self._per_listener[name] >= limits.of_listener(name).max_connections
+        )
+
     def _admit(self, name: str, accepted: socket.socket, peer: tuple[str, int], serving: trio.Nursery) -> None:
-        host, port = peer[0], peer[1]
-        if self._per_ip[host] >= self._limits.max_connections_per_ip:
+        host, port = _unmapped(peer[0]), peer[1]
+        throttle_seconds = self._rates.throttle_seconds(host)
+        if throttle_seconds:
+            self.refused["connection_creation_rate"] += 1
+            serving.start_soon(_close_after, accepted, throttle_seconds)
+            return
+        limit = self._limits.of_address(host)
+        if self._per_ip[host] >= limit:
             accepted.close()
             self.refused["max.connections.per.ip"] += 1
-            limit = self._limits.max_connections_per_ip
             logger.warning("refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit)
             return
         try:

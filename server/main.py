@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,14 +26,15 @@ from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.dispatch import ApiTable, Dispatcher
-from ottla.server.endpoints import advertised_endpoints, listen_addresses, parse_http_address
+from ottla.server.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.errors import StartupError
-from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.server.listener import ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, ConfigResource, Endpoint, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.quota import ClientQuotas
+from ottla.server.quota_connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.settings.storage import log_config, storage_config
@@ -149,6 +151,12 @@ class Node:
             min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
         )
         log_manager.set_listener(replica_manager)
+        quotas = ClientQuotas(
+            config.quota_window_num,
+            config.quota_window_size_seconds,
+            controller_windows=config.controller_quota_window_num,
+            controller_window_seconds=config.controller_quota_window_size_seconds,
+        )
         broker = Broker(
             node_id=config.node_id,
             config=config,
@@ -160,10 +168,13 @@ class Node:
             log_manager=log_manager,
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
+            quotas=quotas,
             watchdog=self._watchdog,
         )
-        quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
-        listeners = Listeners(self._dispatcher(broker, quotas), broker.pool, budget, _limits(config))
+        connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
+        listeners = Listeners(
+            self._dispatcher(broker, quotas), broker.pool, budget, connection_limits(config), connection_rates
+        )
         http = _http_server(config)
         try:
             bound = tuple(
@@ -171,12 +182,14 @@ class Node:
                 for address in addresses
             )
             endpoints = advertised_endpoints(config, bound)
-            broker.listeners, broker.quotas = listeners, quotas
+            broker.listeners = listeners
             async with trio.open_nursery() as nursery:
                 if http is not None:
                     nursery.start_soon(http.run, broker)
                 self._coordinate(broker, nursery)
                 controller.subscribe(quotas.apply)
+                controller.subscribe(connection_rates.apply)
+                controller.subscribe(partial(_follow_limits, listeners, config))
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
                 nursery.start_soon(self._end_when_asked, broker, listeners)
@@ -264,14 +277,10 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
     return HttpServer(parse_http_address(config.ottla_http_listen))
 
 
-def _limits(config: BrokerConfig) -> ConnectionLimits:
-    return ConnectionLimits(
-        max_frame_bytes=config.socket_request_max_bytes,
-        max_pipelined=config.ottla_max_in_flight_requests_per_connection,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_idle_ms=config.connections_max_idle_ms,
-    )
+async def _follow_limits(listeners: Listeners, config: BrokerConfig, delta: MetadataDelta) -> None:
+    if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+        # Names in max.connections.per.ip.overrides are looked up, which may take a while.
+        listeners.set_limits(await trio.to_thread.run_sync(connection_limits, config))
 
 
 def _group_config(config: BrokerConfig) -> GroupConfig:

@@ -1,4 +1,7 @@
-"""CreatePartitions (37): topics get more partitions, never fewer. Each topic is answered for itself."""
+"""CreatePartitions (37): topics get more partitions, never fewer. Each topic is answered for itself.
+
+A client beyond its `controller_mutation_rate` is refused from version 3 on, and before that slowed down (KIP-599).
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,18 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
         for topic in request.topics
         if topic.name not in repeated
     ]
+    quota = context.broker.quotas.mutation_quota(context, strict_from=3)
     try:
         controller = context.broker.controller
-        results.update(await controller.create_partitions(asked, validate_only=request.validate_only))
+        results.update(
+            await controller.create_partitions(asked, validate_only=request.validate_only, take_quota=quota.take)
+        )
     except MetadataError as error:
         results.update((topic.name, error) for topic in asked)
     answers = []
     for name in dict.fromkeys(topic.name for topic in request.topics):
         code, message = outcome(results[name])
         answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
-    return CreatePartitionsResponse(results=answers)
+    response = CreatePartitionsResponse(results=answers)
+    context.broker.quotas.settle(quota, context, response)
+    return response

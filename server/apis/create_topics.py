@@ -3,6 +3,7 @@
 - A count of -1 means the broker's default (from version 4). `validate_only` says what would be, and creates nothing.
 - A topic is answered when it takes records. One wrong topic does not touch the others; a name that is there twice
   fails as INVALID_REQUEST and is answered once.
+- A client beyond its `controller_mutation_rate` is refused from version 6 on, and before that slowed down (KIP-599).
 - From version 5 the answer has the counts and every config; from version 7 the topic's id.
 """
 
@@ -30,6 +31,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     results: dict[str, TopicImage | MetadataError] = {
         name: InvalidRequestError("Duplicate topic name.") for name in sorted(repeated)
     }
+    quota = broker.quotas.mutation_quota(context, strict_from=6)
     asked = []
     for topic in request.topics:
         if topic.name in repeated:
@@ -39,12 +41,16 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         except MetadataError as error:
             results[topic.name] = error
     try:
-        results.update(await broker.controller.create_topics(asked, validate_only=request.validate_only))
+        results.update(
+            await broker.controller.create_topics(asked, validate_only=request.validate_only, take_quota=quota.take)
+        )
     except MetadataError as error:
         results.update((topic.name, error) for topic in asked)
     # Distinct names, in the order of the request.
     names = dict.fromkeys(topic.name for topic in request.topics)
-    return CreateTopicsResponse(topics=[_result(name, results[name], broker.config) for name in names])
+    response = CreateTopicsResponse(topics=[_result(name, results[name], broker.config) for name in names])
+    broker.quotas.settle(quota, context, response)
+    return response
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

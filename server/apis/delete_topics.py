@@ -2,6 +2,7 @@
 
 - A deleted topic's id is unknown for ever: a topic that is created again has another one.
 - What is named twice, both by name and id, or neither way is INVALID_REQUEST.
+- A client beyond its `controller_mutation_rate` is refused from version 5 on, and before that slowed down (KIP-599).
 - Where `delete.topic.enable` is false: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 """
 
@@ -45,22 +46,25 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             found.append(_resolve(it, names, ids, image))
         except MetadataError as error:
             found.append(error)
+    quota = context.broker.quotas.mutation_quota(context, strict_from=5)
     topic_ids = [it for it in found if isinstance(it, UUID)]
     results: dict[UUID, MetadataError | None]
     try:
         # A topic that is meant by its name and by its id is deleted once and answered twice.
-        results = await controller.delete_topics(list(dict.fromkeys(topic_ids)))
+        results = await controller.delete_topics(list(dict.fromkeys(topic_ids)), take_quota=quota.take)
     except TopicDeletionDisabledError as error:
         refusal = error if version >= 3 else InvalidRequestError(str(error))
         results = dict.fromkeys(topic_ids, refusal)
     except MetadataError as error:
         results = dict.fromkeys(topic_ids, error)
-    return DeleteTopicsResponse(
+    response = DeleteTopicsResponse(
         responses=[
             _result(it, topic, results[topic] if isinstance(topic, UUID) else topic, image)
             for it, topic in zip(asked, found, strict=True)
         ]
     )
+    context.broker.quotas.settle(quota, context, response)
+    return response
 
 
 def _resolve(asked: DeleteTopicState, names: set[str], ids: set[str], image: MetadataImage) -> UUID:

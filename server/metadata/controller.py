@@ -39,17 +39,25 @@ from ottla.server.metadata.internal_topics import internal_topic
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.partition_changes import PartitionUpdate
 from ottla.server.metadata.quota_changes import change_quota
+from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion, plan_scram
 from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic, plan_partitions, plan_topic
 from ottla.server.metadata.topic_names import CollisionIndex
 
 R = TypeVar("R")
 
+#: Counts partitions that a topic gains or loses against a client's quota; raises ThrottlingQuotaExceededError.
+TakeQuota = Callable[[str, int], None]
+
 #: Partitions that one request may make (org.apache.kafka.controller.ReplicationControlManager).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 _MAX_ATTEMPTS: Final = 20
 _PRODUCER_ID_BLOCK: Final = 1000
+
+
+def _no_quota(_topic: str, _partitions: int) -> None:
+    pass
 
 
 class Controller:
@@ -117,7 +125,7 @@ class Controller:
     # Topics ---------------------------------------------------------------------------------------------------------
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, TopicImage | MetadataError]:
         """Create topics, or only say what would be created. Names are distinct."""
         chosen = {topic.name: self._topic_id() for topic in topics}
@@ -129,6 +137,7 @@ class Controller:
             for topic in topics:
                 try:
                     replicas, configs = plan_topic(topic, image, (self._collisions, here), self._config)
+                    take_quota(topic.name, len(replicas))
                 except MetadataError as error:
                     results[topic.name] = error
                     continue
@@ -167,7 +176,9 @@ class Controller:
                 raise
             return existing
 
-    async def delete_topics(self, topic_ids: Sequence[UUID]) -> dict[UUID, MetadataError | None]:
+    async def delete_topics(
+        self, topic_ids: Sequence[UUID], *, take_quota: TakeQuota = _no_quota
+    ) -> dict[UUID, MetadataError | None]:
         """Delete topics with everything that belongs to them."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError("Topic deletion is disabled.")
@@ -182,6 +193,11 @@ class Controller:
                 if topic is None:
                     results[topic_id] = UnknownTopicIdError("This server does not host this topic ID.")
                     continue
+                try:
+                    take_quota(topic.name, len(topic.partitions))
+                except MetadataError as error:
+                    results[topic_id] = error
+                    continue
                 compares.append(Compare(keys.topic(topic.name), topic.revision))
                 operations.append(Delete(keys.topic(topic.name)))
                 operations.append(DeletePrefix(keys.partitions_of(topic_id)))
@@ -190,7 +206,7 @@ class Controller:
         return await self._transact(plan)
 
     async def create_partitions(
-        self, asked: Sequence[NewPartitions], *, validate_only: bool = False
+        self, asked: Sequence[NewPartitions], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, MetadataError | None]:
         """Add partitions to topics. Names are distinct."""
 
@@ -205,6 +221,7 @@ class Controller:
                     if topic is None:
                         raise UnknownTopicError
                     added = plan_partitions(one, topic, image)
+                    take_quota(one.name, len(added))
                 except MetadataError as error:
                     results[one.name] = error
                     continue
@@ -291,6 +308,22 @@ class Controller:
                     compares.append(Compare(key, self._loader.revision_of(key)))
                     operations.append(Put(key, keys.encode(after)) if after else Delete(key))
             return compares, [] if validate_only else operations, results
+
+        return await self._transact(plan)
+
+    async def alter_scram_credentials(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, MetadataError | None]:
+        """Set and remove credentials; the answer is by user."""
+
+        def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
+            changes, errors = plan_scram(image.scram_credentials, deletions, upsertions)
+            compares = [Compare(key, self._loader.revision_of(key)) for key in map(keys.scram, changes)]
+            operations: list[Operation] = [
+                Delete(keys.scram(key)) if credential is None else Put(keys.scram(key), keys.encode_scram(credential))
+                for key, credential in changes.items()
+            ]
+            return compares, operations, errors
 
         return await self._transact(plan)
 

@@ -71,6 +71,26 @@ class InvalidUpdateVersionError(MetadataError):
     """A feature cannot be set to this level."""
 
 
+class ThrottlingQuotaExceededError(MetadataError):
+    """The client has changed more of the metadata than its quota allows for now."""
+
+
+class DuplicateResourceError(MetadataError):
+    """The request names the same thing twice."""
+
+
+class ResourceNotFoundError(MetadataError):
+    """The request names something that does not exist."""
+
+
+class UnacceptableCredentialError(MetadataError):
+    """A credential that would not be safe, or belongs to nobody."""
+
+
+class UnsupportedSaslMechanismError(MetadataError):
+    """No such mechanism."""
+
+
 class UnsupportedEntityTypeError(MetadataError):
     """Quotas are kept for users, client ids and addresses only."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.server.metadata import keys
@@ -143,42 +144,36 @@ class _Evolution:
         )
 
 
+#: The image's plain mappings: the prefix of their keys, and what a key and its value stand for.
+_MAPPINGS: Final[Mapping[str, tuple[str, Callable[[str], Any], Callable[[KeyValue], Any]]]] = {
+    "brokers": (
+        keys.BROKERS,
+        lambda key: int(key.removeprefix(keys.BROKERS)),
+        lambda entry: keys.decode_broker(entry.key, entry.value, entry.mod_revision),
+    ),
+    "configs": (keys.CONFIGS, keys.parse_configs, lambda entry: keys.decode(entry.value)),
+    "features": (
+        keys.FEATURES,
+        lambda key: key.removeprefix(keys.FEATURES),
+        lambda entry: keys.decode(entry.value),
+    ),
+    "quotas": (keys.QUOTAS, keys.parse_quota, lambda entry: keys.decode(entry.value)),
+    "scram_credentials": (keys.SCRAM, keys.parse_scram, lambda entry: keys.decode_scram(entry.value)),
+}
+
+
 def _evolve_rest(image: MetadataImage, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataImage:
-    brokers, configs = dict(image.brokers), dict(image.configs)
-    features, quotas = dict(image.features), dict(image.quotas)
-    cluster_id = image.cluster_id
-    for key in deletes:
-        if key.startswith(keys.BROKERS):
-            brokers.pop(int(key.removeprefix(keys.BROKERS)), None)
-        elif key.startswith(keys.CONFIGS):
-            configs.pop(keys.parse_configs(key), None)
-        elif key.startswith(keys.FEATURES):
-            features.pop(key.removeprefix(keys.FEATURES), None)
-        elif key.startswith(keys.QUOTAS):
-            quotas.pop(keys.parse_quota(key), None)
-    for entry in puts:
-        key = entry.key
-        if key.startswith(keys.BROKERS):
-            broker = keys.decode_broker(key, entry.value, entry.mod_revision)
-            brokers[broker.node_id] = broker
-        elif key.startswith(keys.CONFIGS):
-            configs[keys.parse_configs(key)] = keys.decode(entry.value)
-        elif key.startswith(keys.FEATURES):
-            features[key.removeprefix(keys.FEATURES)] = keys.decode(entry.value)
-        elif key.startswith(keys.QUOTAS):
-            quotas[keys.parse_quota(key)] = keys.decode(entry.value)
-        elif key == keys.CLUSTER_ID:
-            cluster_id = keys.decode(entry.value)
-    live = sorted(broker.node_id for broker in brokers.values() if not broker.fenced)
-    return replace(
-        image,
-        cluster_id=cluster_id,
-        controller_id=live[0] if live else NO_LEADER,
-        brokers=brokers,
-        configs=configs,
-        features=features,
-        quotas=quotas,
-    )
+    changed: dict[str, Any] = {}
+    for name, (prefix, parse, decode) in _MAPPINGS.items():
+        gone = [parse(key) for key in deletes if key.startswith(prefix)]
+        come = {parse(entry.key): decode(entry) for entry in puts if entry.key.startswith(prefix)}
+        if gone or come:
+            kept = {key: value for key, value in getattr(image, name).items() if key not in gone}
+            changed[name] = kept | come
+    changed.update(("cluster_id", keys.decode(entry.value)) for entry in puts if entry.key == keys.CLUSTER_ID)
+    after = replace(image, **changed)
+    live = sorted(broker.node_id for broker in after.brokers.values() if not broker.fenced)
+    return replace(after, controller_id=live[0] if live else NO_LEADER)
 
 
 def _touched_configs(puts: Sequence[KeyValue], deletes: Sequence[str]) -> list[ConfigResource]:

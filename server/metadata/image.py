@@ -15,6 +15,7 @@ from uuid import UUID
 from zlib import crc32
 
 from ottla.server.metadata.persistent_map import PersistentMap
+from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 NO_LEADER: Final = -1
 
@@ -128,6 +129,7 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

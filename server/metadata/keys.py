@@ -6,6 +6,7 @@
     /partitions/<topic id>/<number>    a partition's state, once it is no longer the initial one
     /configs/<type>/<name>             configs of a broker, a group or a client metrics subscription
     /quotas/<entity>                   a client quota
+    /scram/<mechanism>/<user>          a user's SCRAM credential
     /brokers/<id>                      a registered broker, on its lease where several nodes make a cluster
     /producer-ids                      the first producer id that was given to nobody
 
@@ -27,6 +28,7 @@ from ottla.server.metadata.image import (
     QuotaEntity,
     ResourceType,
 )
+from ottla.server.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism
 
 CLUSTER: Final = "/cluster/"
 CLUSTER_ID: Final = "/cluster/id"
@@ -35,6 +37,7 @@ TOPICS: Final = "/topics/"
 PARTITIONS: Final = "/partitions/"
 CONFIGS: Final = "/configs/"
 QUOTAS: Final = "/quotas/"
+SCRAM: Final = "/scram/"
 BROKERS: Final = "/brokers/"
 PRODUCER_IDS: Final = "/producer-ids"
 
@@ -79,6 +82,27 @@ def quota(entity: QuotaEntity) -> str:
 
 def parse_quota(key: str) -> QuotaEntity:
     return tuple((type_, name) for type_, name in json.loads(key.removeprefix(QUOTAS)))
+
+
+def scram(key: ScramKey) -> str:
+    user, mechanism = key
+    return f"{SCRAM}{int(mechanism)}/{user}"
+
+
+def parse_scram(key: str) -> ScramKey:
+    mechanism, _, user = key.removeprefix(SCRAM).partition("/")
+    return user, ScramMechanism(int(mechanism))
+
+
+def encode_scram(credential: ScramCredential) -> bytes:
+    hexed = {name: value.hex() if isinstance(value, bytes) else value for name, value in credential._asdict().items()}
+    return encode(hexed)
+
+
+def decode_scram(value: bytes) -> ScramCredential:
+    document = decode(value)
+    salt, stored_key, server_key = (bytes.fromhex(document[name]) for name in ("salt", "stored_key", "server_key"))
+    return ScramCredential(salt, stored_key, server_key, document["iterations"])
 
 
 def encode(value: Any) -> bytes:

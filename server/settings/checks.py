@@ -62,6 +62,16 @@ def matching(test: Callable[[str], bool], reason: str, text: str) -> Check:
     return Check(validate, text)
 
 
+def _are_connection_overrides(value: Any) -> None:
+    for entry in filter(None, map(str.strip, value.split(","))):
+        host, _, count = entry.rpartition(":")
+        if not (host and count.strip().isascii() and count.strip().isdigit()):
+            raise ValueError("must be host:count pairs, separated by commas")
+
+
+CONNECTION_OVERRIDES = Check(_are_connection_overrides, "host:count, host:count, …")
+
+
 def _is_gzip_level(value: Any) -> None:
     if value != -1 and not 1 <= value <= 9:
         raise ValueError("Value must be between 1 and 9 or equal to -1")

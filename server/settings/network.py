@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import between, one_of
+from ottla.server.settings.checks import CONNECTION_OVERRIDES, between, one_of
 from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, integer, long, string, strings
 from ottla.server.settings.types import INT32_MAX
 
@@ -68,10 +68,13 @@ class NetworkSettings:
         INT32_MAX, "Most connections open from one address at one time.", check=between(0), update=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides: str = string(
-        "", "Exceptions to max.connections.per.ip, as host:count pairs.", update=CLUSTER_WIDE, in_use=False
+        "",
+        "Exceptions to max.connections.per.ip, as host:count pairs.",
+        check=CONNECTION_OVERRIDES,
+        update=CLUSTER_WIDE,
     )
     max_connection_creation_rate: int = integer(
-        INT32_MAX, "Most new connections accepted in a second.", check=between(0), update=CLUSTER_WIDE, in_use=False
+        INT32_MAX, "Most new connections accepted in a second.", check=between(0), update=CLUSTER_WIDE
     )
     connections_max_idle_ms: int = long(600_000, "A connection without a request for this long is closed.")
     connections_max_reauth_ms: int = long(

@@ -158,10 +158,9 @@ def _connections(broker: Broker) -> Iterator[Family]:
         yield Family(ACCEPTED, [((name,), count) for name, count in listeners.accepted.items()])
         yield Family(REFUSED, [((reason,), count) for reason, count in listeners.refused.items()])
         yield single(DELAYED, listeners.delayed)
-    if broker.quotas is not None:
-        throttles = broker.quotas.throttles
-        yield Family(THROTTLED, [((kind,), throttle.count) for kind, throttle in throttles.items()])
-        yield Family(THROTTLE_SECONDS, [((kind,), throttle.seconds) for kind, throttle in throttles.items()])
+    throttles = broker.quotas.throttles
+    yield Family(THROTTLED, [((kind,), throttle.count) for kind, throttle in throttles.items()])
+    yield Family(THROTTLE_SECONDS, [((kind,), throttle.seconds) for kind, throttle in throttles.items()])
 
 
 def _replicas(broker: Broker) -> Iterator[Family]:

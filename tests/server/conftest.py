@@ -17,9 +17,10 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response
 from ottla.server.config import BrokerConfig
 from ottla.server.dispatch import Api, ApiTable, Dispatcher
-from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.server.listener import ListenAddress, Listeners
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.quota_connections import ConnectionLimits
 from ottla.storage.buffer_pool import BufferPool, MemoryBudget
 from ottla.storage.disk import Disk
 

@@ -12,7 +12,8 @@ import pytest
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.errors import StartupError
-from ottla.server.listener import ConnectionLimits, ListenAddress, Listeners
+from ottla.server.listener import ListenAddress, Listeners
+from ottla.server.quota_connections import ConnectionLimits
 
 Serve = Callable[..., Any]
 

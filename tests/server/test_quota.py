@@ -1,64 +1,32 @@
-"""Rates, throttle times and which quota applies to whom."""
+"""Which quota applies to whom, what counts against it, and what a client beyond it is told."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
+from ottla.kproto.messages.create_topics import CreateTopicsResponse
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, ReplicaState
 from ottla.kproto.messages.metadata import MetadataResponse
 from ottla.kproto.messages.produce import ProduceResponse
-from ottla.server.quota import CONSUMER_BYTE_RATE, MAX_RATES, PRODUCER_BYTE_RATE, ClientQuotas, Rate
+from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.server.metadata.errors import ThrottlingQuotaExceededError
+from ottla.server.quota import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    MAX_RATES,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
 
 ANN = "User:ann"
-
-
-def test_a_rate_is_over_all_windows_but_one_from_the_beginning() -> None:
-    rate = Rate(11, 1.0)
-    rate.record(1000, 0.0)
-    assert rate.measure(0.0) == (100.0, 10.0)
-    assert rate.measure(0.5) == (1000 / 10.5, 10.5)
-
-
-def test_what_is_older_than_the_windows_is_forgotten() -> None:
-    rate = Rate(3, 1.0)
-    rate.record(300, 0.0)
-    rate.record(100, 2.5)
-    assert rate.measure(2.9)[0] == pytest.approx(400 / 2.9)
-    assert rate.measure(3.0)[0] == pytest.approx(100 / 2.5)
-    assert rate.measure(9.0)[0] == 0.0
-
-
-def test_the_throttle_time_brings_the_rate_down_to_the_quota() -> None:
-    rate = Rate(11, 1.0)
-    rate.record(3000, 0.0)
-    # 300 a second over 10 s against 100: it takes 20 s more for 3,000 to be 100 a second.
-    assert rate.throttle_seconds(100, 0.0) == pytest.approx(20.0)
-    assert rate.throttle_seconds(300, 0.0) == 0.0
-
-
-@given(
-    steps=st.lists(st.tuples(st.floats(0, 2), st.integers(0, 10_000)), min_size=1, max_size=50),
-    windows=st.integers(2, 12),
-)
-def test_rates_agree_with_a_list_of_everything_recorded(steps: list[tuple[float, int]], windows: int) -> None:
-    rate, now, total = Rate(windows, 1.0), 0.0, 0
-    for pause, amount in steps:
-        now += pause
-        rate.record(amount, now)
-        total += amount
-        measured, span = rate.measure(now)
-        assert windows - 1 <= span <= windows
-        assert 0 <= measured * span <= total + 1e-6
-        assert (rate.throttle_seconds(1000, now) > 0) == (measured > 1000)
-    assert rate.measure(now + windows + 0.001)[0] == 0.0
 
 
 class TestWhichQuota:
@@ -102,10 +70,11 @@ class TestWhichQuota:
 
     def test_other_quotas_need_no_counting(self) -> None:
         quotas = ClientQuotas()
-        quotas.set_quotas({(("user", "ann"),): {"request_percentage": 1.0}})
+        quotas.set_quotas({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 1.0}})
         assert not quotas.is_active
-        quotas.set_quotas({(("user", "ann"),): {CONSUMER_BYTE_RATE: 1.0}})
-        assert quotas.is_active
+        for kind in (CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE):
+            quotas.set_quotas({(("user", "ann"),): {kind: 1.0}})
+            assert quotas.is_active
 
 
 class Connection:
@@ -116,13 +85,16 @@ class Connection:
         self.muted_seconds = seconds
 
 
-def context(key: ApiKey, request_bytes: int = 0) -> Any:
+def context(key: ApiKey, request_bytes: int = 0, *, worked_seconds: float = 0.0, **options: Any) -> Any:
     return SimpleNamespace(
         api=SimpleNamespace(key=key),
-        header=SimpleNamespace(client_id="c"),
+        header=SimpleNamespace(client_id="c", api_version=options.get("version", 0)),
         principal=ANN,
         frame=bytes(request_bytes),
         connection=Connection(),
+        request=options.get("request", FetchRequest()),
+        begun_at=perf_counter() - worked_seconds,
+        remote_seconds=options.get("remote_seconds", 0.0),
     )
 
 
@@ -148,6 +120,8 @@ class TestCharging:
         request = context(ApiKey.FETCH)
         full = FetchResponse(session_id=7, responses=[FetchableTopicResponse(topic="t")])
         throttled = quotas.charge(request, full, 2000)
+        assert quotas.throttles[CONSUMER_BYTE_RATE].count == 1
+        assert quotas.throttles[CONSUMER_BYTE_RATE].seconds == pytest.approx(10.0)
         assert isinstance(throttled, FetchResponse)
         assert (throttled.session_id, throttled.responses, throttled.throttle_time_ms) == (7, [], 10_000)
         assert quotas.charge(context(ApiKey.FETCH), full, 900) is None
@@ -165,3 +139,86 @@ class TestCharging:
         quotas.charge(request, ProduceResponse(), 0)
         await trio.sleep(11)
         assert quotas.charge(context(ApiKey.PRODUCE, 1), ProduceResponse(), 0) is None
+
+    async def test_followers_are_exempt(self, quotas: ClientQuotas) -> None:
+        for request in (FetchRequest(replica_id=2), FetchRequest(replica_state=ReplicaState(replica_id=2))):
+            assert quotas.charge(context(ApiKey.FETCH, request=request), FetchResponse(), 1 << 20) is None
+
+
+class TestTime:
+    @pytest.fixture
+    def quotas(self) -> ClientQuotas:
+        quotas = ClientQuotas()
+        quotas.set_quotas({(("user", None),): {REQUEST_PERCENTAGE: 50.0}})
+        return quotas
+
+    async def test_a_client_that_takes_too_much_of_it_rests_for_one_window_at_most(self, quotas: ClientQuotas) -> None:
+        # 50 % of the 10 seconds that a rate is taken over are 5 seconds.
+        assert quotas.charge(context(ApiKey.METADATA, worked_seconds=4.9), MetadataResponse(), 10) is None
+        request = context(ApiKey.METADATA, worked_seconds=100.0)
+        response = MetadataResponse()
+        assert quotas.charge(request, response, 10) is response
+        assert (response.throttle_time_ms, request.connection.muted_seconds) == (1000, 1.0)
+        assert quotas.throttles[REQUEST_PERCENTAGE].count == 1
+
+    async def test_waiting_for_others_does_not_count(self, quotas: ClientQuotas) -> None:
+        request = context(ApiKey.FETCH, worked_seconds=100.0, remote_seconds=99.9)
+        assert quotas.charge(request, FetchResponse(), 10) is None
+
+    async def test_a_response_that_cannot_say_it_stays_and_the_connection_rests(self, quotas: ClientQuotas) -> None:
+        request = context(ApiKey.SASL_HANDSHAKE, worked_seconds=100.0)
+        response = SaslHandshakeResponse()
+        assert quotas.charge(request, response, 10) is response
+        assert request.connection.muted_seconds == 1.0
+
+    async def test_the_longer_of_two_throttle_times_is_told(self, quotas: ClientQuotas) -> None:
+        quotas.set_quotas({(("user", "ann"),): {REQUEST_PERCENTAGE: 50.0, PRODUCER_BYTE_RATE: 100.0}})
+        response = ProduceResponse()
+        quotas.charge(context(ApiKey.PRODUCE, 2000, worked_seconds=100.0), response, 50)
+        assert response.throttle_time_ms == 10_000
+
+
+class TestMutations:
+    @pytest.fixture
+    def quotas(self) -> ClientQuotas:
+        quotas = ClientQuotas(controller_windows=5, controller_window_seconds=2.0)
+        quotas.set_quotas({(("user", None),): {CONTROLLER_MUTATION_RATE: 3.0}})
+        return quotas
+
+    async def test_what_was_saved_up_may_be_spent_at_once_and_overdrawn(
+        self, quotas: ClientQuotas, autojump_clock: MockClock
+    ) -> None:
+        request = context(ApiKey.CREATE_TOPICS, version=6)
+        quota = quotas.mutation_quota(request, strict_from=6)
+        quota.take("a", 29)
+        quota.take("b", 13)  # 30 were there
+        with pytest.raises(ThrottlingQuotaExceededError):
+            quota.take("c", 1)
+        assert quota.throttle_seconds == pytest.approx(4.0)
+        response = CreateTopicsResponse()
+        quotas.settle(quota, request, response)
+        assert (response.throttle_time_ms, request.connection.muted_seconds) == (4000, pytest.approx(4.0))
+        await trio.sleep(4.01)
+        quotas.mutation_quota(request, strict_from=6).take("c", 1)
+
+    async def test_an_old_client_is_not_refused_but_rests(self, quotas: ClientQuotas) -> None:
+        request = context(ApiKey.CREATE_TOPICS, version=5)
+        quota = quotas.mutation_quota(request, strict_from=6)
+        quota.take("a", 33)
+        quota.take("b", 3)
+        assert quota.throttle_seconds == pytest.approx(2.0, abs=0.1)
+
+    async def test_a_change_that_is_tried_again_counts_once(self, quotas: ClientQuotas) -> None:
+        quota = quotas.mutation_quota(context(ApiKey.CREATE_TOPICS, version=7), strict_from=6)
+        for _ in range(10):
+            quota.take("a", 30)
+        assert quota.throttle_seconds == 0.0
+
+    async def test_without_a_quota_everything_goes(self) -> None:
+        quotas = ClientQuotas()
+        request = context(ApiKey.CREATE_TOPICS, version=7)
+        quota = quotas.mutation_quota(request, strict_from=6)
+        quota.take("a", 1_000_000)
+        response = CreateTopicsResponse()
+        quotas.settle(quota, request, response)
+        assert (response.throttle_time_ms, request.connection.muted_seconds) == (0, 0.0)

@@ -16,6 +16,7 @@ from ottla.server.config import BrokerConfig
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.server.quota import ClientQuotas
 from ottla.storage.clock import ManualClock
 
 Call = Callable[..., Awaitable[Any]]
@@ -30,6 +31,9 @@ class FakeBroker:
         self.controller = controller
         self.clock = ManualClock(1_000)
         self.replica_manager: Any = None
+        self.quotas = ClientQuotas()
+        #: For how many seconds connections were muted.
+        self.muted: list[float] = []
 
     @property
     def metadata(self) -> MetadataImage:
@@ -49,7 +53,9 @@ async def broker(static: dict[str, str], nursery: trio.Nursery) -> AsyncIterator
     await nursery.start(controller.run)
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
     await controller.register_broker(BrokerImage(1, (endpoint,), rack="r1"))
-    yield FakeBroker(config, controller)
+    broker = FakeBroker(config, controller)
+    controller.subscribe(broker.quotas.apply)
+    yield broker
     nursery.cancel_scope.cancel()
 
 
@@ -61,7 +67,13 @@ def call(broker: FakeBroker) -> Call:
         key = request.API_KEY
         module = import_module(f"ottla.server.apis.{key.name.lower()}")
         received = codec.parse_request(key, version, codec.build_request(request, version))
-        context = SimpleNamespace(broker=broker, listener=listener, header=SimpleNamespace(api_version=version))
+        context = SimpleNamespace(
+            broker=broker,
+            listener=listener,
+            header=SimpleNamespace(api_version=version, client_id="test"),
+            principal="User:ann",
+            connection=SimpleNamespace(mute=broker.muted.append),
+        )
         response = await module.handle(received, context)
         return codec.parse_response(key, version, codec.build_response(response, version))
 

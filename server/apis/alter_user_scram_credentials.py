@@ -1,0 +1,36 @@
+"""AlterUserScramCredentials (51): sets and removes SCRAM credentials of users (KIP-554).
+
+Each user is answered once, and changes or not. What is stored suffices to check a password and not to find it out.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
+
+
+async def handle(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    deletions = [ScramDeletion(it.name, it.mechanism) for it in request.deletions]
+    upsertions = [
+        ScramUpsertion(it.name, it.mechanism, it.iterations, bytes(it.salt), bytes(it.salted_password))
+        for it in request.upsertions
+    ]
+    errors: dict[str, MetadataError | None]
+    try:
+        errors = await context.broker.controller.alter_scram_credentials(deletions, upsertions)
+    except MetadataError as error:
+        errors = dict.fromkeys([it.name for it in request.deletions] + [it.name for it in request.upsertions], error)
+    results = []
+    for user, refusal in errors.items():
+        code, message = outcome(refusal)
+        results.append(AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message))
+    return AlterUserScramCredentialsResponse(results=results)

@@ -1,0 +1,45 @@
+"""DescribeUserScramCredentials (50): which SCRAM mechanisms users have, with how many iterations; never a secret.
+
+No users, or null, is everybody who has a credential. `kafka-configs --entity-type users --describe` asks for it.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.context import RequestContext
+from ottla.server.metadata.errors import DuplicateResourceError, MetadataError, ResourceNotFoundError
+
+
+async def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    infos: dict[str, list[CredentialInfo]] = {}
+    for (user, mechanism), credential in sorted(context.broker.metadata.scram_credentials.items()):
+        infos.setdefault(user, []).append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))
+    asked = [user.name for user in request.users or ()]
+    repeated = duplicates(asked)
+    results = []
+    for user in dict.fromkeys(asked) if asked else infos:
+        code, message = outcome(_refusal(user, repeated, infos))
+        results.append(
+            DescribeUserScramCredentialsResult(
+                user=user, error_code=code, error_message=message, credential_infos=[] if code else infos[user]
+            )
+        )
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _refusal(user: str, repeated: set[str], infos: dict[str, list[CredentialInfo]]) -> MetadataError | None:
+    if user in repeated:
+        return DuplicateResourceError(
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        )
+    if user not in infos:
+        return ResourceNotFoundError(f"Attempt to describe a user credential that does not exist: {user}")
+    return None
