@@ -1,8 +1,9 @@
 """One client's connection: requests in, responses out, in order.
 
 As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
-was sent before it). Produce alone overlaps: while one waits for its flush the next is received and appended, a bounded
-number ahead, and a second task answers them in the order of the requests. So a producer keeps the group commit fed.
+was sent before it). Produce and OffsetCommit alone overlap: while one waits for its flush the next is received and
+appended, a bounded number ahead, and a second task answers them in the order of the requests. So a client keeps the
+group commit fed.
 
 A peer's fault ends its connection with one log line; it never reaches another connection or the server.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.kproto.api_keys import ApiKey
 from ottla.server.errors import CloseConnectionError
 from ottla.server.receiver import Frame, FrameReceiver
 from ottla.server.telemetry import waiting
@@ -130,13 +132,17 @@ class Connection:
 
     async def _serve_one_by_one(self) -> None:
         while (context := await self._next_request()) is not None:
-            if context.api.is_pipelined:
+            if context.api.is_pipelined and self._is_pipelining(context):
                 await self._serve_pipelined(context)
                 return
             await self._answer(context)
 
+    def _is_pipelining(self, context: RequestContext) -> bool:
+        """A producer will send on meanwhile; with commits only some clients do, and have when this one is taken."""
+        return context.api.key is ApiKey.PRODUCE or self._receiver.has_more
+
     async def _serve_pipelined(self, first: RequestContext) -> None:
-        # From the first Produce on the connection is a producer's, and owns these; all others are spared their cost.
+        # From here on the connection owns these; all others are spared their cost.
         self._in_flight = deque()
         self._begun = trio.lowlevel.ParkingLot()
         self._answered = trio.lowlevel.ParkingLot()
@@ -289,6 +295,8 @@ class Connection:
 
 def _next_group(views: Sequence[Buffer], first: int, offset: int) -> tuple[Sequence[Buffer], int]:
     """The views that one send takes from `offset` bytes into view `first` on, and their size in bytes."""
+    if len(views) == 1 and not offset and len(views[0]) <= _MAX_SEND_BYTES:
+        return views, len(views[0])
     group: list[Buffer] = []
     size_bytes = 0
     for view in views[first : first + _MAX_SEND_VIEWS]:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
 _PREFIX_V0 = Struct(">ii")
 _PREFIX_V1 = Struct(">iiB")
+# A body up to this size is copied behind its header: sending two pieces costs more.
+_MAX_JOINED_BYTES: Final = 16 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -98,10 +100,10 @@ SERVED: Final = (
     ApiKey.OFFSET_DELETE,
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
     ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -111,7 +113,7 @@ SERVED: Final = (
 )
 """Every API that has a handler module; nothing else is advertised."""
 
-PIPELINED: Final = frozenset({ApiKey.PRODUCE})
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
 """What a connection may have several of under way (see `ottla.server.connection`)."""
 
 
@@ -163,7 +165,7 @@ class Api:
         if self.metrics is None:
             self.metrics = ApiMetrics(self.key)
         self.parse = partial(codec.parse_request, self.key)
-        self.build_parts = codec.build_parts
+        self.build_parts = _build_whole
         if self.key is ApiKey.PRODUCE:
             from ottla.kproto.hot import produce
 
@@ -314,6 +316,11 @@ def _encode(response: Response, context: RequestContext, version: int) -> list[B
     return _framed(context.api.build_parts(response, version), context, version)
 
 
+def _build_whole(response: Response, version: int) -> list[Buffer]:
+    # One send of many small pieces costs more than joining them.
+    return [codec.build(response, version)]
+
+
 def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
     """Put the frame's length and the response header in front of a body's pieces."""
     size_bytes = 0
@@ -321,7 +328,10 @@ def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[
         size_bytes += len(part)
     context.response_bytes = size_bytes
     if context.api.key.response_header_version(version) == 0:
-        parts.insert(0, _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id))
+        prefix = _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id)
     else:
-        parts.insert(0, _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0))
+        prefix = _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0)
+    if len(parts) == 1 and size_bytes <= _MAX_JOINED_BYTES:
+        return [prefix + parts[0]]
+    parts.insert(0, prefix)
     return parts

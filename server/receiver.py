@@ -92,6 +92,11 @@ class FrameReceiver:
         """Whether no buffer is held, because nothing of a next frame has arrived."""
         return self._fragment is None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes have come behind the last frame."""
+        return self._end > self._start
+
     async def next(self) -> Frame | None:
         """The next frame, or None at the end of the stream. Always a checkpoint.
 

@@ -1,6 +1,7 @@
 """OffsetCommit (8): remember how far a group has read.
 
-- An offset is answered only when its record is committed to `__consumer_offsets`.
+- An offset is answered only when its record is committed to `__consumer_offsets`. A connection may have several commits
+  under way; they are committed and answered in the order of the requests.
 - From version 10 topics are named by id alone: an unknown id is UNKNOWN_TOPIC_ID (KIP-848). Before, an unknown name or
   partition is UNKNOWN_TOPIC_OR_PARTITION; the others of the request are committed all the same.
 - A member of a consumer group (KIP-848) commits with its epoch from version 9; UNSUPPORTED_VERSION before.
@@ -17,71 +18,105 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
+from ottla.server.context import Deferred, RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.metadata.image import TopicImage
 
+_FIRST_VERSION_BY_ID = 10
+_FIRST_VERSION_WITH_EPOCHS = 9
 
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    by_id = context.header.api_version >= 10
-    answers: dict[TopicPartition, OffsetCommitResponsePartition] = {}
+Answers = dict[TopicPartition, OffsetCommitResponsePartition]
+
+
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Deferred:
+    answers: Answers = {}
     offsets: dict[TopicPartition, OffsetToCommit] = {}
-    response = OffsetCommitResponse()
-    for asked in request.topics:
-        topic = _topic(asked, context, by_id=by_id)
-        answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
-        response.topics.append(answered)
-        for partition in asked.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answered.partitions.append(answer)
-            if topic is None and by_id:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-            elif topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                key = TopicPartition(topic.name, partition.partition_index)
-                answers[key] = answer
-                offsets[key] = OffsetToCommit(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.committed_metadata or "",
-                    retention_ms=request.retention_time_ms,
-                    topic_id=topic.topic_id,
-                )
-    await _commit(request, context, offsets, answers)
-    return response
-
-
-def _topic(asked: OffsetCommitRequestTopic, context: RequestContext, *, by_id: bool) -> TopicImage | None:
-    image = context.broker.metadata
-    return image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
-
-
-async def _commit(
-    request: OffsetCommitRequest,
-    context: RequestContext,
-    offsets: dict[TopicPartition, OffsetToCommit],
-    answers: dict[TopicPartition, OffsetCommitResponsePartition],
-) -> None:
+    response = OffsetCommitResponse(
+        topics=[_sort_out(asked, request.retention_time_ms, context, answers, offsets) for asked in request.topics]
+    )
     if not offsets:
-        return
+        return response
+    version = context.header.api_version
     try:
-        refused = await context.broker.group_coordinator.commit_offsets(
+        commit = context.broker.group_coordinator.begin_commit(
             request.group_id,
             offsets,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
-            knows_epochs=context.header.api_version >= 9,
+            producer=None,
+            knows_epochs=version >= _FIRST_VERSION_WITH_EPOCHS,
         )
     except CoordinatorError as error:
-        code = error_code(error)
-        if isinstance(error, GroupIdNotFoundError) and context.header.api_version < 9:
-            code = ErrorCode.ILLEGAL_GENERATION
-        for answer in answers.values():
-            answer.error_code = code
-    else:
-        for partition, reason in refused.items():
-            answers[partition].error_code = error_code(reason)
+        _fail(answers, error, version)
+        return response
+    return _Commit(response, answers, commit, version)
+
+
+def _sort_out(
+    asked: OffsetCommitRequestTopic,
+    retention_ms: int,
+    context: RequestContext,
+    answers: Answers,
+    offsets: dict[TopicPartition, OffsetToCommit],
+) -> OffsetCommitResponseTopic:
+    """The answer of one topic: what can be committed goes into `offsets`, the rest has failed."""
+    image = context.broker.metadata
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
+    topic: TopicImage | None = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+    answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+    for partition in asked.partitions:
+        index = partition.partition_index
+        answer = OffsetCommitResponsePartition(partition_index=index)
+        answered.partitions.append(answer)
+        if topic is None and by_id:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif topic is None or not 0 <= index < len(topic.partitions):
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            key = TopicPartition(topic.name, index)
+            answers[key] = answer
+            offsets[key] = OffsetToCommit(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                retention_ms,
+                topic.topic_id,
+            )
+    return answered
+
+
+def _fail(answers: Answers, error: CoordinatorError, version: int) -> None:
+    code = error_code(error)
+    if isinstance(error, GroupIdNotFoundError) and version < _FIRST_VERSION_WITH_EPOCHS:
+        code = ErrorCode.ILLEGAL_GENERATION
+    for answer in answers.values():
+        answer.error_code = code
+
+
+class _Commit(Deferred):
+    """A commit whose records are on their way to the log."""
+
+    __slots__ = ("_answers", "_commit", "_response", "_version")
+
+    def __init__(self, response: OffsetCommitResponse, answers: Answers, commit: Commit, version: int) -> None:
+        self._response = response
+        self._answers = answers
+        self._commit = commit
+        self._version = version
+
+    @property
+    def is_ready(self) -> bool:
+        return self._commit.write.is_done
+
+    async def finish(self) -> OffsetCommitResponse:
+        try:
+            await self._commit.write.wait()
+        except CoordinatorError as error:
+            _fail(self._answers, error, self._version)
+        else:
+            for partition, reason in self._commit.refused.items():
+                self._answers[partition].error_code = error_code(reason)
+        return self._response

@@ -1,6 +1,9 @@
 """Which partition of an internal topic keeps the state of a key."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=8192)
 def coordinator_partition(key: str, partition_count: int) -> int:
     """Java's `String.hashCode`, made positive, modulo the partitions: where Kafka's coordinators look, too."""
     hashed = 0

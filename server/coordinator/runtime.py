@@ -92,10 +92,10 @@ class Shard(Protocol):
 S = TypeVar("S", bound=Shard)
 
 
-class _Write:
-    """Records on their way to the log, and the event that says how it ended."""
+class Write:
+    """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
 
-    __slots__ = ("done", "error", "marker", "producer", "records", "size_bytes")
+    __slots__ = ("_done", "error", "marker", "producer", "records", "size_bytes")
 
     def __init__(
         self, records: Sequence[CoordinatorRecord], producer: Producer | None, marker: EndTxnMarker | None
@@ -103,9 +103,24 @@ class _Write:
         self.records = records
         self.producer = producer
         self.marker = marker
-        self.size_bytes = sum(record.size_bytes for record in records)
-        self.done = trio.Event()
+        self.size_bytes = sum([record.size_bytes for record in records])
         self.error: CoordinatorError | None = None
+        self._done = trio.Event()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def settle(self, error: CoordinatorError | None) -> None:
+        """It is committed and replayed, or will never be."""
+        self.error = error
+        self._done.set()
+
+    async def wait(self) -> None:
+        """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""
+        await self._done.wait()
+        if self.error is not None:
+            raise self.error
 
 
 class _Partition(Generic[S]):
@@ -115,7 +130,7 @@ class _Partition(Generic[S]):
         self.shard = shard
         self.is_loaded = False
         self.is_writing = False
-        self.queue: deque[_Write] = deque()
+        self.queue: deque[Write] = deque()
         self.queued_bytes = 0
         self.scope = trio.CancelScope()  # of its one task at a time: the loading, later a writer
 
@@ -249,14 +264,23 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises CoordinatorError if they were not committed. Writes of one partition are committed in call order.
         """
+        await _wait_noted(self.begin_write(partition, records, producer=producer))
+
+    def begin_write(
+        self, partition: int, records: Sequence[CoordinatorRecord], *, producer: Producer | None = None
+    ) -> Write:
+        """The first half of `write`: the records have their place in the order of the partition's writes."""
+        write = Write(records, producer, None)
         if records:
-            await self._submit(partition, _Write(records, producer, None))
+            return self._submit(partition, write)
+        write.settle(None)
+        return write
 
     async def write_marker(self, partition: int, marker: EndTxnMarker) -> None:
         """Commit the end of a producer's transaction, in order with the writes of that transaction."""
-        await self._submit(partition, _Write((), None, marker))
+        await _wait_noted(self._submit(partition, Write((), None, marker)))
 
-    async def _submit(self, partition: int, write: _Write) -> None:
+    def _submit(self, partition: int, write: Write) -> Write:
         state = self._loaded(partition)
         if state.queued_bytes + write.size_bytes > MAX_QUEUED_BYTES:
             raise CoordinatorNotAvailableError(f"{self._name} partition {partition} has too many writes waiting")
@@ -266,11 +290,7 @@ class CoordinatorRuntime(Generic[S]):
             state.is_writing = True
             state.scope = trio.CancelScope()
             self._nursery.start_soon(self._drain, partition, state)
-        started = perf_counter()
-        await write.done.wait()
-        waiting.note(perf_counter() - started)
-        if write.error is not None:
-            raise write.error
+        return write
 
     async def _drain(self, partition: int, state: _Partition[S]) -> None:
         """The partition's one writer: it lives while there is something to write."""
@@ -280,7 +300,7 @@ class CoordinatorRuntime(Generic[S]):
                 await self._commit(partition, state, self._gather(state))
             state.is_writing = False
 
-    def _gather(self, state: _Partition[S]) -> list[_Write]:
+    def _gather(self, state: _Partition[S]) -> list[Write]:
         """The writes that can go as one batch: of one producer, and no more than fits."""
         writes = [state.queue.popleft()]
         size_bytes = writes[0].size_bytes
@@ -292,7 +312,7 @@ class CoordinatorRuntime(Generic[S]):
             writes.append(state.queue.popleft())
         return writes
 
-    async def _commit(self, partition: int, state: _Partition[S], writes: list[_Write]) -> None:
+    async def _commit(self, partition: int, state: _Partition[S], writes: list[Write]) -> None:
         error: CoordinatorError | None = NotCoordinatorError(f"{self._name} partition {partition} moved away")
         try:
             offset = await self._log.append(partition, self._build(writes))
@@ -304,10 +324,9 @@ class CoordinatorRuntime(Generic[S]):
         finally:
             for write in writes:
                 state.queued_bytes -= write.size_bytes
-                write.error = error
-                write.done.set()
+                write.settle(error)
 
-    def _replay_write(self, shard: S, write: _Write, offset: int) -> int:
+    def _replay_write(self, shard: S, write: Write, offset: int) -> int:
         if write.marker is not None:
             shard.replay_marker(write.marker)
         for record in write.records:
@@ -315,7 +334,7 @@ class CoordinatorRuntime(Generic[S]):
             offset += 1
         return offset
 
-    def _build(self, writes: list[_Write]) -> bytes:
+    def _build(self, writes: list[Write]) -> bytes:
         producer, marker = writes[0].producer, writes[0].marker
         now_ms = self._clock.time_ms()
         if marker is not None:
@@ -334,5 +353,13 @@ class CoordinatorRuntime(Generic[S]):
     def _fail_queued(self, state: _Partition[S], error: CoordinatorError) -> None:
         while state.queue:
             write = state.queue.popleft()
-            write.error = error
-            write.done.set()
+            write.settle(error)
+
+
+async def _wait_noted(write: Write) -> None:
+    """Wait for a write, and count the time as one that a request waits for others."""
+    started = perf_counter()
+    try:
+        await write.wait()
+    finally:
+        waiting.note(perf_counter() - started)

@@ -14,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.kproto.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -120,6 +121,68 @@ async def test_produce_is_appended_while_earlier_flushes_are_awaited(serve_handl
         received = [(await client.receive(ApiKey.PRODUCE, 7))[0] for _ in sent]
     assert received == sent
     assert flushes.appended == list(range(12))
+
+
+class Committing(Deferred):
+    """A commit whose record is stored when the test says so."""
+
+    def __init__(self, stored: trio.Event) -> None:
+        self._stored = stored
+
+    @property
+    def is_ready(self) -> bool:
+        return self._stored.is_set()
+
+    async def finish(self) -> OffsetCommitResponse:
+        await self._stored.wait()
+        return OffsetCommitResponse()
+
+
+class Commits:
+    """An OffsetCommit handler that notes the order of the commits; each is stored when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.stored = [trio.Event() for _ in range(32)]
+
+    async def handle(self, request: OffsetCommitRequest, context: RequestContext) -> Committing:
+        number = request.generation_id_or_member_epoch
+        self.begun.append(number)
+        return Committing(self.stored[number])
+
+
+def commit(number: int) -> OffsetCommitRequest:
+    return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=number)
+
+
+async def test_commits_that_are_sent_ahead_overlap_and_are_answered_in_order(serve_handlers: Serve) -> None:
+    commits = Commits()
+    async with serve_handlers({ApiKey.OFFSET_COMMIT: commits.handle}, max_pipelined=MAX_PIPELINED) as server:
+        client = await server.connect()
+        sent = [await client.send(commit(number), 8) for number in range(12)]
+        await wait_all_tasks_blocked(0.01)
+        assert commits.begun == list(range(MAX_PIPELINED))
+        for number in reversed(range(12)):
+            commits.stored[number].set()
+        received = [(await client.receive(ApiKey.OFFSET_COMMIT, 8))[0] for _ in sent]
+    assert received == sent
+    assert commits.begun == list(range(12))
+
+
+async def test_a_client_that_awaits_each_commit_is_served_by_one_task(serve_handlers: Serve) -> None:
+    commits = Commits()
+    async with serve_handlers({ApiKey.OFFSET_COMMIT: commits.handle}) as server:
+        client = await server.connect()
+        await client.send(commit(0), 8)
+        await wait_all_tasks_blocked(0.01)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        commits.stored[0].set()
+        assert (await client.receive(ApiKey.OFFSET_COMMIT, 8))[0] == 1
+        for number in range(1, 4):
+            commits.stored[number].set()
+            await client.send(commit(number), 8)
+            assert (await client.receive(ApiKey.OFFSET_COMMIT, 8))[0] == number + 1
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 
 async def test_other_requests_wait_for_the_produces_before_them(serve_handlers: Serve) -> None:

@@ -20,7 +20,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.runtime import CoordinatorRecord, Write
 
 
 class OffsetToCommit(NamedTuple):
@@ -34,6 +34,13 @@ class OffsetToCommit(NamedTuple):
 
 
 Refusals = dict[TopicPartition, Exception]
+
+
+class Commit(NamedTuple):
+    """Offsets on their way to the log, and the partitions that were refused before."""
+
+    write: Write
+    refused: Refusals
 
 
 def commit_records(

@@ -335,6 +335,30 @@ class GroupCoordinator:
 
         `knows_epochs`: the request's version is one that members of KIP-848 may commit with.
         """
+        commit = self.begin_commit(
+            group_id,
+            offsets,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation_id=generation_id,
+            producer=producer,
+            knows_epochs=knows_epochs,
+        )
+        await commit.write.wait()
+        return commit.refused
+
+    def begin_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        producer: Producer | None,
+        knows_epochs: bool,
+    ) -> commits.Commit:
+        """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         consumer_group = shard.consumer_groups.get(group_id)
@@ -363,8 +387,7 @@ class GroupCoordinator:
             metadata_max_size=self.config.offset_metadata_max_bytes,
             now_ms=self._clock.time_ms(),
         )
-        await self._runtime.write(shard.partition, written, producer=producer)
-        return refused
+        return commits.Commit(self._runtime.begin_write(shard.partition, written, producer=producer), refused)
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
         """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""

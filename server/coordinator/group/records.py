@@ -1,6 +1,7 @@
 """Groups and offsets as records of `__consumer_offsets`, in Kafka's own formats and in the versions that 4.3 writes."""
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.kproto.errors import DecodeError
@@ -28,6 +29,16 @@ OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 OFFSET_KEY_TYPE: Final = OffsetCommitKey.RECORD_TYPE
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_KEY_START: Final = Struct(">hh")
+# Of version 4 of the value: its version, the offset, the leader epoch, and the length of the metadata plus one; then
+# the time of the commit and how many tagged fields there are; the topic id is the one with number 0, of 16 bytes.
+_VALUE_START: Final = Struct(">hqiB")
+_VALUE_END: Final = Struct(">qB")
+_VALUE_END_WITH_ID: Final = Struct(">qBBB16s")
+_LONG_METADATA_BYTES: Final = 127
 
 
 class GroupRecord(NamedTuple):
@@ -81,7 +92,10 @@ def current_offset_key(key: bytes) -> bytes:
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """The key of an offset's record."""
-    return build_key(OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition))
+    group, topic = group_id.encode(), partition.topic.encode()
+    return b"".join(
+        (_KEY_START.pack(OFFSET_KEY_TYPE, len(group)), group, _INT16.pack(len(topic)), topic, _INT32.pack(partition[1]))
+    )
 
 
 def offset_partition(key: bytes) -> TopicPartition:
@@ -106,8 +120,19 @@ def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
     """The record that commits an offset."""
+    return CoordinatorRecord(offset_key(group_id, partition), _offset_value(committed))
+
+
+def _offset_value(committed: CommittedOffset) -> bytes:
+    """OffsetCommitValue, as its schema says; the usual form by hand, in a tenth of the time."""
+    metadata = committed.metadata.encode()
     has_expiry = committed.expire_timestamp_ms >= 0
-    version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
+    if not has_expiry and len(metadata) < _LONG_METADATA_BYTES:
+        start = _VALUE_START.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch, len(metadata) + 1)
+        if not committed.topic_id.int:
+            return start + metadata + _VALUE_END.pack(committed.commit_timestamp_ms, 0)
+        end = _VALUE_END_WITH_ID.pack(committed.commit_timestamp_ms, 1, 0, 16, committed.topic_id.bytes)
+        return start + metadata + end
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -116,7 +141,7 @@ def offset_commit(group_id: str, partition: TopicPartition, committed: Committed
         expire_timestamp=committed.expire_timestamp_ms,
         topic_id=committed.topic_id,
     )
-    return CoordinatorRecord(offset_key(group_id, partition), build_value(value, version))
+    return build_value(value, OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION)
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:

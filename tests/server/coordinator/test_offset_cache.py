@@ -1,6 +1,16 @@
 """Committed offsets as the bytes of their records."""
 
-from ottla.kproto.internal_records.consumer_offsets import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.kproto.internal_records.consumer_offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from ottla.kproto.internal_records.coordinator import build_key, build_value
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.offset_cache import OffsetCache
@@ -77,3 +87,32 @@ def test_what_retention_removes() -> None:
     assert expired(6_100, 6_000) == [T0, T1]
     commit(cache, T0, 3, 1, time_ms=1_000, expire_ms=2_000)
     assert expired(2_000, 6_000) == [T0]
+
+
+@given(
+    st.text(max_size=40),
+    st.builds(TopicPartition, st.text(max_size=40), st.integers(0, 2**31 - 1)),
+    st.builds(
+        CommittedOffset,
+        record_offset=st.just(-1),
+        offset=st.integers(0, 2**63 - 1),
+        leader_epoch=st.integers(-1, 2**31 - 1),
+        metadata=st.one_of(st.text(max_size=60), st.text(min_size=100, max_size=200)),
+        commit_timestamp_ms=st.integers(0, 2**63 - 1),
+        expire_timestamp_ms=st.one_of(st.just(-1), st.integers(0, 2**63 - 1)),
+        topic_id=st.one_of(st.just(UUID(int=0)), st.uuids()),
+    ),
+)
+def test_a_record_is_what_its_schema_says(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> None:
+    record = records.offset_commit(group_id, partition, committed)
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
+    )
+    assert record.key == build_key(key)
+    assert record.value == build_value(value, 4 if committed.expire_timestamp_ms < 0 else 1)
