@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from ottla.server.config import BrokerConfig
     from ottla.server.main import Node, Ready
     from ottla.server.watchdog import LoopWatchdog
+    from ottla.storage.disk import Disk
 
 logger = logging.getLogger(__name__)
 
 # A request's objects die by reference count: what a collection of the young finds is little, so it may come seldom.
 _GC_THRESHOLDS = (20_000, 20, 100)
+
+_MEMORY_MIB = 1024
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--advertise", action="append", metavar="HOST[:PORT]", help="what clients are told; one for each --listen"
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        nargs="?",
+        const=_MEMORY_MIB,
+        metavar="MIB",
+        help=f"keep everything in memory, at most so much (default {_MEMORY_MIB} MiB), and leave nothing behind",
+    )
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"
     )
@@ -86,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         if without_effect:
             logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
         watchdog = _watchdog(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
-        node = Node(config, watchdog=watchdog)
+        node = Node(config, disk=_disk(arguments), watchdog=watchdog)
         instruments = [watchdog] if watchdog is not None else []
         trio.run(_serve, node, watchdog, instruments=instruments, strict_exception_groups=True)
     except (ConfigError, StartupError, MetadataError, StorageError) as error:
@@ -112,6 +123,11 @@ def _config(arguments: argparse.Namespace) -> BrokerConfig:
         flags["advertised.listeners"] = ",".join(
             _named(number, text if ":" in text else f"{text}:0") for number, text in enumerate(arguments.advertise)
         )
+    if arguments.memory is not None:
+        if arguments.memory < 1 or arguments.data_dir is not None:
+            raise CommandError("give --memory at least 1 MiB, and no --data-dir: nothing is kept in a folder")
+        flags["log.dirs"] = "/memory"
+        flags["ottla.metadata.store"] = "memory"
     if arguments.data_dir is not None:
         flags["log.dirs"] = arguments.data_dir
     if arguments.http is not None:
@@ -125,6 +141,14 @@ def _config(arguments: argparse.Namespace) -> BrokerConfig:
         environment=os.environ,
         flags=flags,
     )
+
+
+def _disk(arguments: argparse.Namespace) -> Disk | None:
+    if arguments.memory is None:
+        return None
+    from ottla.storage.memory_disk import MemoryDisk
+
+    return MemoryDisk(arguments.memory * 1024 * 1024)
 
 
 def _name(number: int) -> str:

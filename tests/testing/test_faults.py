@@ -211,7 +211,7 @@ def test_names_that_kafka_does_not_have_are_refused(broker: Broker) -> None:
         broker.faults.fail("Produce", "REQUEST_TIMED_OUT", partition=1)
 
 
-def sample(cls: type[Struct], version: int) -> Any:
+def sample(cls: type[Struct] | StructType, version: int) -> Any:
     """A request that names one of everything."""
     filled = cls()
     for field in cls.FIELDS:
