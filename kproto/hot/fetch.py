@@ -83,12 +83,17 @@ class _Views:
 
 
 def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
-    """The encoded response in pieces, as `codec.build_parts` gives it, with every chain spread into its views."""
+    """The encoded response in pieces, as `codec.build_parts` gives it, with every chain spread into its views.
+
+    What lies between two chains is one piece.
+    """
     encoded: list[Any] = codec.build_parts(response, version)
     parts: list[Buffer] = []
-    for part in encoded:
+    joined = 0
+    for position, part in enumerate(encoded):
         if type(part) is _Views:
+            parts.append(b"".join(encoded[joined:position]))
             parts += part.views
-        else:
-            parts.append(part)
+            joined = position + 1
+    parts.append(b"".join(encoded[joined:]))
     return parts
