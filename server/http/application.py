@@ -23,6 +23,7 @@ _CONSOLE = "ottla.server.console.routes"
 def application(broker: Broker) -> Starlette:
     """The application of one broker; the web console is in it where `ottla.console.enable` says so."""
     routes: list[BaseRoute] = [*health.routes(broker), *metrics.routes(broker)]
-    if broker.config.ottla_console_enable:
-        routes += import_module(_CONSOLE).routes(broker)
-    return Starlette(routes=routes)
+    if not broker.config.ottla_console_enable:
+        return Starlette(routes=routes)
+    console = import_module(_CONSOLE).site(broker)
+    return Starlette(routes=[*routes, *console.routes], lifespan=console.running)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.server.settings.checks import between, one_of
-from ottla.server.settings.declaration import HIGH, LOW, boolean, double, integer, long, string
+from ottla.server.settings.declaration import HIGH, LOW, boolean, double, integer, long, string, strings
 
 
 class OttlaSettings:
@@ -30,6 +30,16 @@ class OttlaSettings:
         "Where /metrics, /healthz and /readyz are served, as host:port; port 0 takes a free one, unset is nowhere.",
     )
     ottla_console_enable: bool = boolean(False, "Serve the web console on the HTTP port.")
+    ottla_console_allowed_hosts: tuple[str, ...] = strings(
+        (),
+        "Names by which browsers may ask for the web console, beside localhost and every IP address.",
+    )
+    ottla_console_schema_registry_url: str | None = string(
+        None, "The schema registry that the web console asks for Avro schemas, as http://host:port."
+    )
+    ottla_console_schema_dir: str | None = string(
+        None, "A folder in which the web console finds Avro schemas, as <schema id>.avsc."
+    )
     ottla_metrics_max_partitions: int = integer(
         1000,
         "Partitions, and committed offsets of groups, that /metrics lists one by one; the rest is in the sums only.",

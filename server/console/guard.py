@@ -1,0 +1,124 @@
+"""What keeps other sites out of the console: the Host that is asked for, where a form comes from, and headers.
+
+A page of another site that is open in the same browser must neither read the console (DNS rebinding: its own name
+made to point at this address) nor change anything through it (cross-site request forgery).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SESSION_COOKIE: Final = "ottla_console"
+_SESSION_LENGTH: Final = 32
+
+SECURITY_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class FormTokens:
+    """Tokens that prove a form to be one of ours: bound to the browser's cookie, good for this process's life."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def session_of(self, request: Request) -> tuple[str, bool]:
+        """The browser's session, and whether it is new and its cookie must be set."""
+        session = request.cookies.get(SESSION_COOKIE, "")
+        if len(session) == _SESSION_LENGTH and session.isalnum() and session.isascii():
+            return session, False
+        return secrets.token_hex(_SESSION_LENGTH // 2), True
+
+    def token(self, session: str) -> str:
+        """What a form of this session carries."""
+        return hmac.new(self._secret, session.encode(), sha256).hexdigest()
+
+    def is_valid(self, request: Request, token: str) -> bool:
+        """Whether a form that was sent carries its session's token."""
+        session, is_new = self.session_of(request)
+        return not is_new and hmac.compare_digest(self.token(session).encode(), token.encode("utf-8", "replace"))
+
+
+class Guard:
+    """ASGI middleware: refuses foreign hosts and cross-site forms, and adds `SECURITY_HEADERS` to every answer.
+
+    Accepted as host are IP addresses (nobody can make another site of one), localhost, and the names that
+    `allowed_hosts` returns.
+    """
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Callable[[], Iterable[str]]) -> None:
+        self._app = app
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_allowed(host):
+            refusal = PlainTextResponse(
+                "This name is not one of the console's. Set ottla.console.allowed.hosts to let it in.\n", 421
+            )
+            await refusal(scope, receive, send_guarded)
+        elif scope["method"] not in ("GET", "HEAD") and not _is_same_origin(headers, host):
+            await PlainTextResponse("This form comes from another site.\n", 403)(scope, receive, send_guarded)
+        else:
+            await self._app(scope, receive, send_guarded)
+
+    def _is_allowed(self, host: str) -> bool:
+        name = _without_port(host).lower().rstrip(".")
+        return (
+            _is_address(name) or name == "localhost" or name in {allowed.lower() for allowed in self._allowed_hosts()}
+        )
+
+
+def _is_same_origin(headers: Headers, host: str) -> bool:
+    """Whether a browser says that the request comes from a page of this host; what says nothing needs the token."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == host
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,30 @@
+"""What an address asks for: anybody may write anything there, so whatever makes no sense counts as not given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_MAX_TEXT: Final = 4_096
+_MAX_NUMBER: Final = 2**63 - 1
+
+
+def text(request: Request, name: str) -> str:
+    """A parameter's text, empty if there is none."""
+    return request.query_params.get(name, "")[:_MAX_TEXT]
+
+
+def integer(request: Request, name: str, default: int) -> int:
+    """A parameter's number in the range of an offset; the default where it is none."""
+    return as_integer(request.query_params.get(name, ""), default)
+
+
+def as_integer(value: str, default: int) -> int:
+    """The number that a text says, or the default."""
+    value = value.strip()
+    if len(value) > 20 or not value.isascii() or not value.removeprefix("-").isdigit():
+        return default
+    number = int(value)
+    return number if -_MAX_NUMBER <= number <= _MAX_NUMBER else default
