@@ -14,7 +14,7 @@ from ottla.pipeline.client.connection import Connection, ConnectionLostError, Un
 from ottla.pipeline.client.settings import ClientSettings
 from ottla.pipeline.errors import BrokerUnavailableError, PipelineError, TopicError
 
-__all__ = ["EARLIEST", "LATEST", "Cluster", "TopicPartition"]
+__all__ = ["EARLIEST", "LATEST", "Cluster", "RetriableError", "TopicPartition"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class _RetriableError(Exception):
+class RetriableError(Exception):
     """A broker asked for another attempt."""
 
 
@@ -143,7 +143,7 @@ class Cluster:
                         f"No broker answers at {self.settings.servers} ({error}). Check kafka.bootstrap.servers, that "
                         "the broker runs, and that the address it advertises can be reached from here."
                     ) from error
-            except _RetriableError as error:
+            except RetriableError as error:
                 self._leaders.clear()
                 if time.monotonic() >= deadline:
                     raise BrokerUnavailableError(f"{error}. Try again when the cluster is well.") from error
@@ -177,7 +177,7 @@ class Cluster:
         for part in wanted:
             leader = self._leaders.get(part, _NO_REPLICA)
             if leader not in self._brokers:
-                raise _RetriableError(f"Partition {part} has no leader")
+                raise RetriableError(f"Partition {part} has no leader")
             found.setdefault(leader, []).append(part)
         return found
 
@@ -236,5 +236,5 @@ def _check(code: int, what: str) -> None:
     except ValueError:
         raise PipelineError(f"The broker answers error {code} for {what}.") from None
     if error.retriable:
-        raise _RetriableError(f"The broker answers {error.name} for {what}: {error.message}")
+        raise RetriableError(f"The broker answers {error.name} for {what}: {error.message}")
     raise TopicError(f"The broker answers {error.name} for {what}: {error.message}")

@@ -17,8 +17,10 @@ from ottla.pipeline.client.settings import ClientSettings
 
 __all__ = ["Connection", "ConnectionLostError", "UnsupportedBrokerError"]
 
-# Fetch stays below 13, and Metadata at 12, because topics are named here, not identified.
+# Fetch and Produce stay below 13, and Metadata at 12, because topics are named here, not identified.
 _WANTED: Final = {
+    ApiKey.PRODUCE: VersionRange(3, 12),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 4),
     ApiKey.FETCH: VersionRange(4, 12),
     ApiKey.LIST_OFFSETS: VersionRange(2, 7),
     ApiKey.METADATA: VersionRange(4, 12),

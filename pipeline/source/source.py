@@ -12,7 +12,7 @@ from ottla.pipeline.source.batch import BatchReader
 from ottla.pipeline.source.options import SourceOptions, parse_options
 from ottla.pipeline.source.stream import StreamReader
 
-__all__ = ["OttlaDataSource"]
+__all__ = ["OttlaDataSource", "require_own_schema"]
 
 
 class OttlaDataSource(DataSource):
@@ -33,15 +33,16 @@ class OttlaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options, is_stream=False)
-        _require_own_schema(schema, options)
+        require_own_schema(schema, options)
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = parse_options(self.options, is_stream=True)
-        _require_own_schema(schema, options)
+        require_own_schema(schema, options)
         return StreamReader(options)
 
 
-def _require_own_schema(schema: StructType, options: SourceOptions) -> None:
+def require_own_schema(schema: StructType, options: SourceOptions) -> None:
+    """OptionError unless the schema is the source's own: Spark hands on whatever a user gave it."""
     if not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(include_headers=options.include_headers)):
-        raise OptionError("format('ottla') has a schema of its own, as format('kafka') has: leave out .schema(...).")
+        raise OptionError("This format has a schema of its own, as format('kafka') has: leave out .schema(...).")
