@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "record": "write the records of topics into a file that people can read",
     "replay": "send a recording again, with its timing, faster, or at once",
     "decode": "show bytes of the Kafka protocol as messages",
+    "backup": "copy a data folder, also while its broker runs",
+    "restore": "make a data folder of a backup",
     "fsck": "check a data folder for damage",
     "dump": "show the blocks, runs and records of data files",
     "table": "keep tables in step with topics, or send a table to a topic, on Spark",

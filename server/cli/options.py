@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 _PROGRESS_SECONDS: Final = 0.2
+_BAR_WIDTH: Final = 30
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +22,8 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=30, metavar="SECONDS", help="how long to wait for an answer")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+def add_json(parser: argparse.ArgumentParser, *, instead_of: str = "a table") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print JSON instead of {instead_of}")
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -64,7 +65,10 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 class Progress:
-    """A line on stderr that says how far a long job is; nothing if stderr is no terminal."""
+    """A line on stderr that says how far a long job is; nothing if stderr is no terminal.
+
+    A job that counts records calls `add`; one that knows how many bytes there are calls `set_bytes` and gets a bar.
+    """
 
     def __init__(self, verb: str, *, enabled: bool = True) -> None:
         self._verb = verb
@@ -72,20 +76,35 @@ class Progress:
         self._started = self._shown = time.monotonic()
         self.records = 0
         self.size_bytes = 0
+        self.total_bytes: int | None = None
 
     def add(self, records: int, size_bytes: int) -> None:
         self.records += records
         self.size_bytes += size_bytes
-        now = time.monotonic()
-        if self._enabled and now - self._shown >= _PROGRESS_SECONDS:
-            self._shown = now
-            print(f"\r\x1b[K{self._line(now)}", end="", file=sys.stderr, flush=True)
+        self._show()
+
+    def set_bytes(self, size_bytes: int, total_bytes: int) -> None:
+        self.size_bytes, self.total_bytes = size_bytes, total_bytes
+        self._show()
 
     def finish(self) -> None:
         if self._enabled:
             print(f"\r\x1b[K{self._line(time.monotonic())}", file=sys.stderr, flush=True)
 
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self._enabled and now - self._shown >= _PROGRESS_SECONDS:
+            self._shown = now
+            print(f"\r\x1b[K{self._line(now)}", end="", file=sys.stderr, flush=True)
+
     def _line(self, now: float) -> str:
         seconds = max(now - self._started, 1e-3)
-        rate = self.records / seconds
-        return f"{self._verb} {self.records:,} records, {self.size_bytes / 1e6:,.1f} MB, {rate:,.0f} a second"
+        if self.total_bytes is None:
+            rate = self.records / seconds
+            return f"{self._verb} {self.records:,} records, {self.size_bytes / 1e6:,.1f} MB, {rate:,.0f} a second"
+        share = self.size_bytes / self.total_bytes if self.total_bytes else 1.0
+        bar = ("#" * round(share * _BAR_WIDTH)).ljust(_BAR_WIDTH, ".")
+        rate = self.size_bytes / seconds
+        left = f", {(self.total_bytes - self.size_bytes) / rate:,.0f} s left" if rate and share < 1 else ""
+        done = f"{self.size_bytes / 1e6:,.1f} of {self.total_bytes / 1e6:,.1f} MB"
+        return f"{self._verb} [{bar}] {share:4.0%}  {done}, {rate / 1e6:,.1f} MB/s{left}"

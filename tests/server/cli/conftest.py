@@ -57,3 +57,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     yield running
     if running.process.poll() is None:
         assert running.stop() == 0
+
+
+@pytest.fixture
+def broker_class() -> type[Broker]:
+    """For brokers on folders of the test's own."""
+    return Broker

@@ -1,0 +1,5 @@
+"""What can go wrong with a backup. The texts are for people."""
+
+
+class BackupError(Exception):
+    """The backup or the restore was given up; nothing of the broker's was changed."""
