@@ -19,7 +19,7 @@ from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import StorageError
 from ottla.storage.maintenance import maintain
 from ottla.storage.reader import read_batches
-from ottla.storage.reclaim import keep_map, may_change, reclaim, rewrite_segment
+from ottla.storage.reclaim import keep_map, may_change, reclaim, rewrite_segments
 from ottla.storage.retention import parts_of, retained_start, size_of
 from ottla.storage.segment_rewrite import CleanBatch
 from ottla.storage.spans import ensure_spans
@@ -175,7 +175,7 @@ async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, 
     for segment in [segment for segment in store.files.segments if segment in wanted]:
         if not may_change(store, segment):
             return
-        if not await rewrite_segment(store, segment, keep):
+        if not await rewrite_segments(store, [segment], keep):
             store.uncleanable.update(passes)
             return
     await ensure_spans(list(passes))

@@ -91,7 +91,7 @@ class FileStore:
         """Make a new data file and write to it from now on. May block."""
         disk = self._context.disk
         last = self.segments[-1] if self.segments else None
-        segment = Segment(self.directory, last.position + last.size_bytes if last is not None else 0)
+        segment = Segment(self.directory, last.next_position if last is not None else 0)
         segment.tables = {}
         segment.first_sequence = self.next_sequence
         segment.created_at_ms = now_ms

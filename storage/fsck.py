@@ -22,7 +22,8 @@ from ottla.storage.errors import StorageError
 from ottla.storage.node_dir import DELETED_SUFFIX
 from ottla.storage.run_table import RunTable, enter_run
 from ottla.storage.sealed_index import SealedIndex
-from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
+from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header
+from ottla.storage.segment_files import list_segments
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
@@ -101,8 +102,7 @@ class _StoreCheck:
     def run(self) -> None:
         names = self._disk.listdir(self._directory)
         self._check_checkpoint(names)
-        newest = dict(sorted(filter(None, map(parse_segment_name, names))))
-        segments = [Segment(self._directory, position, generation) for position, generation in newest.items()]
+        segments = list_segments(self._disk, self._directory, names)
         known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
         for name in names:
             path = os.path.join(self._directory, name)

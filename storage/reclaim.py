@@ -1,4 +1,4 @@
-"""Giving space back: which sealed segments go, which are written anew, and the exchange of old files for new ones."""
+"""Giving space back: which sealed segments go, which are written anew or merged, and the exchange of their files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.storage.message_store import MessageStore
     from ottla.storage.segment import Segment
 
-__all__ = ["keep_map", "may_change", "reclaim", "rewrite_segment"]
+__all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,22 +57,25 @@ async def reclaim(store: MessageStore) -> None:
     """Remove the sealed segments of which nothing lives, and write anew those where it is worth it."""
     context = store.context
     config = context.config
+    # Chosen first: of what is sealed later, `keep` need not know every partition.
+    segments = [segment for segment in store.files.segments if may_change(store, segment)]
     keep = await keep_map(store)
     # What says that records are dead must be durable before they go.
     await store.flush(sync=True)
-    for segment in list(store.files.segments):
+    for segment in segments:
         if store.error is not None or not may_change(store, segment):
             continue
         is_oldest = store.files.segments[0] is segment
         usage = await context.offload(_usage, context.disk, segment, keep)
         if usage.live_bytes == 0 and (is_oldest or not usage.has_marks):
-            exchange(store, segment, None)
+            exchange(store, [segment], None)
             continue
         dead_ratio = 1 - usage.live_bytes / usage.total_bytes if usage.total_bytes else 0.0
         mean_run_bytes = usage.live_bytes / max(usage.entry_count, 1)
         is_scattered = not segment.is_sorted and mean_run_bytes < config.rewrite_mean_run_bytes
         if dead_ratio >= config.rewrite_dead_ratio or (is_scattered and usage.live_bytes):
-            await rewrite_segment(store, segment, keep)
+            await rewrite_segments(store, [segment], keep)
+    await _merge_small(store)
 
 
 def may_change(store: MessageStore, segment: Segment) -> bool:
@@ -94,24 +97,26 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
     return _Usage(live, total, entries, has_marks)
 
 
-async def rewrite_segment(store: MessageStore, segment: Segment, keep: Mapping[bytes, Keep]) -> bool:
-    """Write a segment anew and exchange it; False if it is damaged, and stays as it is; StorageError on a full disk.
+async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], keep: Mapping[bytes, Keep]) -> bool:
+    """Write segments that follow each other anew, as one, and exchange them.
 
-    It runs in small steps in a worker thread, at the cleaner's rate, and may be cancelled between them.
+    False if one is damaged, and all stay as they are; StorageError on a full disk. It runs in small steps in a worker
+    thread, at the cleaner's rate, and may be cancelled between them.
     """
     context = store.context
     config = context.config
-    segment.pins += 1
+    for segment in segments:
+        segment.pins += 1
     try:
-        newer = store.files.segments[store.files.segments.index(segment) + 1 :]
-        clipped = await context.offload(_clip, context.disk, newer, keep)
+        place = store.files.segments.index(segments[0])
+        newer = store.files.segments[place + 1 :]
+        kept = await context.offload(_keep_of_each, context.disk, segments, newer, keep)
         await store.flush(sync=True)
         rewrite = SegmentRewrite(
             context.disk,
-            segment,
-            clipped,
+            list(zip(segments, kept, strict=True)),
             run_bytes=config.run_bytes,
-            is_oldest=store.files.segments[0] is segment,
+            is_oldest=place == 0,
         )
         try:
             await context.offload(rewrite.open)
@@ -121,18 +126,32 @@ async def rewrite_segment(store: MessageStore, segment: Segment, keep: Mapping[b
                 await trio.sleep(read_bytes / config.cleaner_io_max_bytes_per_second)
             replacement = await context.offload(rewrite.finish)
         except (ProtocolError, CorruptLogError, CorruptIndexError) as error:
-            logger.error("%s: damaged, it cannot be written anew: %s", segment.data_path, error)  # noqa: TRY400
+            logger.error("%s: damaged, it cannot be written anew: %s", segments[0].data_path, error)  # noqa: TRY400
             return False
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            raise StorageError(f"no room to write {segment.data_path} anew") from error
+            raise StorageError(f"no room to write {segments[0].data_path} anew") from error
         finally:
             rewrite.close()
-        exchange(store, segment, replacement)
+        exchange(store, segments, replacement)
         return True
     finally:
-        context.unpin_segment(segment)
+        for segment in segments:
+            context.unpin_segment(segment)
+
+
+def _keep_of_each(
+    disk: Disk, segments: Sequence[Segment], newer: Sequence[Segment], keep: Mapping[bytes, Keep]
+) -> list[dict[bytes, Keep]]:
+    """For each segment what truncations in those after it leave of each partition; `newer` follow the first. Blocks."""
+    clipped = _clip(disk, newer[len(segments) - 1 :], keep)
+    kept = [clipped]
+    for segment in reversed(segments[1:]):
+        clipped = _clip(disk, [segment], clipped)
+        kept.append(clipped)
+    kept.reverse()
+    return kept
 
 
 def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> dict[bytes, Keep]:
@@ -156,10 +175,67 @@ def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> d
     return clipped
 
 
-def exchange(store: MessageStore, old: Segment, new: Segment | None) -> None:
+def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -> None:
     """Let readers use the new segment from now on; the old files go when nobody reads them."""
     files = store.files
-    place = files.segments.index(old)
-    files.segments[place : place + 1] = [new] if new is not None else []
+    place = files.segments.index(old[0])
+    files.segments[place : place + len(old)] = [new] if new is not None else []
     files.layout_version += 1
-    store.context.remove_segment(old)
+    for segment in old:
+        store.context.remove_segment(segment)
+
+
+# Merging.
+
+
+async def _merge_small(store: MessageStore) -> None:
+    """Make one of rewritten segments that follow each other and together are no larger than one may be.
+
+    What is left of segments after compaction and retention would else be many small files, each with its index.
+    """
+    segments = [segment for segment in store.files.segments if segment.is_sorted and may_change(store, segment)]
+    if len(segments) < 2:
+        return
+    keep = await keep_map(store)
+    counts = await store.context.offload(_count_entries, store.context.disk, segments)
+    segments = [segment for segment in segments if segment in store.files.segments]
+    for group in _groups(store, segments, counts):
+        if store.error is None and all(may_change(store, segment) for segment in group):
+            await rewrite_segments(store, group, keep)
+
+
+def _count_entries(disk: Disk, segments: Sequence[Segment]) -> list[int]:
+    return [load_index(disk, segment).entry_count for segment in segments]
+
+
+def _groups(store: MessageStore, segments: Sequence[Segment], counts: Sequence[int]) -> list[list[Segment]]:
+    """The segments that shall become one. Each is at most two thirds of its group, so that no byte is merged often.
+
+    Where records expire, those merged began within `segment.ms`: retention gives up a segment's part as a whole.
+    """
+    limit_bytes, limit_ms = store.roll_limits()
+    if not any(log.config.delete for log in store.logs.values()):
+        limit_ms = INT64_MAX
+    limit_entries = store.context.config.segment_index_entries
+    places = {segment: place for place, segment in enumerate(store.files.segments)}
+    groups: list[list[Segment]] = []
+    first = 0
+    while first < len(segments):
+        size_bytes = entries = largest = 0
+        end = best = first
+        while end < len(segments):
+            segment = segments[end]
+            size_bytes += segment.size_bytes
+            entries += counts[end]
+            largest = max(largest, segment.size_bytes)
+            is_next = places[segment] - places[segments[first]] == end - first
+            span_ms = segment.created_at_ms - segments[first].created_at_ms
+            if size_bytes > limit_bytes or entries > limit_entries or span_ms > limit_ms or not is_next:
+                break
+            end += 1
+            if 2 * size_bytes >= 3 * largest:
+                best = end
+        if best - first > 1:
+            groups.append(list(segments[first:best]))
+        first = max(best, first + 1)
+    return groups

@@ -33,8 +33,8 @@ from ottla.storage.segment import (
     Segment,
     build_segment_header,
     parse_segment_header,
-    parse_segment_name,
 )
+from ottla.storage.segment_files import list_segments
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Handle
@@ -245,35 +245,12 @@ class Recovery:
     def _list_segments(self, names: list[str]) -> list[Segment]:
         """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""
         files = self.store.files
-        newest: dict[int, Segment] = {}
-        for place in filter(None, map(parse_segment_name, names)):
-            other = newest.get(place[0])
-            if other is None or other.generation < place[1]:
-                newest[place[0]] = Segment(files.directory, *place)
-        segments = [newest[position] for position in sorted(newest)]
-        segments = self._without_replaced(segments)
+        segments = list_segments(self.disk, files.directory, names)
         known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
         for name in names:
             if name.endswith((".new", ".tmp")) or (name.endswith((".data", ".index")) and name not in known):
                 self.disk.unlink(os.path.join(files.directory, name))
         return segments
-
-    def _without_replaced(self, segments: list[Segment]) -> list[Segment]:
-        """The segments less those which lie within a rewritten one before them."""
-        kept: list[Segment] = []
-        end_position = 0
-        for segment in segments:
-            if segment.position < end_position:
-                continue
-            kept.append(segment)
-            if segment.generation:
-                handle = self.disk.open_read(segment.data_path)
-                try:
-                    header = parse_segment_header(read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES))
-                finally:
-                    self.disk.close(handle)
-                end_position = header.end_position if header is not None else 0
-        return kept
 
     # Partitions.
 

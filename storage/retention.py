@@ -14,12 +14,13 @@ from ottla.storage.spans import unsealed_tables
 if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
     from ottla.storage.partition_log import PartitionLog
+    from ottla.storage.segment import Segment
 
 __all__ = ["Part", "parts_of", "retained_start", "size_of"]
 
 
 class Part(NamedTuple):
-    """A log's part of one segment. `time_ms` is its largest timestamp, or the segment's age where it has none."""
+    """A log's part of one segment. `time_ms` is its largest timestamp, or when it was written at last."""
 
     last_offset: int
     time_ms: int
@@ -30,23 +31,29 @@ def parts_of(log: PartitionLog) -> list[Part]:
     """The parts of a log whose spans are known, oldest first, less what lies below the log start offset."""
     spans = log.spans.spans if log.spans is not None else []
     found = [
-        Part(span.last_offset, _time(span.max_timestamp_ms, span.segment.created_at_ms), span.size_bytes)
+        Part(span.last_offset, _time(log, span.segment, span.max_timestamp_ms), span.size_bytes)
         for span in spans
+        if span.last_offset >= log.log_start_offset
     ]
     found += [
-        Part(table.last_offset, _time(table.max_timestamp_ms, segment.created_at_ms), table.size_bytes)
+        Part(table.last_offset, _time(log, segment, table.max_timestamp_ms), table.size_bytes)
         for segment, table in unsealed_tables(log)
+        if table.last_offset >= log.log_start_offset
     ]
-    return [part for part in found if part.last_offset >= log.log_start_offset]
+    return found
+
+
+def _time(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:
+    if timestamp_ms >= 0:
+        return timestamp_ms
+    segments = log.store.files.segments
+    following = segments.index(segment) + 1
+    return segments[following].created_at_ms if following < len(segments) else log.store.context.clock.time_ms()
 
 
 def size_of(log: PartitionLog, end_offset: int = INT64_MAX) -> int:
     """The bytes of the parts that the log still needs, of those that end before an offset; its spans must be known."""
     return sum(part.size_bytes for part in parts_of(log) if part.last_offset < end_offset)
-
-
-def _time(timestamp_ms: int, created_at_ms: int) -> int:
-    return timestamp_ms if timestamp_ms >= 0 else created_at_ms
 
 
 def retained_start(parts: list[Part], config: LogConfig, log_start: int, high_watermark: int, now_ms: int) -> int:

@@ -94,17 +94,19 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
 class Segment:
     """What a running store knows of one segment.
 
-    `position` names it: the bytes of all segments before it, at the time it was begun. `tables` holds the runs of an
-    unsealed segment by log key, and is None for a sealed one. `version` changes when runs are taken away from
-    `tables`. `pending_index` are the run records that wait for a checkpoint to be added to the index file, which by
-    then has `index_length` bytes with the CRC-32C `index_crc`. The files of a doomed segment are removed when its last
-    reader has unpinned it.
+    `position` names it: the bytes of all segments before it, at the time it was begun. A rewritten one stands for all
+    that began before `end_position`, and `created_at_ms` is that of the oldest. `tables` holds the runs of an unsealed
+    segment by log key, and is None for a sealed one. `version` changes when runs are taken away from `tables`.
+    `pending_index` are the run records that wait for a checkpoint to be added to the index file, which by then has
+    `index_length` bytes with the CRC-32C `index_crc`. The files of a doomed segment are removed when its last reader
+    has unpinned it.
     """
 
     __slots__ = (
         "created_at_ms",
         "directory",
         "doomed",
+        "end_position",
         "first_sequence",
         "generation",
         "index",
@@ -125,6 +127,7 @@ class Segment:
         self.position = position
         self.generation = generation
         self.is_sorted = False
+        self.end_position = 0
         self.first_sequence = 0
         self.created_at_ms = 0
         self.size_bytes = 0
@@ -147,6 +150,11 @@ class Segment:
         return os.path.join(self.directory, segment_name(self.position, self.generation) + ".index")
 
     @property
+    def next_position(self) -> int:
+        """Where the segment after it begins, or would: a rewritten one takes the room of what it stands for."""
+        return self.end_position or self.position + self.size_bytes
+
+    @property
     def is_sealed(self) -> bool:
         return self.tables is None
 
@@ -161,5 +169,6 @@ class Segment:
     def adopt_header(self, header: SegmentHeader) -> None:
         """Take over what the file says of itself."""
         self.is_sorted = bool(header.flags & SORTED_FLAG)
+        self.end_position = header.end_position
         self.first_sequence = header.first_sequence
         self.created_at_ms = header.created_at_ms

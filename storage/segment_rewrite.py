@@ -1,14 +1,19 @@
-"""Writing a sealed segment anew: sorted by partition, without what is dead, compacted where that is asked.
+"""Writing sealed segments anew: sorted by partition, without what is dead, compacted where that is asked; several
+that follow each other become one.
 
 The new files stand beside the old ones under names of their own; the rename of the data file is the moment of the
-change. What is abandoned before that leaves only files which the next start removes.
+change, and its header says for which others it stands. What is abandoned before leaves only files which the next start
+removes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ottla.kproto.records import BatchHeader, BytesLike, iter_batches, verify_crc
@@ -22,7 +27,7 @@ from ottla.storage.segment import SEGMENT_HEADER_BYTES, SORTED_FLAG, Segment, bu
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
-    from ottla.storage.sealed_index import IndexPage, SealedIndex
+    from ottla.storage.sealed_index import IndexPage
 
 __all__ = ["Keep", "SegmentRewrite"]
 
@@ -42,29 +47,52 @@ class Keep:
     clean: CleanBatch | None = None
 
 
+class _Source:
+    """One of the old segments. `keep` names every partition that lives, with what is left of it in this segment."""
+
+    __slots__ = ("data", "index", "index_handle", "keep", "segment")
+
+    def __init__(self, disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> None:
+        self.segment = segment
+        self.keep = keep
+        self.index = load_index(disk, segment)
+        self.data = disk.open_read(segment.data_path)
+        self.index_handle = disk.open_read(segment.index_path)
+
+    def pages(self, number: int) -> Iterator[tuple[bytes, int, IndexPage]]:
+        """(key, number, page) of the partitions that live, in the order of keys and offsets."""
+        return ((page.key, number, page) for page in self.index.all_pages() if page.key in self.keep)
+
+
 class SegmentRewrite:
     """One rewrite, in steps that block and are run in a worker thread.
 
-    `keep` names every partition that lives; all others are dropped. `is_oldest` says that no older segment is left,
-    so that truncations need not be remembered. Usage: `open`, `step` until it returns False, `finish`, then `close`.
+    `sources` are segments that follow each other, each with what stays of it; what `keep` does not name is dropped.
+    `is_oldest` says that no older segment is left, so that truncations need not be remembered. Usage: `open`, `step`
+    until it returns 0, `finish`, then `close`.
     """
 
     def __init__(
-        self, disk: Disk, segment: Segment, keep: Mapping[bytes, Keep], *, run_bytes: int, is_oldest: bool
+        self,
+        disk: Disk,
+        sources: Sequence[tuple[Segment, Mapping[bytes, Keep]]],
+        *,
+        run_bytes: int,
+        is_oldest: bool,
     ) -> None:
         self._disk = disk
-        self._old = segment
-        self._keep = keep
+        self._old = sources
         self._run_bytes = run_bytes
         self._is_oldest = is_oldest
-        self.segment = Segment(segment.directory, segment.position, segment.generation + 1)
-        self.segment.first_sequence = segment.first_sequence
-        self.segment.created_at_ms = segment.created_at_ms
+        first, last = sources[0][0], sources[-1][0]
+        self.segment = Segment(first.directory, first.position, first.generation + 1)
+        self.segment.first_sequence = first.first_sequence
+        self.segment.created_at_ms = first.created_at_ms
         self.segment.is_sorted = True
+        self.segment.end_position = last.next_position
         self._tables: dict[bytes, RunTable] = {}
-        self._sequence = segment.first_sequence
-        self._source: Handle | None = None
-        self._index_handle: Handle | None = None
+        self._sequence = first.first_sequence
+        self._sources: list[_Source] = []
         self._target: Handle | None = None
         self._position = SEGMENT_HEADER_BYTES
         self._runs: list[list[int | bytes]] = []
@@ -79,9 +107,8 @@ class SegmentRewrite:
     def open(self) -> None:
         """Open the old files and begin the new one."""
         disk = self._disk
-        index = load_index(disk, self._old)
-        self._source = disk.open_read(self._old.data_path)
-        self._index_handle = disk.open_read(self._old.index_path)
+        for segment, keep in self._old:
+            self._sources.append(_Source(disk, segment, keep))
         if disk.exists(self._beside):
             disk.unlink(self._beside)
         self._target = disk.create(self._beside)
@@ -92,10 +119,10 @@ class SegmentRewrite:
             segment.first_sequence,
             segment.created_at_ms,
             flags=SORTED_FLAG,
-            end_position=segment.position + 1,
+            end_position=segment.end_position,
         )
         disk.pwritev(self._target, [header], 0)
-        self._work = self._rewrite(index)
+        self._work = self._rewrite()
 
     def step(self, budget_bytes: int) -> int:
         """Read on for about so many bytes; returns how many were read, 0 at the end."""
@@ -121,61 +148,64 @@ class SegmentRewrite:
 
     def close(self) -> None:
         """Close the files, and remove what was begun and not finished."""
-        for handle in (self._source, self._index_handle, self._target):
-            if handle is not None:
-                self._disk.close(handle)
-        self._source = self._index_handle = self._target = None
+        for source in self._sources:
+            self._disk.close(source.data)
+            self._disk.close(source.index_handle)
+        if self._target is not None:
+            self._disk.close(self._target)
+        self._sources, self._target = [], None
         if self._disk.exists(self._beside):
             self._disk.unlink(self._beside)
 
     # The walk.
 
-    def _rewrite(self, index: SealedIndex) -> Iterator[int]:
-        key = b""
-        for page in index.all_pages():
-            keep = self._keep.get(page.key)
-            if keep is None:
-                continue
-            if page.key != key:
-                key = page.key
-                self._note_state(page, keep)
-            if page.base_offset > keep.last_offset or page.last_offset < keep.log_start:
-                continue
-            assert self._index_handle is not None
-            table = index.read_page(self._disk, self._index_handle, page)
-            for number in range(len(table)):
-                entry = table[number]
-                if entry.last_offset >= keep.log_start and entry.base_offset <= keep.last_offset:
-                    self._copy_run(key, entry, keep)
-                    yield entry.length
+    def _rewrite(self) -> Iterator[int]:
+        """Write each partition's runs, segment after segment; yields how many bytes were read."""
+        pages = merge(*(source.pages(number) for number, source in enumerate(self._sources)), key=itemgetter(0, 1))
+        for key, group in groupby(pages, key=itemgetter(0)):
+            found = [(self._sources[number], page) for _, number, page in group]
+            self._note_state(key, min(page.truncated_to for _, page in found), found[0][0].keep[key].log_start)
+            for source, page in found:
+                yield from self._copy_page(source, page)
 
-    def _note_state(self, page: IndexPage, keep: Keep) -> None:
+    def _copy_page(self, source: _Source, page: IndexPage) -> Iterator[int]:
+        keep = source.keep[page.key]
+        if page.base_offset > keep.last_offset or page.last_offset < keep.log_start:
+            return
+        table = source.index.read_page(self._disk, source.index_handle, page)
+        for number in range(len(table)):
+            entry = table[number]
+            if entry.last_offset >= keep.log_start and entry.base_offset <= keep.last_offset:
+                self._copy_run(source, page.key, entry, keep)
+                yield entry.length
+
+    def _note_state(self, key: bytes, truncated_to: int, log_start: int) -> None:
         """The runs without bytes that a reader of the data alone needs."""
-        if page.truncated_to < INT64_MAX and not self._is_oldest:
-            if page.truncated_to == 0:
-                self._add_note(page.key, RunKind.LOG_START, keep.log_start, keep.log_start)
+        if truncated_to < INT64_MAX and not self._is_oldest:
+            if truncated_to == 0:
+                self._add_note(key, RunKind.LOG_START, log_start, log_start)
                 return
-            self._add_note(page.key, RunKind.TRUNCATE, page.truncated_to, -1)
-        if keep.log_start > 0:
-            self._add_note(page.key, RunKind.LOG_START, keep.log_start, -1)
+            self._add_note(key, RunKind.TRUNCATE, truncated_to, -1)
+        if log_start > 0:
+            self._add_note(key, RunKind.LOG_START, log_start, -1)
 
     def _add_note(self, key: bytes, kind: int, base_offset: int, last_offset: int) -> None:
         self._runs.append([key, -1, base_offset, last_offset, -1, 0, 0, kind])
 
-    def _copy_run(self, key: bytes, entry: RunEntry, keep: Keep) -> None:
-        assert self._source is not None
-        content = read_exactly(self._disk, self._source, entry.position, entry.length)
+    def _copy_run(self, source: _Source, key: bytes, entry: RunEntry, keep: Keep) -> None:
+        path = source.segment.data_path
+        content = read_exactly(self._disk, source.data, entry.position, entry.length)
         if len(content) != entry.length:
-            raise CorruptLogError(f"{self._old.data_path} ends early")
+            raise CorruptLogError(f"{path} ends early")
         last_offset = min(entry.last_offset, keep.last_offset)
         flags = entry.flags & ~RunFlag.CLIPPED
         for pos, batch in iter_batches(content):
             verify_crc(content, pos, batch)
             if batch.base_offset < entry.base_offset:
-                raise CorruptLogError(f"{self._old.data_path}: a batch outside its run at byte {entry.position + pos}")
+                raise CorruptLogError(f"{path}: a batch outside its run at byte {entry.position + pos}")
             if batch.last_offset > last_offset:
                 if last_offset == entry.last_offset and not entry.flags & RunFlag.CLIPPED:
-                    raise CorruptLogError(f"{self._old.data_path}: a batch beyond its run at {entry.position + pos}")
+                    raise CorruptLogError(f"{path}: a batch beyond its run at {entry.position + pos}")
                 break
             if keep.clean is None:
                 self._add_batch(key, batch, memoryview(content)[pos : pos + batch.size_bytes], flags)
