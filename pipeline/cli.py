@@ -33,8 +33,12 @@ def _configure_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table (default: delta)")
     parser.add_argument("--key", metavar="COLUMN", help="the column that becomes the records' key")
     parser.add_argument("--value", metavar="COLUMN", help="one column as the value; default: the row as JSON")
-    parser.add_argument("--header", metavar="COLUMN", action="append", default=[], help="a column that becomes a header")
-    parser.add_argument("--source", default="ottla", choices=["ottla", "kafka"], help="the writer: without a jar, or Spark's")
+    parser.add_argument(
+        "--header", metavar="COLUMN", action="append", default=[], help="a column that becomes a header"
+    )
+    parser.add_argument(
+        "--source", default="ottla", choices=["ottla", "kafka"], help="the writer: without a jar, or Spark's"
+    )
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark")
 
 

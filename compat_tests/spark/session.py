@@ -66,5 +66,14 @@ def start(threads: int = 2, *, with_jars: bool = True, **settings: str) -> Spark
 
 @lru_cache(maxsize=1)
 def shared() -> SparkSession:
-    """The session that all tests of this process share; it ends with the process."""
-    return start()
+    """The session that all tests of this process share; it ends with the process.
+
+    Its queries are small and each is run once: compiling them well takes longer than running them.
+    """
+    return start(
+        **{
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+        }
+    )

@@ -13,6 +13,9 @@ from pyspark.sql.types import StructType
 
 __all__ = ["DeltaSink"]
 
+SMALL_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""Files below it on average are worth being put together."""
+
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
@@ -21,8 +24,11 @@ _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 class DeltaSink:
     """Implements Sink. Delta itself leaves out a commit whose application and version it has: Kafka's idempotence."""
 
-    def __init__(self, spark: SparkSession, path: str, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, partition_by: Sequence[str] = (), compact_files: int = 16
+    ) -> None:
         self.path = path
+        self._compact_files = compact_files
         self._spark = spark
         self._partition_by = list(partition_by)
 
@@ -68,7 +74,9 @@ class DeltaSink:
         session.catalog.dropTempView(view)
 
     def compact(self) -> None:
-        self._spark.sql(f"OPTIMIZE delta.`{self.path}`").collect()
+        detail = self._spark.sql(f"DESCRIBE DETAIL delta.`{self.path}`").select("numFiles", "sizeInBytes").collect()[0]
+        if detail.numFiles >= self._compact_files and detail.sizeInBytes < detail.numFiles * SMALL_SIZE_BYTES:
+            self._spark.sql(f"OPTIMIZE delta.`{self.path}`").collect()
 
     def _schema(self) -> StructType | None:
         tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]

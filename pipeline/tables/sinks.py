@@ -36,7 +36,7 @@ class Sink(Protocol):
         """
 
     def compact(self) -> None:
-        """Put small files together."""
+        """Put small files together, if there are many."""
 
 
 def open_sink(
@@ -50,4 +50,4 @@ def open_sink(
             "This Spark session lacks Delta Lake: let spark.jars.packages name io.delta:delta-spark_4.2_2.13:4.4.0 and "
             "io.delta:delta-storage:4.4.0, as docs/spark.md shows, or keep the table as parquet."
         )
-    return DeltaSink(spark, path, partition_by)
+    return DeltaSink(spark, path, partition_by, compact_files)

@@ -1,0 +1,139 @@
+"""The other way: the rows of a table, or of a query, become records of a topic, with keys and headers.
+
+Without a jar the executors send through this package's own client; with Spark's connector they send through that.
+Either way a task that Spark repeats sends its rows again, as Spark's own connector does: at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import BinaryType, StringType
+
+from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
+from ottla.pipeline.client.producer import OutgoingRecord, Producer
+from ottla.pipeline.errors import TopicError
+from ottla.pipeline.tables.config import JobConfig, TableConfig
+from ottla.pipeline.tables.errors import ConfigError, TableError
+from ottla.pipeline.tables.session import session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Publication", "publish", "records", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is sent where. Exactly one of `table` and `query` is given.
+
+    `key`, `value` and `headers` name columns; without `value` the row, less its key and headers, is sent as JSON.
+    """
+
+    topic: str
+    bootstrap: str
+    table: str | None = None
+    query: str | None = None
+    format: str = "delta"
+    key: str | None = None
+    value: str | None = None
+    headers: tuple[str, ...] = ()
+    source: str = "ottla"
+
+
+def run(publication: Publication, spark_settings: Mapping[str, str]) -> int:
+    """Send it all, and return how many rows it was. PipelineError says what is wrong."""
+    with_delta = publication.format == "delta" or publication.query is not None
+    table = TableConfig(topic=publication.topic, path="", format="delta" if with_delta else "parquet")
+    job = JobConfig(publication.bootstrap, (table,), source=publication.source, spark=spark_settings)
+    return publish(session(job), publication)
+
+
+def publish(spark: SparkSession, publication: Publication) -> int:
+    """As `run`, in a session that is there."""
+    cluster = Cluster(ClientSettings(parse_bootstrap_servers(publication.bootstrap)))
+    try:
+        if not cluster.partitions([publication.topic]):
+            raise TopicError(
+                f"There is no topic {publication.topic!r} at {publication.bootstrap}: create it, or correct its name."
+            )
+    finally:
+        cluster.close()
+    rows = records(_rows(spark, publication), publication)
+    if publication.source == "ottla":
+        sender = _Sender(publication.bootstrap, publication.topic)
+        return int(sum(row.sent for row in rows.mapInArrow(sender, "sent BIGINT").collect()))
+    count = rows.count()
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", publication.bootstrap)
+    writer.option("topic", publication.topic).option("includeHeaders", "true").save()
+    return count
+
+
+def records(rows: DataFrame, publication: Publication) -> DataFrame:
+    """The rows as records: columns key, value and headers, as Spark's connector takes them."""
+    for name in filter(None, (publication.key, publication.value, *publication.headers)):
+        if name not in rows.columns:
+            raise ConfigError(f"There is no column {name!r}: there are {', '.join(rows.columns)}.")
+    used = {publication.key, *publication.headers}
+    rest = [F.col(f"`{name}`") for name in rows.columns if name not in used]
+    value = F.to_json(F.struct(*rest)).cast("binary") if publication.value is None else _bytes(rows, publication.value)
+    key = F.lit(None).cast("binary") if publication.key is None else _bytes(rows, publication.key)
+    headers = [F.struct(F.lit(name).alias("key"), _bytes(rows, name).alias("value")) for name in publication.headers]
+    no_headers = F.lit(None).cast("array<struct<key:string,value:binary>>")
+    return rows.select(
+        key.alias("key"), value.alias("value"), (F.array(*headers) if headers else no_headers).alias("headers")
+    )
+
+
+def _bytes(rows: DataFrame, name: str) -> Column:
+    """A column as bytes: bytes and text as they are, structures as JSON, all else as text."""
+    kind = rows.schema[name].dataType
+    column = F.col(f"`{name}`")
+    if isinstance(kind, BinaryType):
+        return column
+    if isinstance(kind, StringType) or kind.simpleString().partition("<")[0] not in ("struct", "array", "map"):
+        return column.cast("string").cast("binary")
+    return F.to_json(column).cast("binary")
+
+
+def _rows(spark: SparkSession, publication: Publication) -> DataFrame:
+    try:
+        if publication.query is not None:
+            return spark.sql(publication.query)
+        assert publication.table is not None
+        return spark.read.format(publication.format).load(publication.table)
+    except Exception as error:
+        what = publication.table or "the query"
+        raise TableError(f"{what} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+class _Sender:
+    """Runs on the executors: each task sends its rows through a producer of its own."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        cluster = Cluster(ClientSettings(parse_bootstrap_servers(self._bootstrap)))
+        try:
+            sent = 0
+            producer: Producer | None = None
+            for batch in batches:
+                producer = producer or Producer(cluster, self._topic)
+                sent += producer.send_all(_outgoing(batch))
+            yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64())})
+        finally:
+            cluster.close()
+
+
+def _outgoing(batch: pa.RecordBatch) -> Iterator[OutgoingRecord]:
+    for key, value, headers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield OutgoingRecord(key, value, pairs)
