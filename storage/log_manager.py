@@ -135,6 +135,8 @@ class LogManager:
         if log is None:
             log = store.logs[key] = PartitionLog(store, topic_id, topic, partition, config)
             restore_state(log)
+        # What was recovered is below the high watermark, also the markers whose transactions awaited it.
+        log.set_high_watermark(log.high_watermark)
         log.topic = topic
         self._logs[key] = log
         return log

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
 from ottla.storage.config import LogConfig, StoreLayout
 from ottla.storage.errors import (
     CorruptBatchError,
@@ -17,6 +18,8 @@ from ottla.storage.errors import (
     RecordTooLargeError,
     UnexpectedAppendOffsetError,
 )
+from ottla.storage.partition_log import AppendOrigin
+from ottla.storage.simulated_disk import SimulatedDisk
 
 
 async def test_append_flush_read_from_memory(harness: Any) -> None:
@@ -314,3 +317,22 @@ async def test_topics_deleted_meanwhile_are_removed(harness: Any, tmp_path: Any)
         assert await manager.delete_unknown({other}) == 1
         assert list(log.store.logs) == [log.key]
         assert await harness.read_all(log) == [(0, b"x")]
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harness: Any, is_commit: bool) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True)
+        marker = build_end_txn_marker(EndTxnMarker(4, 0, 0, is_commit=is_commit), timestamp_ms=1)
+        log.append_as_leader(
+            memoryview(bytearray(marker)), None, leader_epoch=0, origin=AppendOrigin.COORDINATOR, now_ms=1
+        )
+        await log.flush()
+        assert log.last_stable_offset == 0
+        disk = disk.crash()
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+        assert len(log.aborted_transactions(0, 2)) == (not is_commit)
