@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ottla.pipeline.errors import OptionError
@@ -9,6 +10,7 @@ from ottla.pipeline.errors import OptionError
 __all__ = ["ClientSettings", "parse_bootstrap_servers"]
 
 _MIB = 1024 * 1024
+_HOST = re.compile(r"[\w.:%-]+")
 
 
 class ClientSettings(NamedTuple):
@@ -42,7 +44,7 @@ def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = part.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise OptionError(f"kafka.bootstrap.servers has {part!r}: write host:port, several separated by commas.")
         servers.append((host, int(port)))
     if not servers:
