@@ -2,7 +2,8 @@
 
 The model is a history of events. Whatever happens, what a restart finds must be the state after some prefix of that
 history, the same for all partitions of the store: no shorter than what was acknowledged (after a killed process) or
-synced (after a power cut), and byte for byte what was appended.
+synced (after a power cut), and byte for byte what was appended. Producers, transactions and epochs are part of it.
+Now and then the last thing that happens is a flipped bit at rest: then less may be found, but nothing that never was.
 
     python -m simulation.storage --seeds 5000 [--first 0]
 """
@@ -13,8 +14,8 @@ import argparse
 import errno
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -23,110 +24,31 @@ import trio
 import trio.testing
 from trio._core import _run as _trio_run
 
-from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.kproto.records import (
+    EndTxnMarker,
+    Record,
+    build_batch,
+    build_end_txn_marker,
+    iter_batches,
+    iter_records,
+)
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk_faults import Fault, FaultKind
 from ottla.storage.errors import StorageError
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.reader import read
 from ottla.storage.simulated_disk import SimulatedDisk
+from simulation.storage_model import Batch, Event, Found, PartitionModel, State, state_after
 
 # Trio shuffles its tasks on purpose; a seed must replay.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
 
 FOLDER = "/data"
 TOPIC_ID = UUID("0a0b0c0d-0000-4000-8000-000000000001")
-
-
-@dataclass
-class Batch:
-    """An appended batch, as the model knows it."""
-
-    base_offset: int
-    values: list[bytes]
-    epoch: int
-    producer_id: int
-    base_sequence: int
-    keys: list[bytes]
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + len(self.values) - 1
-
-
-@dataclass
-class PartitionModel:
-    """The state of one partition after some events."""
-
-    log_start: int = 0
-    log_end: int = 0
-    batches: list[Batch] = field(default_factory=list)
-
-    def copy(self) -> PartitionModel:
-        return PartitionModel(self.log_start, self.log_end, list(self.batches))
-
-    def records(self) -> list[tuple[int, bytes]]:
-        return [
-            (batch.base_offset + index, value)
-            for batch in self.batches
-            for index, value in enumerate(batch.values)
-            if batch.base_offset + index >= self.log_start
-        ]
-
-    def latest(self) -> dict[int, bytes]:
-        """The last record of each key: what compaction must keep."""
-        by_key = {
-            key: (batch.base_offset + index, batch.values[index])
-            for batch in self.batches
-            for index, key in enumerate(batch.keys)
-            if batch.base_offset + index >= self.log_start
-        }
-        return dict(by_key.values())
-
-    def fits(self, found: tuple[int, int, list[tuple[int, bytes]]], *, compacting: bool) -> bool:
-        """Whether what was found is this state; of a compacted log the records that were overtaken may be missing."""
-        start, end, records = found
-        if (start, end) != (self.log_start, self.log_end):
-            return False
-        if not compacting:
-            return records == self.records()
-        whole, held = dict(self.records()), dict(records)
-        return held.items() <= whole.items() and self.latest().items() <= held.items() and sorted(held) == list(held)
-
-    def append(self, batch: Batch) -> None:
-        self.batches.append(batch)
-        self.log_end = batch.last_offset + 1
-
-    def truncate(self, offset: int) -> None:
-        self.batches = [batch for batch in self.batches if batch.last_offset < offset]
-        self.log_end = min(self.log_end, offset)
-
-    def move_start(self, offset: int) -> None:
-        self.log_start = offset
-
-    def restart_at(self, offset: int) -> None:
-        self.batches = []
-        self.log_start = self.log_end = offset
-
-    def live_batches(self) -> list[Batch]:
-        return [batch for batch in self.batches if batch.last_offset >= self.log_start]
-
-    def latest_epoch(self) -> int:
-        live = self.live_batches()
-        return live[-1].epoch if live else -1
-
-    def last_sequences(self) -> dict[int, int]:
-        return {
-            batch.producer_id: batch.base_sequence + len(batch.values) - 1
-            for batch in self.live_batches()
-            if batch.producer_id >= 0
-        }
-
-
-Event = tuple[int, Callable[[PartitionModel], None]]
-State = dict[int, PartitionModel]
+_IDEMPOTENT = 7
+_TRANSACTIONAL = (21, 22)
 
 
 class SimulationError(AssertionError):
@@ -167,6 +89,8 @@ class Simulation:
         self.epoch = 0
         self.next_value = 0
         self.trace: list[str] = []
+        # Every value that was ever at an offset of a partition.
+        self.history: defaultdict[int, set[tuple[int, bytes]]] = defaultdict(set)
         self.logs: dict[int, PartitionLog] = {}
         self.manager: LogManager
 
@@ -174,10 +98,7 @@ class Simulation:
 
     def state_after(self, count: int) -> State:
         """The partitions' state after the first events."""
-        state = {partition: PartitionModel() for partition in range(self.partitions)}
-        for partition, apply in self.events[:count]:
-            apply(state[partition])
-        return state
+        return state_after(self.partitions, self.events[:count])
 
     def check(self, condition: bool, message: str) -> None:
         if not condition:
@@ -193,6 +114,9 @@ class Simulation:
         for _ in range(self.rng.randint(2, 5)):
             _trio_run._r.seed(self.seed)
             trio.run(self._life, clock=trio.testing.MockClock(autojump_threshold=0))
+        if self.rng.random() < 0.2:
+            _trio_run._r.seed(self.seed)
+            trio.run(self._damaged_life, clock=trio.testing.MockClock(autojump_threshold=0))
         return f"{len(self.events)} events, {self.disk.operation_count} operations, {hash(tuple(self.trace))}"
 
     async def _life(self) -> None:
@@ -200,11 +124,7 @@ class Simulation:
         disk = self.disk
         is_clean = False
 
-        async def in_place(function: Callable[[], Any]) -> Any:
-            await trio.lowlevel.checkpoint()
-            return function()
-
-        manager = LogManager(disk, FOLDER, self.config, self.clock, run_blocking=in_place)
+        manager = LogManager(disk, FOLDER, self.config, self.clock, run_blocking=_in_place)
         try:
             async with manager.run():
                 await self._open(manager)
@@ -256,18 +176,70 @@ class Simulation:
                 self.check(log.latest_epoch == model.latest_epoch(), f"epoch {log.latest_epoch} of {partition}")
             for producer_id, sequence in model.last_sequences().items():
                 entry = log.producers.get(producer_id) if log.producers is not None else None
-                if entry is None and self.compacting:
-                    # Its last batch was truncated, the ones before compacted away.
-                    continue
                 self.check(
                     entry is not None and entry.last_sequence == sequence,
                     f"producer {producer_id} of {partition} is at {entry and entry.last_sequence}, not {sequence}",
                 )
+            self._compare_transactions(log, model, found[partition])
         self.note(f"restarted with {count} of {len(self.events)} events, {self.written} were due")
         del self.events[count:]
         self.written = count
         self.synced = min(self.synced, count)
         self.epoch += 1
+
+    def _compare_transactions(self, log: PartitionLog, model: PartitionModel, found: Found) -> None:
+        """Readers of committed records see those, and up to the first open transaction."""
+        transactions = model.transactions()
+        begun = [first for first in transactions.open_since.values() if first >= model.log_start]
+        if len(begun) == len(transactions.open_since):
+            stable = min(begun, default=model.log_end)
+            self.check(log.last_stable_offset == stable, f"last stable offset {log.last_stable_offset}, not {stable}")
+        held = dict(found[2])
+        aborted = log.aborted_transactions(model.log_start, model.log_end)
+        for batch in model.batches:
+            if batch.base_offset < model.log_start or batch.base_offset not in transactions.committed:
+                continue
+            is_aborted = any(
+                each.producer_id == batch.producer_id and each.first_offset <= batch.base_offset < each.last_offset
+                for each in aborted
+            )
+            commits = transactions.committed[batch.base_offset]
+            if commits or not held.keys().isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
+                self.check(is_aborted != commits, f"the batch at {batch.base_offset} of {log}: aborted is {is_aborted}")
+
+    async def _damaged_life(self) -> None:
+        """Flip a bit in some file; whatever is still read was there once, before and after a cleaning."""
+        disk = self.disk
+        files = [path for path in _files_in(disk, FOLDER) if disk.size_of(path)]
+        if not files:
+            return
+        path = self.rng.choice(files)
+        self.note(f"bit {disk.flip_bit(path)} of {path} flipped")
+        manager = LogManager(disk, FOLDER, self.config, self.clock, run_blocking=_in_place)
+        try:
+            async with manager.run():
+                await self._open(manager)
+                for _ in range(2):
+                    for partition, log in self.logs.items():
+                        await self._read_what_is_left(partition, log)
+                    await manager.clean()
+        except* (OSError, StorageError) as group:
+            self.note(f"ended by {group.exceptions[0]!r}")
+
+    async def _read_what_is_left(self, partition: int, log: PartitionLog) -> None:
+        offset = log.log_start_offset
+        while offset < log.flushed_end_offset:
+            plan = log.plan_read(offset, max_bytes=1, end_offset=log.flushed_end_offset, min_one_batch=True)
+            await read([plan])
+            if plan.error is not None:
+                self.check(isinstance(plan.error, StorageError), f"a read of {log} failed with {plan.error!r}")
+                offset += 1
+                continue
+            assert plan.records is not None
+            with plan.records as records:
+                for record in _records(records.to_bytes()):
+                    self.check(record in self.history[partition], f"{record} of {log} never was")
+            offset = max(plan.next_offset, offset + 1)
 
     def _arm_faults(self) -> None:
         """Perhaps something will fail, or the process die in the middle of an operation."""
@@ -283,6 +255,7 @@ class Simulation:
     async def _work(self, manager: LogManager) -> None:
         operations: list[tuple[int, Callable[[int, PartitionLog], Any]]] = [
             (40, self._append),
+            (4, self._end_transaction),
             (10, self._flush),
             (15, self._let_run),
             (12, self._check_read),
@@ -320,11 +293,10 @@ class Simulation:
             values.append(b"%d:" % self.next_value + b"x" * self.rng.choice((0, 10, 300)))
             self.next_value += 1
         keys = [b"k%d" % self.rng.randrange(4) for _ in values]
-        producer_id, sequence = -1, -1
-        if self.rng.random() < 0.3:
-            producer_id = 7
-            entry = log.producers.get(7) if log.producers is not None else None
-            sequence = entry.last_sequence + 1 if entry is not None else 0
+        choice = self.rng.random()
+        producer_id = -1 if choice > 0.4 else _IDEMPOTENT if choice > 0.2 else self.rng.choice(_TRANSACTIONAL)
+        entry = log.producers.get(producer_id) if log.producers is not None else None
+        sequence = -1 if producer_id < 0 else entry.last_sequence + 1 if entry is not None else 0
         if self.rng.random() < 0.05:
             self.epoch += 1
         content = build_batch(
@@ -335,13 +307,37 @@ class Simulation:
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
             base_sequence=sequence,
+            is_transactional=producer_id in _TRANSACTIONAL,
         )
+        batch = Batch(
+            log.log_end_offset, values, self.epoch, producer_id, sequence, keys, producer_id in _TRANSACTIONAL
+        )
+        self._take(partition, log, content, batch, AppendOrigin.CLIENT)
+
+    async def _end_transaction(self, partition: int, log: PartitionLog) -> None:
+        """Write a marker; sometimes there is no transaction that it would end."""
+        if not log.has_room:
+            await log.wait_for_room()
+        producer_id = self.rng.choice(_TRANSACTIONAL)
+        commits = self.rng.random() < 0.5
+        marker = EndTxnMarker(producer_id, 0, 0, is_commit=commits)
+        content = build_end_txn_marker(marker, timestamp_ms=self.clock.time_ms())
+        batch = Batch(log.log_end_offset, [], self.epoch, producer_id, commits=commits)
+        self._take(partition, log, content, batch, AppendOrigin.COORDINATOR)
+
+    def _take(self, partition: int, log: PartitionLog, content: bytes, batch: Batch, origin: AppendOrigin) -> None:
         info = log.append_as_leader(
-            memoryview(bytearray(content)), None, leader_epoch=self.epoch, now_ms=self.clock.time_ms()
+            memoryview(bytearray(content)),
+            None,
+            leader_epoch=self.epoch,
+            origin=origin,
+            now_ms=self.clock.time_ms(),
         )
-        batch = Batch(info.base_offset, values, self.epoch, producer_id, sequence, keys)
+        assert (info.base_offset, info.last_offset) == (batch.base_offset, batch.last_offset)
         self.events.append((partition, lambda model: model.append(batch)))
-        self.note(f"append {partition}: {info.base_offset}-{info.last_offset}")
+        self.history[partition].update(batch.records(0))
+        kind = "append" if batch.commits is None else "commit" if batch.commits else "abort"
+        self.note(f"{kind} {partition}: {info.base_offset}-{info.last_offset} by {batch.producer_id}")
 
     async def _flush(self, partition: int, log: PartitionLog) -> None:
         count = len(self.events)
@@ -416,7 +412,7 @@ class Simulation:
         self.check(found == whole[: len(found)], f"read {found} of {partition} at {offset}, expected {whole}")
         self.check(len(content) <= max_bytes or len(list(iter_batches(content))) == 1, "a read is too large")
         ends = [batch.last_offset for batch in model.batches if batch.last_offset >= offset]
-        self.check(bool(found) or not ends or ends[0] >= end, f"nothing read of {partition} at {offset} up to {end}")
+        self.check(bool(content) or not ends or ends[0] >= end, f"nothing read of {partition} at {offset} up to {end}")
 
     async def _read_all(self, log: PartitionLog) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
@@ -436,10 +432,21 @@ class Simulation:
         return found
 
 
+async def _in_place(function: Callable[[], Any]) -> Any:
+    await trio.lowlevel.checkpoint()
+    return function()
+
+
+def _files_in(disk: SimulatedDisk, folder: str) -> list[str]:
+    paths = [f"{folder}/{name}" for name in disk.listdir(folder)]
+    return [each for path in paths for each in (_files_in(disk, path) if disk.is_directory(path) else [path])]
+
+
 def _records(content: bytes) -> list[tuple[int, bytes]]:
     return [
         (record.offset, record.value or b"")
         for pos, header in iter_batches(content)
+        if not header.is_control
         for record in iter_records(content, pos, header)
     ]
 

@@ -102,6 +102,10 @@ class SimulatedDisk(Disk):
         file.flip_bit(bit)
         return bit
 
+    def size_of(self, path: str) -> int:
+        """The size of a file at rest."""
+        return len(self._media.file(path).content)
+
     def has_unsynced_data(self, path: str) -> bool:
         """Whether a power cut now could change the file's content."""
         return self._media.file(path).has_unsynced_data
