@@ -55,6 +55,7 @@ class Connection:
         "_stopping",
         "_transport",
         "_working",
+        "client_id",
         "listener",
         "peer_host",
         "peer_port",
@@ -82,6 +83,8 @@ class Connection:
         self._max_pipelined = max_pipelined
         self._muted_until = 0.0
         self.listener = listener
+        #: The client's name for itself, as its last request gave it.
+        self.client_id: str | None = None
         self.peer_host, self.peer_port = peer
         self.principal = "User:ANONYMOUS"
         self.state: dict[str, object] | None = None
@@ -98,18 +101,23 @@ class Connection:
     def __repr__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
 
+    def _keys(self, error: Exception | None = None) -> dict[str, object]:
+        """What a log line about this connection can be found by."""
+        keys: dict[str, object] = {"client": repr(self), "client_id": self.client_id, "listener": self.listener}
+        return keys if error is None else {**keys, "error": str(error)}
+
     async def serve(self) -> None:
         """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
         waiting.begin_connection()
         try:
             await self._serve_one_by_one()
         except CloseConnectionError as error:
-            logger.warning("closed the connection from %r: %s", self, error)
+            logger.warning("closed the connection from %r: %s", self, error, extra=self._keys(error))
         except BrokenPipeError:
             # It closed while it was being answered, as every consumer does that stops in the middle of a Fetch.
-            logger.debug("%r closed before it was answered", self)
+            logger.debug("%r closed before it was answered", self, extra=self._keys())
         except OSError as error:
-            logger.info("lost the connection from %r: %s", self, error.strerror or error)
+            logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=self._keys(error))
         finally:
             self._receiver.close()
             self._transport.close()
@@ -194,10 +202,12 @@ class Connection:
 
     def _accept(self, frame: Frame) -> RequestContext:
         try:
-            return self._dispatcher.accept(frame, self)
+            context = self._dispatcher.accept(frame, self)
         except BaseException:
             frame.release()
             raise
+        self.client_id = context.header.client_id
+        return context
 
     async def _begin(self, context: RequestContext) -> None:
         """Do what must be done in the order of the requests, and leave the rest to `_answer_begun`."""

@@ -261,7 +261,7 @@ class Dispatcher:
         except CloseConnectionError:
             raise
         except Exception:
-            logger.exception("could not answer %r", context)
+            logger.exception("could not answer %r", context, extra=_keys(context))
             context.response = _failed(context)
 
     async def finish(self, context: RequestContext) -> list[Buffer] | None:
@@ -274,7 +274,7 @@ class Dispatcher:
         except CloseConnectionError:
             raise
         except Exception:
-            logger.exception("could not answer %r", context)
+            logger.exception("could not answer %r", context, extra=_keys(context))
             response = _failed(context)
             parts = _encode(response, context, version)
         context.answered(response)
@@ -301,6 +301,16 @@ class Dispatcher:
         api = self._apis.find(ApiKey.API_VERSIONS, 0)
         own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def _keys(context: RequestContext) -> dict[str, object]:
+    """What a log line about this request can be found by."""
+    return {
+        "api": context.api.key.name.lower(),
+        "client": repr(context.connection),
+        "client_id": context.header.client_id,
+        "listener": context.listener,
+    }
 
 
 def _failed(context: RequestContext) -> Response:

@@ -172,7 +172,9 @@ class Listeners:
                     if error.errno not in _OUT_OF_RESOURCES:
                         raise
                     logger.warning(
-                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)", error.strerror
+                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)",
+                        error.strerror,
+                        extra={"listener": name, "error": error.strerror},
                     )
                     await trio.sleep(_RETRY_SECONDS)
                     break
@@ -194,7 +196,8 @@ class Listeners:
         if not self._is_full(name):
             return
         self.delayed += 1
-        logger.warning("not accepting: max.connections (%d) is reached", self._limits.max_connections)
+        limit = min(self._limits.max_connections, self._limits.of_listener(name).max_connections)
+        logger.warning("not accepting: max.connections (%d) is reached", limit, extra={"listener": name})
         while self._is_full(name):
             if self._slot_freed.is_set():
                 self._slot_freed = trio.Event()
@@ -218,7 +221,10 @@ class Listeners:
         if self._per_ip[host] >= limit:
             accepted.close()
             self.refused["max.connections.per.ip"] += 1
-            logger.warning("refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit)
+            keys = {"client": f"{host}:{port}", "listener": name}
+            logger.warning(
+                "refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit, extra=keys
+            )
             return
         try:
             transport = SocketTransport(accepted)
@@ -245,7 +251,8 @@ class Listeners:
         try:
             await connection.serve()
         except Exception:
-            logger.exception("a fault of the broker ended the connection from %r", connection)
+            keys = {"client": repr(connection), "client_id": connection.client_id, "listener": connection.listener}
+            logger.exception("a fault of the broker ended the connection from %r", connection, extra=keys)
         finally:
             self._connections.discard(connection)
             host = connection.peer_host

@@ -38,6 +38,7 @@ from ottla.server.quota_connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.settings.storage import log_config, storage_config
+from ottla.server.telemetry.changes import log_changes
 from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
@@ -187,6 +188,7 @@ class Node:
                 if http is not None:
                     nursery.start_soon(http.run, broker)
                 self._coordinate(broker, nursery)
+                controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
                 controller.subscribe(connection_rates.apply)
                 controller.subscribe(partial(_follow_limits, listeners, config))

@@ -115,6 +115,7 @@ class LoopWatchdog(trio.abc.Instrument):
             collected,
             left_out,
             where.rstrip(),
+            extra={"task": task.name, "duration_ms": round(held_seconds * 1000, 3)},
         )
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:

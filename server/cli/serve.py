@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
         without_effect = config.accepted_without_effect()
         if without_effect:
-            logging.getLogger(__name__).warning("accepted without effect: %s", ", ".join(without_effect))
+            names = ", ".join(without_effect)
+            logger.warning("accepted without effect: %s", names, extra={"settings": names})
         watchdog = _watchdog(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
         node = Node(config, disk=_disk(arguments), watchdog=watchdog)
         instruments = [watchdog] if watchdog is not None else []
@@ -181,6 +182,7 @@ async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
                 _announce(ready)
             obeying.cancel_scope.cancel()
 
+    logger.info("stopped in order")
 
 def _settle_memory() -> None:
     """Take what the start made out of the garbage collector's sight for good, and let it run seldom from here on."""
@@ -192,7 +194,8 @@ def _settle_memory() -> None:
 async def _obey(signals: AsyncIterator[int], node: Node, scope: trio.CancelScope) -> None:
     """The first signal asks the node to stop in order, the second one cuts short what it still waits for."""
     async for received in signals:
-        logger.info("%s: stopping; once more to stop at once", signal.Signals(received).name)
+        name = signal.Signals(received).name
+        logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
         node.stop()
         break
     async for _ in signals:
@@ -225,3 +228,6 @@ def _announce(ready: Ready) -> None:
     if ready.http_url:
         line["http"] = ready.http_url
     print(json.dumps(line), flush=True)
+    listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
+    keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url}
+    logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)

@@ -22,7 +22,7 @@ def routes(broker: Broker) -> list[BaseRoute]:
     node.version_labels()
 
     async def metrics(_: Request) -> Response:
-        lines: AsyncIterator[str] = render(catalog.collect(broker))
+        lines: AsyncIterator[bytes] = render(catalog.collect(broker))
         return StreamingResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
     return [Route("/metrics", metrics)]

@@ -369,7 +369,8 @@ class ReplicaManager:
         try:
             partition = held or await self._open(topic, index, state)
         except (StorageError, OSError):
-            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index)
+            keys = {"topic": topic.name, "partition": index}
+            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
             self._unopened.add((topic.topic_id, index))
             self.counters.offline_partitions += 1
             return
@@ -408,7 +409,10 @@ class ReplicaManager:
             await self._log_manager.delete_log(partition.topic_id, partition.index)
         except (StorageError, OSError):
             # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
-            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index)
+            keys = {"topic": partition.topic, "partition": partition.index}
+            logger.exception(
+                "the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys
+            )
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:
@@ -441,7 +445,8 @@ class ReplicaManager:
                 partition.go_offline()
                 self._signal(partition)
         self.counters.offline_partitions += count
-        logger.critical("%d partitions are offline until the broker is restarted: %s", count, error)
+        keys = {"partitions": count, "error": str(error)}
+        logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)
 
     def close(self) -> None:
         """End every wait now: nothing more will be acknowledged by this manager."""

@@ -36,7 +36,7 @@ class Pace:
             self._began = perf_counter()
 
 
-async def render(families: AsyncIterator[Family]) -> AsyncIterator[str]:
+async def render(families: AsyncIterator[Family]) -> AsyncIterator[bytes]:
     """The text of the families, in pieces."""
     pace = Pace()
     lines: list[str] = []
@@ -50,10 +50,15 @@ async def render(families: AsyncIterator[Family]) -> AsyncIterator[str]:
             if number % _SAMPLES_A_LOOK == 0:
                 await pace.rest()
             if size > _CHUNK_CHARACTERS:
-                yield "".join(lines)
+                yield _encoded(lines)
                 lines, size = [], 0
         await pace.rest()
-    yield "".join(lines)
+    yield _encoded(lines)
+
+
+def _encoded(lines: list[str]) -> bytes:
+    # A group may have any name, even one that UTF-8 cannot write.
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> Iterator[str]:
