@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka test-groups test-spark flights exactly-once kill-loop fuzz simulate bench jars clean
+.PHONY: help run test check format compat compat-kafka test-groups test-spark flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,9 @@ exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of i
 
 kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
 	$(BIN)/python -m compat_tests.kill_loop
+
+table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
+	$(BIN)/python -m compat_tests.spark.kill_loop
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000)
 	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}

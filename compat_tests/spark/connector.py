@@ -26,11 +26,15 @@ class Connector:
     bootstrap: str
 
     def batch(self, topic: str, **options: object) -> DataFrame:
-        return self._reader(self.spark.read, {"subscribe": topic} | options).load()
+        rows: DataFrame = self._reader(self.spark.read, {"subscribe": topic} | options).load()
+        return rows
 
     def stream(self, topic: str | None = None, **options: object) -> DataFrame:
-        known: dict[str, object] = {"startingOffsets": "earliest"} | ({"subscribe": topic} if topic else {})
-        return self._reader(self.spark.readStream, known | options).load()
+        known: dict[str, object] = {"startingOffsets": "earliest"}
+        if topic is not None:
+            known["subscribe"] = topic
+        rows: DataFrame = self._reader(self.spark.readStream, known | options).load()
+        return rows
 
     def _reader(self, reader: Any, options: Mapping[str, object]) -> Any:
         reader = reader.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)

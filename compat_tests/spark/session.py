@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -49,7 +51,9 @@ def jars() -> str:
     return ",".join(str(path) for path in sorted(JARS.glob("*.jar")))
 
 
-def start(threads: int = 2, *, with_jars: bool = True, **settings: str) -> SparkSession:
+def start(
+    settings: Mapping[str, str] = MappingProxyType({}), *, threads: int = 2, with_jars: bool = True
+) -> SparkSession:
     """A session of its own settings, for a process that has none yet (benchmarks, jobs)."""
     # Workers run this interpreter, and find the repository's modules as this process does.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -59,7 +63,7 @@ def start(threads: int = 2, *, with_jars: bool = True, **settings: str) -> Spark
     known = SETTINGS | ({"spark.jars": jars()} if with_jars else {})
     if not with_jars:
         known = {name: value for name, value in known.items() if "delta" not in value.lower()}
-    for name, value in (known | settings).items():
+    for name, value in (known | dict(settings)).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -71,7 +75,7 @@ def shared() -> SparkSession:
     Its queries are small and each is run once: compiling them well takes longer than running them.
     """
     return start(
-        **{
+        {
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.adaptive.enabled": "false",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
@@ -13,8 +14,12 @@ from compat_tests.spark.connector import Connector, await_that, batches, drain, 
 from compat_tests.spark.test_batch import send_numbers
 
 
+def await_rows(query: StreamingQuery, count: int) -> None:
+    await_that(lambda: sum(batches(query)) == count, query)
+
+
 @pytest.mark.quick
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.quick)])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_restart_from_the_checkpoint_adds_each_record_once(
     connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path, kind: str
 ) -> None:
@@ -55,7 +60,7 @@ def test_processing_time_follows_the_topic(
     query = to_files(connector.stream(topic), tmp_path / "table", trigger={"processingTime": "100 milliseconds"})
     for start in range(0, 30, 10):
         send_numbers(reference, topic, 10, start=start)
-        await_that(lambda seen=start + 10: sum(batches(query)) == seen, query)
+        await_rows(query, start + 10)
     query.stop()
     rows = rows_of(connector.spark.read.parquet(str(tmp_path / "table")))
     assert [row.offset for row in rows] == list(range(30))

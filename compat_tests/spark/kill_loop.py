@@ -1,0 +1,271 @@
+"""A table job that is killed again and again, and a check of every row.
+
+While a producer sends numbered records, `ottla table sync` keeps three tables of the topic: Delta and Parquet, which
+take every record, and Delta by key, with tombstones. Every hundredth value cannot be decoded. The job is ended with
+kill -9 at random moments, by turns with Spark's JVM and without, and started again. When it has caught up at the end,
+each table must hold exactly what was produced, and so must the dead letters.
+
+    make table-kill-loop        or        python -m compat_tests.spark.kill_loop [--kills 20] [--source kafka]
+
+The exit code is 0 only if all of that holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaError, Message, Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.clients.confluent import Confluent
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.process import BrokerProcess
+from compat_tests.spark import session
+
+TOPIC: Final = "numbers"
+PARTITIONS: Final = 4
+KEYS: Final = 500
+RATE_PER_S: Final = 1_000
+FIRST_BATCH_TIMEOUT_S: Final = 240.0
+FLUSH_TIMEOUT_S: Final = 60.0
+
+CONFIG: Final = """
+bootstrap = "{bootstrap}"
+checkpoint = "{folder}/checkpoints"
+trigger = "{trigger}"
+interval = "0 seconds"
+source = "{source}"
+
+[spark]
+"spark.master" = "local[2]"
+"spark.jars" = "{jars}"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.memory" = "1g"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.sql.shuffle.partitions" = "2"
+"spark.databricks.delta.snapshotPartitions" = "1"
+
+[[tables]]
+name = "delta"
+topic = "{topic}"
+path = "{folder}/delta"
+schema = "n BIGINT, key STRING"
+max_offsets_per_batch = 3000
+compact_every_batches = 5
+compact_files = 8
+
+[[tables]]
+name = "parquet"
+topic = "{topic}"
+path = "{folder}/parquet"
+format = "parquet"
+schema = "n BIGINT, key STRING"
+max_offsets_per_batch = 3000
+compact_every_batches = 5
+compact_files = 8
+
+[[tables]]
+name = "by_key"
+topic = "{topic}"
+path = "{folder}/by_key"
+schema = "n BIGINT"
+mode = "upsert"
+key = "k"
+max_offsets_per_batch = 3000
+"""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What the producer was told: the state of a topic that each table must come to."""
+
+    numbers: list[int] = field(default_factory=list)
+    broken: int = 0
+    tombstones: int = 0
+    latest: dict[str, int | None] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+class Load(threading.Thread):
+    """Sends numbered records until it is stopped; `sent` is complete once it has ended."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self.sent = Sent()
+        self._stop_asked = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4"}
+        )
+
+    def run(self) -> None:
+        number = 0
+        began = time.monotonic()
+        while not self._stop_asked.is_set():
+            while number < (time.monotonic() - began) * RATE_PER_S:
+                self._send(number)
+                number += 1
+            self._producer.poll(0.02)
+        if unsent := self._producer.flush(FLUSH_TIMEOUT_S):
+            self.sent.errors.append(f"{unsent} records were not acknowledged in time")
+
+    def stop(self) -> Sent:
+        self._stop_asked.set()
+        self.join()
+        return self.sent
+
+    def _send(self, number: int) -> None:
+        key = f"key-{number % KEYS}"
+        value: bytes | None = json.dumps({"n": number, "key": key}).encode()
+        if number % 100 == 99:
+            value = b"not json"
+            self.sent.broken += 1
+        elif number % 7 == 3:
+            value = None
+            self.sent.tombstones += 1
+            self.sent.latest[key] = None
+        else:
+            self.sent.numbers.append(number)
+            self.sent.latest[key] = number
+        self._producer.produce(TOPIC, key=key, value=value, on_delivery=self._report)
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.sent.errors.append(error.str())
+
+
+class Job:
+    """`ottla table sync` as a process group of its own."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        with log.open("a") as errors:
+            self._process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "ottla"), "table", "sync", "--json", str(config)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+
+    def await_batch(self) -> None:
+        """Waits until it says that a batch is done."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(FIRST_BATCH_TIMEOUT_S):
+                raise TimeoutError("the job did no batch in time")
+        if not self._process.stdout.readline():
+            raise ChildProcessError(f"the job ended by itself with exit code {self._process.wait()}")
+
+    def kill(self, *, with_jvm: bool) -> None:
+        """kill -9 of Python, and of its JVM; without it the JVM notices by itself."""
+        if with_jvm:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
+        self._process.communicate()
+
+    def finish(self) -> int:
+        """Waits for its end; the exit code."""
+        self._process.communicate()
+        return self._process.returncode
+
+
+def faults(tables: dict[str, DataFrame], sent: Sent) -> list[str]:
+    """What is not as it was sent."""
+    wrong = list(sent.errors)
+    for name in ("delta", "parquet"):
+        held = Counter(row.n for row in tables[name].select("n").collect())
+        doubled = sum(1 for count in held.values() if count > 1)
+        missing, foreign = len(set(sent.numbers) - held.keys()), len(held.keys() - set(sent.numbers))
+        if doubled or missing or foreign:
+            wrong.append(f"{name}: {missing} rows missing, {doubled} doubled, {foreign} that were never sent")
+        places = tables[f"{name}_dead"].groupBy("partition", "offset").count()
+        dead, doubled = places.count(), places.where("count > 1").count()
+        if dead != sent.broken + sent.tombstones or doubled:
+            wrong.append(f"{name}: {dead} dead letters of {sent.broken + sent.tombstones}, {doubled} doubled")
+    by_key = {row.k: row.n for row in tables["by_key"].select("k", "n").collect()}
+    if by_key != {key: number for key, number in sent.latest.items() if number is not None}:
+        wrong.append(f"by_key: {len(by_key)} rows, not what was sent last for each key")
+    if (rows := tables["by_key"].count()) != len(by_key):
+        wrong.append(f"by_key: {rows - len(by_key)} keys doubled")
+    return wrong
+
+
+def tables_in(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+    kinds = {"delta": "delta", "parquet": "parquet", "by_key": "delta"}
+    found = {name: spark.read.format(kind).load(str(folder / name)) for name, kind in kinds.items()}
+    dead = {
+        f"{name}_dead": spark.read.format(kind).load(str(folder / f"{name}_dead_letters"))
+        for name, kind in kinds.items()
+    }
+    return found | dead
+
+
+def run(broker: BrokerProcess, folder: Path, kills: int, source: str, seed: int) -> tuple[Sent, int]:
+    """Kills the job so often, lets it catch up; what was sent, and the exit code of the last run."""
+    Confluent(broker.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
+    entries = {"bootstrap": broker.bootstrap, "folder": folder, "source": source, "topic": TOPIC}
+    config, log = folder / "job.toml", folder / "job.log"
+    config.write_text(CONFIG.format(trigger="continuous", jars=session.jars(), **entries))
+    moments = random.Random(seed)
+    load = Load(broker.bootstrap)
+    load.start()
+    try:
+        for number in range(1, kills + 1):
+            began = time.monotonic()
+            job = Job(config, log)
+            try:
+                job.await_batch()
+                time.sleep(moments.uniform(0.0, 3.0))
+            finally:
+                job.kill(with_jvm=number % 2 == 1)
+            print(f"kill {number} of {kills} after {time.monotonic() - began:.1f} s", flush=True)
+    finally:
+        sent = load.stop()
+    config.write_text(CONFIG.format(trigger="availableNow", jars=session.jars(), **entries))
+    return sent, Job(config, log).finish()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--broker", choices=("ottla", "kafka"), default="ottla")
+    parser.add_argument("--source", choices=("ottla", "kafka"), default="ottla")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    arguments = parser.parse_args()
+    if reason := session.missing():
+        parser.exit(2, f"{reason}\n")
+    print(f"seed {arguments.seed}")
+    kind = OttlaBroker if arguments.broker == "ottla" else ApacheKafka
+    with tempfile.TemporaryDirectory(prefix="table-kill-loop-") as temporary:
+        folder = Path(temporary)
+        with kind(folder / "broker") as broker:
+            sent, code = run(broker, folder, arguments.kills, arguments.source, arguments.seed)
+        if code != 0:
+            sys.exit(f"the last run ended with exit code {code}\n{(folder / 'job.log').read_text()[-3000:]}")
+        wrong = faults(tables_in(session.start(), folder), sent)
+    for line in wrong:
+        print(line)
+    total = len(sent.numbers) + sent.broken + sent.tombstones
+    print(f"{total:,} records, {arguments.kills} kills: {'FAILED' if wrong else 'every row once, in each table'}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
