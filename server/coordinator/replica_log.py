@@ -6,16 +6,15 @@ from uuid import UUID
 
 import trio
 
-from ottla.kproto.records import RecordError, iter_batches
+from ottla.kproto.records import RecordError
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import AppendOrigin
-from ottla.storage.reader import read
+from ottla.storage.reader import read_batches
 
-READ_BYTES: Final = 1024 * 1024
 ACKS_ALL: Final = -1
 
 # An append is waited for until the log decides. A deadline would leave open whether its records count.
@@ -53,29 +52,18 @@ class ReplicaLog:
             log = self._replica_manager.get_partition(*self._key(partition)).log
             offset = log.log_start_offset
             while offset < log.high_watermark:
-                plan = log.plan_read(offset, max_bytes=READ_BYTES, end_offset=log.high_watermark, min_one_batch=True)
-                await read([plan])
-                if plan.error is not None:
-                    raise _translated(plan.error) from plan.error
-                if plan.records is None or not plan.records.size_bytes:
-                    return
-                with plan.records as records:
-                    batches = memoryview(b"".join(records))
-                yield batches
-                offset = _next_offset(batches, offset)
+                records, offset = await read_batches(log, offset, log.high_watermark)
+                with records:
+                    batches = memoryview(records.to_bytes())
+                if batches:
+                    yield batches
                 await trio.lowlevel.checkpoint()
-        except (ReplicaError, StorageError) as error:
+        except (ReplicaError, StorageError, OSError) as error:
             raise _translated(error) from error
-
-
-def _next_offset(batches: memoryview, offset: int) -> int:
-    for _, header in iter_batches(batches):
-        offset = max(offset, header.next_offset)
-    return offset
 
 
 def _translated(error: Exception) -> CoordinatorError:
     if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError):
         return NotCoordinatorError(str(error))
-    assert isinstance(error, ReplicaError | StorageError | RecordError)
+    assert isinstance(error, ReplicaError | StorageError | RecordError | OSError)
     return CoordinatorNotAvailableError(str(error))

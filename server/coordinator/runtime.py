@@ -16,7 +16,7 @@ rolls back when an append fails; this one applies them when the append is commit
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -45,8 +45,9 @@ logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 512 * 1024
 """A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
-RECORDS_A_STEP: Final = 128
-"""So many records are replayed before others may run."""
+STEP_SECONDS: Final = 250e-6
+"""For so long is replayed before others may run."""
+RECORDS_A_STEP: Final = 32
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
 
@@ -90,6 +91,18 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
+
+
+def replay_records(shard: Shard, batches: memoryview, position: int, header: BatchHeader) -> Iterator[None]:
+    """Replay the records of a batch that lies at `position`, in short steps: one each time that this is advanced."""
+    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+    replay = shard.replay
+    for count, (offset, _, key, value, _) in enumerate(iter_records(batches, position, header), 1):
+        assert key is not None, "a coordinator's record without a key"
+        replay(offset, producer, CoordinatorRecord(key, value))
+        if not count % RECORDS_A_STEP:
+            yield
+    yield
 
 
 class Write:
@@ -146,12 +159,15 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         nursery: trio.Nursery,
         new_shard: Callable[[int], S],
+        replay_batch: Callable[[S, memoryview, int, BatchHeader], Iterator[None]] | None = None,
     ) -> None:
+        """`replay_batch` takes the place of `replay_records` while a partition is loaded."""
         self._name = name
         self._log = log
         self._clock = clock
         self._nursery = nursery
         self._new_shard = new_shard
+        self._replay_batch = replay_batch or replay_records
         self._partitions: dict[int, _Partition[S]] = {}
         # They load one after the other, those that somebody asked for first: most clients are answered long before all
         # is loaded, and no more than one read of the log is in memory.
@@ -208,25 +224,18 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _replay_batches(self, shard: S, batches: memoryview) -> int:
         count = 0
+        until = perf_counter() + STEP_SECONDS
         for position, header in iter_batches(batches):
+            count += header.record_count
             if header.is_control:
                 marker = parse_end_txn_marker(batches, position, header)
                 if marker is not None:
                     shard.replay_marker(marker)
-            else:
-                count += await self._replay_records(shard, batches, position, header)
-        return count
-
-    async def _replay_records(self, shard: S, batches: memoryview, position: int, header: BatchHeader) -> int:
-        producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-        replay = shard.replay
-        count = 0
-        for record in iter_records(batches, position, header):
-            assert record.key is not None, "a coordinator's record without a key"
-            replay(record.offset, producer, CoordinatorRecord(record.key, record.value))
-            count += 1
-            if not count % RECORDS_A_STEP:
-                await trio.lowlevel.checkpoint()
+                continue
+            for _ in self._replay_batch(shard, batches, position, header):
+                if perf_counter() >= until:
+                    await trio.lowlevel.checkpoint()
+                    until = perf_counter() + STEP_SECONDS
         return count
 
     # Operations

@@ -132,6 +132,7 @@ class GroupCoordinator:
             clock=clock,
             nursery=nursery,
             new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
+            replay_batch=GroupShard.replay_batch,
         )
         nursery.start_soon(self._expire_offsets)
 

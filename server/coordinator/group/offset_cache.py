@@ -7,7 +7,7 @@ An offset is kept as the bytes of its record and decoded when it is asked for: o
 few are asked for soon, and decoding them all takes much longer than a client waits for its coordinator.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
@@ -37,6 +37,10 @@ class OffsetCache:
         if offsets is None:
             offsets = self._committed[group_id] = {}
         offsets[key] = raw
+
+    def put_all(self, group_id: str, offsets: Iterable[tuple[bytes, RawOffset]]) -> None:
+        """Record several commits of a group, in the order of the log."""
+        self._committed.setdefault(group_id, {}).update(offsets)
 
     def put_pending(self, producer_id: int, group_id: str, key: bytes, raw: RawOffset) -> None:
         """Record a commit inside the open transaction of `producer_id`."""

@@ -1,0 +1,98 @@
+"""Loading offsets in bulk: records that are laid out alike are taken apart by columns, not one by one.
+
+That is what a commit of many partitions leaves in the log: keys of one group and one topic, values of one length. The
+columns are cut out and compared by the interpreter's own loops, in a fifth of the time. Whatever is laid out otherwise
+is for the usual way, record by record.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.kproto.records import BatchHeader, RecordError
+from ottla.kproto.records.varint import read_varint
+
+MIN_RECORDS: Final = 8
+"""Below so many it is not worth trying."""
+MAX_RECORDS: Final = 256
+"""A run is replayed in well under the 500 µs for which the loop may be held."""
+
+_ONE_BYTE_DELTAS: Final = 64
+_TWO_BYTE_DELTAS: Final = 8192
+_OFFSET_KEY: Final = b"\0\1"
+
+
+class Run(NamedTuple):
+    """Consecutive offsets of one group: their records' keys and values, and where they end in the batch."""
+
+    group_id: str
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    end: int
+
+
+class _Layout(NamedTuple):
+    """Of a record, in bytes: the fields that are cut out, and where the key begins."""
+
+    fields: tuple[int, int, int, int, int, int, int]
+    key_start: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.fields)
+
+
+def cut_run(payload: bytes, start: int, header: BatchHeader, index: int) -> Run | None:
+    """The run that begins with the batch's record number `index`, at `start`; None if there is none.
+
+    `payload` is the batch's records section, uncompressed.
+    """
+    count = min(header.record_count - index, MAX_RECORDS)
+    if index < _ONE_BYTE_DELTAS:
+        count = min(count, _ONE_BYTE_DELTAS - index)
+    if index + count > _TWO_BYTE_DELTAS:
+        return None
+    if header.last_offset_delta != header.record_count - 1:
+        return None  # compacted: the offsets are not consecutive
+    try:
+        layout = _layout(payload, start)
+    except RecordError:
+        return None
+    end = start if layout is None else start + count * layout.size_bytes
+    if layout is None or end > len(payload):
+        return None
+    columns = zip(*struct.iter_unpack("".join(f"{size}s" for size in layout.fields), payload[start:end]), strict=True)
+    heads, _, key_sizes, keys, value_sizes, values, header_counts = columns
+    if any(len(set(column)) > 1 for column in (heads, key_sizes, value_sizes, header_counts)):
+        return None
+    group_end = 4 + int.from_bytes(payload[layout.key_start + 2 : layout.key_start + 4], "big")
+    first, last = min(keys), max(keys)
+    if first[:group_end] != last[:group_end]:
+        return None
+    return Run(first[4:group_end].decode(), keys, values, end)
+
+
+def _layout(payload: bytes, start: int) -> _Layout | None:
+    """How the record at `start` is laid out, None if it is no usual commit. Raises RecordError if it is cut off."""
+    length, body = read_varint(payload, start)
+    if payload[body : body + 2] != b"\0\0":  # no attributes, and the batch's own timestamp
+        return None
+    _, delta_end = read_varint(payload, body + 2)
+    key_size, key_start = read_varint(payload, delta_end)
+    if key_size < len(_OFFSET_KEY) or not payload.startswith(_OFFSET_KEY, key_start):
+        return None
+    value_size, value_start = read_varint(payload, key_start + key_size)
+    end = value_start + value_size
+    if value_size < 0 or end + 1 != body + length or payload[end : end + 1] != b"\0":  # a tombstone, or headers
+        return None
+    head = body + 2 - start
+    fields = (
+        head,
+        delta_end - body - 2,
+        key_start - delta_end,
+        key_size,
+        value_start - key_start - key_size,
+        value_size,
+        1,
+    )
+    return _Layout(fields, key_start)
