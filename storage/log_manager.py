@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,14 +13,14 @@ from uuid import UUID
 
 import trio
 
-from ottla.storage.block import RunKind, log_key, split_key
+from ottla.storage.block import RunKind, log_key
 from ottla.storage.cleaner import Cleaner
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.context import RunBlocking, StorageContext
 from ottla.storage.log_truncation import rebuild_producers, recover_end
 from ottla.storage.maintenance import maintain
 from ottla.storage.message_store import MessageStore
-from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir
+from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.recovery import Recovery, restore_state
 from ottla.storage.retention import size_of
@@ -123,7 +123,7 @@ class LogManager:
         key = log_key(topic_id.bytes, partition)
         log = self._logs.get(key)
         if log is None:
-            store = await self._open_store(self._store_directory(topic_id, topic, partition))
+            store = await self.open_store(self._store_directory(topic_id, topic, partition))
             log = self._log_of(store, key, topic_id, topic, partition, config)
         log.set_config(config)
         return log
@@ -176,34 +176,6 @@ class LogManager:
                 await store.flush(sync=False)
                 store.dirty.pop(log, None)
 
-    async def delete_unknown(self, topic_ids: Container[UUID]) -> int:
-        """Remove what is left of topics that are not among these, from deletions while the node was down.
-
-        For the start, when the cluster's metadata is known and the logs in use are open. Returns how many stores, and
-        partitions of the shared store, were removed.
-        """
-        disk = self.context.disk
-        removed = 0
-        for name in await self.context.offload(disk.listdir, self.node_dir.path):
-            topic_id = _topic_id_of(name)
-            path = os.path.join(self.node_dir.path, name)
-            if (
-                topic_id is not None
-                and topic_id not in topic_ids
-                and not any(directory.startswith(path + os.sep) for directory in self._stores)
-            ):
-                logger.info("removing %s: its topic does not exist any more", path)
-                await self.context.offload(_remove_folder, disk, path, path + DELETED_SUFFIX)
-                removed += 1
-        for store in list(self._stores.values()):
-            for key in [*store.snapshots, *store.logs]:
-                raw_id, partition = split_key(key)
-                if UUID(bytes=raw_id) not in topic_ids and (key in store.logs or key in store.snapshots):
-                    log = self._log_of(store, key, UUID(bytes=raw_id), "", partition, LogConfig())
-                    await self.delete_log(log.topic_id, log.partition)
-                    removed += 1
-        return removed
-
     async def flush_all(self) -> None:
         """Write and sync all that was appended up to now."""
         for store in list(self._stores.values()):
@@ -214,15 +186,21 @@ class LogManager:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""
         await self.cleaner.clean()
 
+    @property
+    def shared_store_directory(self) -> str:
+        """Where the store of all topics is, with `store_layout=shared`."""
+        return os.path.join(self.node_dir.path, _SHARED_STORE, "0")
+
     def _store_directory(self, topic_id: UUID, topic: str, partition: int) -> str:
         config = self.context.config
         if config.store_layout is StoreLayout.SHARED:
-            return os.path.join(self.node_dir.path, _SHARED_STORE, "0")
+            return self.shared_store_directory
         name = urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
         folder = f"{topic[:_TOPIC_NAME_CHARACTERS]}.{name}"
         return os.path.join(self.node_dir.path, folder, str(partition // config.partitions_per_store))
 
-    async def _open_store(self, directory: str) -> MessageStore:
+    async def open_store(self, directory: str) -> MessageStore:
+        """Open a store, which recovers it where it was not closed properly; the same object each time."""
         async with self._opening:
             store = self._stores.get(directory)
             if store is None:
@@ -252,27 +230,4 @@ class LogManager:
             self.context.fd_cache.drop(segment.data_path)
             self.context.fd_cache.drop(segment.index_path)
         parent, name = os.path.split(directory)
-        await self.context.offload(_remove_folder, disk, directory, f"{parent}.{name}{DELETED_SUFFIX}")
-
-
-def _remove_folder(disk: Disk, directory: str, doomed: str) -> None:
-    """Remove a folder: first its name, so that no start finds half of it; then its files, and an empty parent."""
-    if not disk.exists(directory):
-        return
-    parent = os.path.dirname(directory)
-    disk.rename(directory, doomed)
-    disk.fsync_directory(parent)
-    if not disk.listdir(parent):
-        disk.rmtree(parent)
-    disk.rmtree(doomed)
-
-
-def _topic_id_of(folder: str) -> UUID | None:
-    """The topic id in the name of a topic's folder; None for other names."""
-    _, dot, encoded = folder.rpartition(".")
-    if not dot or len(encoded) != 22:
-        return None
-    try:
-        return UUID(bytes=urlsafe_b64decode(encoded + "=="))
-    except ValueError:
-        return None
+        await self.context.offload(remove_folder, disk, directory, f"{parent}.{name}{DELETED_SUFFIX}")

@@ -12,7 +12,7 @@ from ottla.storage.errors import UnsupportedFormatError
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NodeDir"]
+__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NodeDir", "remove_folder"]
 
 DELETED_SUFFIX = ".deleted"
 _NODE_FILE = "node.json"
@@ -92,3 +92,15 @@ class NodeDir:
         if self._lock is not None:
             self._disk.close(self._lock)
             self._lock = None
+
+
+def remove_folder(disk: Disk, directory: str, doomed: str) -> None:
+    """Remove a folder: first its name, so that no start finds half of it; then its files, and an empty parent."""
+    if not disk.exists(directory):
+        return
+    parent = os.path.dirname(directory)
+    disk.rename(directory, doomed)
+    disk.fsync_directory(parent)
+    if not disk.listdir(parent):
+        disk.rmtree(parent)
+    disk.rmtree(doomed)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
-from ottla.storage.config import LogConfig, StoreLayout
 from ottla.storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -297,26 +295,6 @@ async def test_a_truncation_inside_a_batch_leaves_a_hole_that_readers_pass(harne
         await log.flush()
         assert await harness.read_records(log, 0, max_bytes=700) == [(1, b"d")]
         assert await harness.read_records(log, 0, max_bytes=1) == [(1, b"d")]
-
-
-async def test_topics_deleted_meanwhile_are_removed(harness: Any, tmp_path: Any) -> None:
-    other = UUID(int=99)
-    async with harness.manager() as manager:
-        for topic_id in (harness.topic_id, other):
-            harness.append(await manager.open_log(topic_id, "a.b", 0, LogConfig()), b"x")
-    async with harness.manager() as manager:
-        log = await manager.open_log(other, "a.b", 0, LogConfig())
-        assert await manager.delete_unknown({other}) == 1
-        assert len([path for path in (tmp_path / "node-0").iterdir() if path.is_dir()]) == 1
-        assert await harness.read_all(log) == [(0, b"x")]
-    async with harness.manager(store_layout=StoreLayout.SHARED) as manager:
-        for topic_id in (harness.topic_id, other):
-            harness.append(await manager.open_log(topic_id, "a.b", 0, LogConfig()), b"x")
-    async with harness.manager(store_layout=StoreLayout.SHARED) as manager:
-        log = await manager.open_log(other, "a.b", 0, LogConfig())
-        assert await manager.delete_unknown({other}) == 1
-        assert list(log.store.logs) == [log.key]
-        assert await harness.read_all(log) == [(0, b"x")]
 
 
 @pytest.mark.parametrize("is_commit", [False, True])
