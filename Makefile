@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka test-groups test-spark flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
+.PHONY: help run test check format compat compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,11 +41,23 @@ compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka,
 test-groups: .venv/.test-ready jars ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}
 
-test-spark: .venv/.test-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
+test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}
+
+test-console: .venv/.test-ready ## the web console in headless Chromium
+	$(PYTEST) tests/server/console -m "chromium or not chromium"
+
+test-snippets: .venv/.test-ready jars ## every snippet of the documentation, in every language
+	$(PYTEST) tests/docs -m "snippets or not snippets"
+
+docs: .venv/.docs-ready ## the documentation as a site, in site/
+	$(BIN)/zensical build --strict --clean
 
 flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
 	$(BIN)/python -m compat_tests.flights
+
+example-flights: .venv/.flights-ready jars ## delays by carrier and hour on Spark, out of a topic of 336,776 flights
+	$(BIN)/python -m examples.flights.delays
 
 exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of its broker
 	$(BIN)/python -m compat_tests.exactly_once
@@ -93,6 +105,10 @@ $(LINKS):
 
 .venv/.fuzz-ready: .venv/.test-ready
 	$(PIP) install --group fuzz
+	@touch $@
+
+.venv/.docs-ready: pyproject.toml | .venv/bin/pip $(LINKS)
+	$(PIP) install --group docs
 	@touch $@
 
 .venv/.flights-ready: .venv/.test-ready
