@@ -12,11 +12,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Final
 
 COMMANDS: Final = {
     "serve": "start a broker",
     "topic": "create, list, describe, alter and delete topics",
+    "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
+    "quota": "list, set and unset what users, clients and addresses may use",
     "group": "list, describe, seek and delete groups",
     "transaction": "list, describe and abort transactions",
     "produce": "send records from files or standard input",
@@ -24,10 +27,15 @@ COMMANDS: Final = {
     "record": "write the records of topics into a file that people can read",
     "replay": "send a recording again, with its timing, faster, or at once",
     "decode": "show bytes of the Kafka protocol as messages",
+    "cluster": "show the cluster: its brokers, features and APIs",
+    "log-dirs": "show what each partition takes of the disk",
+    "top": "watch rates, lag, memory and connections, live",
+    "doctor": "check whether a broker can run here, and be reached",
     "backup": "copy a data folder, also while its broker runs",
     "restore": "make a data folder of a backup",
     "fsck": "check a data folder for damage",
     "dump": "show the blocks, runs and records of data files",
+    "completion": "complete commands, options and topics in bash, zsh and fish",
     "table": "keep tables in step with topics, or send a table to a topic, on Spark",
 }
 
@@ -42,14 +50,13 @@ class CommandError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Wrong usage ends in SystemExit(2), as argparse has it."""
     words = sys.argv[1:] if argv is None else list(argv)
-    name = words[0] if words and words[0] in _available() else None
+    name = words[0] if words and words[0] in available() else None
     if name is None:
         _overview().parse_args(words)  # --help, --version, or what is wrong
         _overview().print_help(sys.stderr)
         return 2
-    module = import_module(_module(name))
-    parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
-    module.configure(parser)
+    module = load(name)
+    parser = parser_of(name)
     # Files may stand among the options; argparse cannot do that for a command that has commands of its own.
     has_actions = getattr(module, "HAS_ACTIONS", False)
     arguments = parser.parse_args(words[1:]) if has_actions else parser.parse_intermixed_args(words[1:])
@@ -66,19 +73,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _available() -> list[str]:
+def load(name: str) -> ModuleType:
+    """The module of a command."""
+    return import_module(_module(name))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """What a command understands."""
+    parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
+    load(name).configure(parser)
+    return parser
+
+
+def available() -> list[str]:
+    """The commands that are installed."""
     return [name for name in COMMANDS if find_spec(_module(name)) is not None]
 
 
 def _module(name: str) -> str:
-    return ELSEWHERE.get(name, f"{__name__}.{name}")
+    return ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
 
 
 def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ottla", description="A broker that speaks Kafka's protocol.")
     parser.add_argument("--version", action="version", version=f"ottla {version()}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    for name in _available():
+    for name in available():
         commands.add_parser(name, help=COMMANDS[name], description=_sentence(COMMANDS[name]))
     return parser
 

@@ -218,8 +218,18 @@ class Client:
                 continue
             break
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise CommandError(f"there is no topic {name!r}: create it with `ottla topic create {name}`")
+            raise CommandError(self._no_topic(name))
         raise BrokerError(topic.error_code, what=f"topic {name}")
+
+    def _no_topic(self, name: str) -> str:
+        """That a topic does not exist, and what may have been meant."""
+        from difflib import get_close_matches
+
+        known = [topic.name or "" for topic in self.metadata(None).topics]
+        nearest = get_close_matches(name, known, n=1)
+        if nearest:
+            return f"there is no topic {name!r}; did you mean {nearest[0]}? Or create it: `ottla topic create {name}`"
+        return f"there is no topic {name!r}: create it with `ottla topic create {name}`"
 
     def _connect(self, address: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 _PROGRESS_SECONDS: Final = 0.2
@@ -56,12 +56,18 @@ def unescape(text: str) -> str:
     return "".join(out)
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print aligned columns."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Aligned columns, line by line."""
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print aligned columns."""
+    for line in table(head, rows):
+        print(line)
 
 
 class Progress:
@@ -108,3 +114,12 @@ class Progress:
         left = f", {(self.total_bytes - self.size_bytes) / rate:,.0f} s left" if rate and share < 1 else ""
         done = f"{self.size_bytes / 1e6:,.1f} of {self.total_bytes / 1e6:,.1f} MB"
         return f"{self._verb} [{bar}] {share:4.0%}  {done}, {rate / 1e6:,.1f} MB/s{left}"
+
+
+def human_size(size_bytes: float) -> str:
+    """`1.5 GB`: four characters and a unit of powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size_bytes) < 999.5:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" or size_bytes >= 100 else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} TB"

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.storage.errors import StorageError
 
     try:
-        config = _config(arguments)
+        config = load_config(arguments)
         logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
         without_effect = config.accepted_without_effect()
         if without_effect:
@@ -108,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _config(arguments: argparse.Namespace) -> BrokerConfig:
+def load_config(arguments: argparse.Namespace) -> BrokerConfig:
+    """The settings that these flags, their file and the environment give; ConfigError if they are wrong."""
     from ottla.server.settings.sources import load
 
     flags = dict(arguments.set)
@@ -181,8 +182,8 @@ async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
                     watchdog.forget()
                 _announce(ready)
             obeying.cancel_scope.cancel()
-
     logger.info("stopped in order")
+
 
 def _settle_memory() -> None:
     """Take what the start made out of the garbage collector's sight for good, and let it run seldom from here on."""
@@ -227,7 +228,7 @@ def _announce(ready: Ready) -> None:
     line = {"event": "ready", "host": endpoint.host, "port": endpoint.port, "node_id": ready.node_id}
     if ready.http_url:
         line["http"] = ready.http_url
-    print(json.dumps(line), flush=True)
     listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
     keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url}
     logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)
+    print(json.dumps(line), flush=True)
