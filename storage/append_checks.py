@@ -21,15 +21,36 @@ from ottla.kproto.records import (
     validate_produced_batch,
 )
 from ottla.kproto.records import InvalidRecordError as BadRecordError
+from ottla.storage.append_types import CheckedBatch
 from ottla.storage.config import INT64_MAX, LogConfig, TimestampType
 from ottla.storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 
-__all__ = ["check_follower_batch", "check_leader_batch", "recompress"]
+__all__ = ["check_and_recompress", "check_follower_batch", "check_leader_batch", "checks_records"]
 
 _LOG_APPEND_TIME_FLAG = 0x08
 _COMPRESSION_MASK = 0x07
 # How many records an error names; a batch may hold very many.
 _NAMED_RECORDS = 100
+_PRODUCERS_OWN = "producer"
+
+
+def checks_records(config: LogConfig) -> bool:
+    """Whether the checks look at every record: the cost of a large batch is then one for a worker thread."""
+    return (
+        config.compact
+        or config.compression_type != _PRODUCERS_OWN
+        or config.message_timestamp_before_max_ms != INT64_MAX
+    )
+
+
+def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> CheckedBatch:
+    """Check the batch as a leader does, and bring it into the topic's codec. In any thread."""
+    header = check_leader_batch(records, config, now_ms, from_client=from_client)
+    recompressed = _recompress(records, header, config.compression_type)
+    if recompressed is None:
+        return CheckedBatch(header, None, config)
+    view = memoryview(bytearray(recompressed))
+    return CheckedBatch(parse_batch_header(view), view, config)
 
 
 def check_leader_batch(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:
@@ -98,9 +119,9 @@ def _check_keys(records: memoryview, header: BatchHeader) -> None:
         raise InvalidRecordError(f"{len(refused)} records of the batch have no key", refused[:_NAMED_RECORDS])
 
 
-def recompress(records: memoryview, header: BatchHeader, compression_type: str) -> bytes | None:
+def _recompress(records: memoryview, header: BatchHeader, compression_type: str) -> bytes | None:
     """Return the batch in the topic's own codec; None if it is the producer's already."""
-    if compression_type == "producer":
+    if compression_type == _PRODUCERS_OWN:
         return None
     target = Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
     if header.attributes & _COMPRESSION_MASK == target:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["AppendInfo", "AppendOrigin", "TimestampOffset"]
+if TYPE_CHECKING:
+    from ottla.kproto.records import BatchHeader
+    from ottla.storage.config import LogConfig
+
+__all__ = ["AppendInfo", "AppendOrigin", "CheckedBatch", "TimestampOffset"]
 
 
 class AppendOrigin(Enum):
@@ -13,6 +17,17 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+
+
+class CheckedBatch(NamedTuple):
+    """A batch that `PartitionLog.check_ahead` has found good under these settings, in the topic's own codec.
+
+    `recompressed` takes the place of what was offered, unless it is None.
+    """
+
+    header: BatchHeader
+    recompressed: memoryview | None
+    config: LogConfig
 
 
 class AppendInfo(NamedTuple):

@@ -16,8 +16,8 @@ from ottla.kproto.records import (
     patch_log_append_time,
 )
 from ottla.storage.aborted_transactions import AbortedTransactions
-from ottla.storage.append_checks import check_follower_batch, check_leader_batch, recompress
-from ottla.storage.append_types import AppendInfo
+from ottla.storage.append_checks import check_and_recompress, check_follower_batch, check_leader_batch
+from ottla.storage.append_types import AppendInfo, CheckedBatch
 from ottla.storage.config import TimestampType
 from ottla.storage.errors import CorruptBatchError, UnexpectedAppendOffsetError
 from ottla.storage.producer_state import (
@@ -46,10 +46,21 @@ def append_as_leader(
     transaction_version: int,
     require_verification: bool,
     guard: VerificationGuard | None,
+    checked: CheckedBatch | None,
 ) -> AppendInfo:
     """See `PartitionLog.append_as_leader`."""
     log.check_open()
-    header = check_leader_batch(records, log.config, now_ms, from_client=from_client)
+    config = log.config
+    if checked is not None and checked.config is config:
+        header = checked.header
+    elif log.checks_records:
+        checked = check_and_recompress(records, config, now_ms, from_client=from_client)
+        header = checked.header
+    else:
+        checked = None
+        header = check_leader_batch(records, config, now_ms, from_client=from_client)
+    if checked is not None and checked.recompressed is not None:
+        records, fragment = checked.recompressed, None
     plan: AppendPlan | None = None
     if header.producer_id >= 0:
         marker = _marker(records, header)
@@ -69,13 +80,7 @@ def append_as_leader(
             return _duplicate(log, decision)
         plan = decision
         log.producers = producers
-    config = log.config
     stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    if config.compression_type != "producer":
-        recompressed = recompress(records, header, config.compression_type)
-        if recompressed is not None:
-            records, fragment = memoryview(bytearray(recompressed)), None
-            header = parse_batch_header(records)
     if records.readonly:
         records, fragment = memoryview(bytearray(records)), None
     if stamped:

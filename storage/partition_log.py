@@ -10,7 +10,8 @@ from uuid import UUID
 
 from ottla.storage import log_append, log_search, log_truncation
 from ottla.storage.aborted_transactions import AbortedTransaction, AbortedTransactions
-from ottla.storage.append_types import AppendInfo, AppendOrigin, TimestampOffset
+from ottla.storage.append_checks import check_and_recompress, checks_records
+from ottla.storage.append_types import AppendInfo, AppendOrigin, CheckedBatch, TimestampOffset
 from ottla.storage.block import RunKind, log_key
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
@@ -53,6 +54,7 @@ class PartitionLog:
         "_unsynced_epoch",
         "_unsynced_records",
         "aborted",
+        "checks_records",
         "config",
         "epochs",
         "first_dirty_offset",
@@ -79,7 +81,7 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.key = log_key(topic_id.bytes, partition)
-        self.config = config
+        self.set_config(config)
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.flushed_end_offset = 0
@@ -133,12 +135,14 @@ class PartitionLog:
         transaction_version: int = 0,
         require_verification: bool = False,
         guard: VerificationGuard | None = None,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
 
         `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
-        `flushed_end_offset` > `last_offset`. The last three arguments are those of `ProducerStateManager.check`.
+        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, if it was asked;
+        the three arguments before are those of `ProducerStateManager.check`.
         """
         return log_append.append_as_leader(
             self,
@@ -150,6 +154,16 @@ class PartitionLog:
             transaction_version=transaction_version,
             require_verification=require_verification,
             guard=guard,
+            checked=checked,
+        )
+
+    async def check_ahead(self, records: memoryview, *, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
+        """Do what takes long about a batch in a worker thread, before it is appended: its checks, a change of codec.
+
+        Worth the while for a large batch where `checks_records`. Raises as an append does.
+        """
+        return await self.store.context.offload(
+            check_and_recompress, records, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT
         )
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
@@ -342,6 +356,7 @@ class PartitionLog:
     def set_config(self, config: LogConfig) -> None:
         """Take a topic's changed settings."""
         self.config = config
+        self.checks_records = checks_records(config)
 
     async def flush(self) -> None:
         """Write and sync everything appended up to now."""

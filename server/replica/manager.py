@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Of a larger batch what costs by the record is done in a worker thread.
+CHECKED_IN_PLACE_BYTES: Final = 8_192
 MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
 
@@ -206,7 +208,12 @@ class ReplicaManager:
                 partition = self.get_partition(key.topic_id, key.partition)
                 if partition.is_internal and not may_write_internal:
                     raise InternalTopicError(f"clients may not write to {partition.topic}")
-                if not partition.log.has_room:
+                log = partition.log
+                checked = None
+                if log.checks_records and len(view) > CHECKED_IN_PLACE_BYTES and origin is AppendOrigin.CLIENT:
+                    partition.require_leader()
+                    checked = await log.check_ahead(view, origin=origin, now_ms=now_ms)
+                if not log.has_room:
                     await _wait_for_room(partition, deadline)
                 info = partition.append(
                     view,
@@ -217,6 +224,7 @@ class ReplicaManager:
                     transaction_version=transaction_version,
                     require_verification=require_verification,
                     guard=guard,
+                    checked=checked,
                 )
             except (ReplicaError, StorageError, RecordError) as error:
                 counters.append_errors += 1
@@ -410,9 +418,7 @@ class ReplicaManager:
         except (StorageError, OSError):
             # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
             keys = {"topic": partition.topic, "partition": partition.index}
-            logger.exception(
-                "the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys
-            )
+            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys)
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import PartitionState
+    from ottla.storage.append_types import CheckedBatch
     from ottla.storage.producer_state import VerificationGuard
 
 ACKS_ALL: Final = -1
@@ -223,6 +224,7 @@ class Partition:
         transaction_version: int = 0,
         require_verification: bool = False,
         guard: VerificationGuard | None = None,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
         if self.role is not Role.LEADER:
@@ -240,6 +242,7 @@ class Partition:
             transaction_version=transaction_version,
             require_verification=require_verification,
             guard=guard,
+            checked=checked,
         )
 
     def advance_high_watermark(self) -> bool:

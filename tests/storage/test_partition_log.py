@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -314,3 +315,34 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
         log = await harness.open(manager)
         assert (log.high_watermark, log.last_stable_offset) == (2, 2)
         assert len(log.aborted_transactions(0, 2)) == (not is_commit)
+
+
+async def test_what_was_checked_ahead_is_appended_as_it_was_checked(harness: Any) -> None:
+    async with harness.manager() as manager:
+        log = await harness.open(manager, compression_type="gzip")
+        batch = harness.batch([b"x" * 5000] * 3)
+        checked = await log.check_ahead(batch, origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms())
+        assert log.log_end_offset == 0
+        log.append_as_leader(batch, None, leader_epoch=0, now_ms=harness.clock.time_ms(), checked=checked)
+        await log.flush()
+        assert log.size_bytes < 1000
+        assert await harness.read_all(log) == [(offset, b"x" * 5000) for offset in range(3)]
+
+
+async def test_what_was_checked_under_other_settings_is_checked_again(harness: Any) -> None:
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        batch = harness.batch([b"x" * 500])
+        checked = await log.check_ahead(batch, origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms())
+        log.set_config(LogConfig(max_message_bytes=100))
+        with pytest.raises(RecordTooLargeError):
+            log.append_as_leader(batch, None, leader_epoch=0, now_ms=harness.clock.time_ms(), checked=checked)
+
+
+async def test_check_ahead_refuses_as_an_append_does(harness: Any) -> None:
+    async with harness.manager() as manager:
+        log = await harness.open(manager, compact=True)
+        with pytest.raises(InvalidRecordError):
+            await log.check_ahead(
+                harness.batch([b"no key"]), origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms()
+            )
