@@ -24,6 +24,7 @@ _STRUCTURED_BYTES: Final = 65_536
 """JSON and Avro are read up to this size: the parser cannot be interrupted."""
 
 _HEX_COLUMNS: Final = 16
+_HEX_PREVIEW: Final = 24
 
 
 class Format(Enum):
@@ -42,17 +43,24 @@ class Format(Enum):
 
 
 class Shown(NamedTuple):
-    """A key or value as it is shown. `text` is None for null; `note` says what was recognised, or why not."""
+    """A key or value as it is shown.
+
+    `text` is None for null; `note` says what was recognised, or why not; `line` is what stands for it in a list, where
+    that is not its beginning.
+    """
 
     format: Format
     text: str | None
     size_bytes: int
     is_cut: bool = False
     note: str = ""
+    line: str = ""
 
     @property
     def preview(self) -> str:
         """One line of it."""
+        if self.line:
+            return self.line
         line = " ".join((self.text or "")[: 4 * PREVIEW_CHARACTERS].split())
         return line if len(line) <= PREVIEW_CHARACTERS else line[: PREVIEW_CHARACTERS - 1] + "…"
 
@@ -156,7 +164,8 @@ async def _hex(data: bytes, limit_bytes: int, note: str) -> Shown:
         digits = f"{line[:8].hex(' ')}  {line[8:].hex(' ')}".strip()
         text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
         lines.append(f"{start:06x}  {digits:<48}  {text}")
-    return Shown(Format.HEX, "\n".join(lines), len(data), len(shown) < len(data), note)
+    beginning = f"{data[:_HEX_PREVIEW].hex(' ')}{' …' if len(data) > _HEX_PREVIEW else ''}"
+    return Shown(Format.HEX, "\n".join(lines), len(data), len(shown) < len(data), note, beginning)
 
 
 def _cut(format_: Format, text: str, data: bytes, limit_characters: int, note: str) -> Shown:

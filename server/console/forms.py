@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
+
+from ottla.server.console.pages.parameters import as_integer
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,11 +29,15 @@ async def read_form(request: Request, tokens: FormTokens) -> dict[str, str]:
     """The fields of a form. FormError if it is too large, not a form, or its token is missing or another's."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise FormError(415, "This is not a form.")
+    too_large = FormError(413, f"A form may have {MAX_FORM_BYTES} bytes.")
+    if as_integer(request.headers.get("content-length", ""), 0) > MAX_FORM_BYTES:
+        raise too_large
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise FormError(413, f"A form may have {MAX_FORM_BYTES} bytes.")
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                raise too_large
     try:
         fields = dict(
             parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)

@@ -114,13 +114,11 @@ async def scan(
         for position, header in iter_batches(data):
             start, offset = offset, min(header.next_offset, end_offset)
             stopped_at = await gathering.take(partition, data, position, header, start, end_offset)
+            budget.scanned += gathering.count()
             if stopped_at is not None:
-                offset = stopped_at
-            if stopped_at is not None or offset >= end_offset:
+                return Scan(gathering.found, stopped_at)
+            if offset >= end_offset or budget.is_spent:
                 break
-        budget.scanned += gathering.count()
-        if gathering.is_full:
-            break
     return Scan(gathering.found, offset)
 
 

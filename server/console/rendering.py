@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -46,24 +47,13 @@ class Slices:
 
 
 class Renderer:
-    """The templates. Making one compiles them all, which blocks: do it in a worker thread."""
+    """The templates. Making the first one compiles them all, which blocks: do it in a worker thread."""
 
     def __init__(self, tokens: FormTokens, **common: Any) -> None:
         """`common` is what every page may refer to."""
         self.tokens = tokens
-        self._templates = Environment(
-            loader=FileSystemLoader(_FOLDER / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            # Whatever a template shows goes through here, so that no page can forget it.
-            finalize=_shown,
-        )
-        self._templates.filters.update(FILTERS)
-        self._templates.globals.update(common, url=url)
-        for name in self._templates.list_templates():
-            self._templates.get_template(name)
+        self._templates = _templates()
+        self._common = common
 
     async def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
         """Render a page in slices of the loop's time."""
@@ -86,11 +76,30 @@ class Renderer:
         """A template's text without what makes it an answer."""
         pieces = []
         slices = Slices()
-        for piece in self._templates.get_template(template).generate(context):
+        for piece in self._templates.get_template(template).generate(self._common | context):
             pieces.append(piece)
             if slices.over:
                 await slices.rest()
         return "".join(pieces)
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        # Whatever a template shows goes through here, so that no page can forget it.
+        finalize=_shown,
+    )
+    templates.filters.update(FILTERS)
+    templates.globals.update(url=url)
+    for name in templates.list_templates():
+        templates.get_template(name)
+    return templates
 
 
 def _shown(value: Any) -> Any:

@@ -23,7 +23,7 @@ from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -64,7 +64,7 @@ class LiveTails:
         partitions: list[Partition],
         positions: dict[int, int],
         format_: Format,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         at = {partition.index: positions.get(partition.index, partition.log.high_watermark) for partition in partitions}
         ends_at = trio.current_time() + _LIFE_SECONDS
         self.open += 1
