@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("type", choices=list(RESOURCE_TYPES), help="what it is a setting of")
+    parser.add_argument("type", choices=list(RESOURCE_TYPES), metavar="type", help=", ".join(RESOURCE_TYPES))
     parser.add_argument("name", help=f"the topic, group, …; of a broker its id, or `{_ALL_BROKERS}` for every broker")
 
 
