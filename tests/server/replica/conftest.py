@@ -53,6 +53,7 @@ class FakeLog:
         self.room = trio.Event()
         self.room.set()
         self.offline = False
+        self.checks_records = False
         self.plans: list[FakePlan] = []
 
     @property
