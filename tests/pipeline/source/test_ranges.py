@@ -44,7 +44,8 @@ def test_large_partitions_are_cut_into_more_parts() -> None:
 
 @given(ranges, st.integers(1, 3000))
 def test_a_limit_is_kept_and_there_is_progress(whole: list[OffsetRange], max_records: int) -> None:
-    start, end = ({part.partition: part[side] for part in whole} for side in (1, 2))
+    start = {part.partition: part.start for part in whole}
+    end = {part.partition: part.end for part in whole}
 
     reached = limited(start, end, max_records)
 

@@ -220,7 +220,7 @@ def test_a_checkpoint_of_another_topic_is_a_sentence(stream: Callable[..., Strea
     with pytest.raises(OptionError, match=f"query on orders, this one reads {topic}: use a new checkpointLocation"):
         reader.latestOffset({"orders": {"0": 5}}, ALL)
     with pytest.raises(PipelineError, match=r"belongs to another source. Use a new checkpointLocation"):
-        reader.latestOffset({"path": "file:/data", "line": 7}, ALL)
+        reader.latestOffset(through_json({"path": "file:/data", "line": 7}), ALL)
 
 
 def test_a_stream_of_transactions_ends_at_the_last_stable_offset(
