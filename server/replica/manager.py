@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.metadata.image import MetadataImage
+from ottla.server.metadata.image import MetadataImage, ResourceType
 from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 CHECKED_IN_PLACE_BYTES: Final = 8_192
 MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
+
+
+_TOPICS_A_STEP: Final = 64
 
 
 class ReplicaManagerCounters:
@@ -361,9 +364,11 @@ class ReplicaManager:
                 await self._remove(partition)
         for change in delta.changed_partitions:
             await self._follow_state(change.topic, change.partition, change.after)
-        if delta.changed_configs:
-            for topic_id in list(self._topics):
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            for number, topic_id in enumerate(list(self._topics), 1):
                 self._reconfigure(delta.after.topic_by_id(topic_id))
+                if number % _TOPICS_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
         for topic in delta.reconfigured_topics:
             self._reconfigure(topic)
 
@@ -426,6 +431,8 @@ class ReplicaManager:
         log_config = self._log_config(topic)
         min_insync_replicas = self._min_insync_replicas(topic)
         for partition in self._topics.get(topic.topic_id, {}).values():
+            if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
+                continue
             partition.log.set_config(log_config)
             partition.min_insync_replicas = min_insync_replicas
             partition.advance_high_watermark()

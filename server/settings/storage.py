@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.server.config import BrokerConfig, TopicConfig
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout, TimestampType
 
+_LOG_CONFIG: Final = "_log_config"
+
 
 def log_config(topic: TopicConfig) -> LogConfig:
-    """One topic's settings as its logs take them."""
+    """One topic's settings as its logs take them; one object for all topics that share their view."""
+    known: LogConfig | None = topic.__dict__.get(_LOG_CONFIG)
+    if known is None:
+        known = topic.__dict__[_LOG_CONFIG] = _log_config(topic)
+    return known
+
+
+def _log_config(topic: TopicConfig) -> LogConfig:
     return LogConfig(
         max_message_bytes=topic.max_message_bytes,
         message_timestamp_type=TimestampType(topic.message_timestamp_type),
