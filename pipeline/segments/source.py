@@ -16,7 +16,7 @@ from ottla.pipeline.source.source import require_own_schema
 from ottla.storage.errors import StorageError
 from ottla.storage.segment_reader import RealDisk, read_piece
 
-__all__ = ["SegmentsDataSource"]
+__all__ = ["SegmentsDataSource", "SegmentsReader"]
 
 
 class SegmentsDataSource(DataSource):
@@ -38,7 +38,7 @@ class SegmentsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_segment_options(self.options)
         require_own_schema(schema, options.source)
-        return _Reader(options)
+        return SegmentsReader(options)
 
 
 class _ScanTask(InputPartition):
@@ -48,7 +48,9 @@ class _ScanTask(InputPartition):
         self.scan = scan
 
 
-class _Reader(DataSourceReader):
+class SegmentsReader(DataSourceReader):
+    """Plans a scan on the driver and reads its parts on the executors."""
+
     def __init__(self, options: SegmentOptions) -> None:
         self._options = options
 

@@ -22,9 +22,9 @@ def struct(**fields: DataType) -> StructType:
 def test_new_fields_come_at_the_end_and_are_nullable() -> None:
     held = struct(id=LongType())
     seen = StructType([StructField("name", StringType(), nullable=False), StructField("id", LongType())])
-    schema, refused = evolve(held, seen)
+    schema, *refused = evolve(held, seen)
     assert schema == struct(id=LongType(), name=StringType())
-    assert refused == ()
+    assert refused == [(), ()]
 
 
 def test_a_field_keeps_its_type_and_nothing_is_dropped() -> None:
@@ -51,9 +51,17 @@ def test_evolving_again_changes_nothing() -> None:
 def test_names_that_cannot_be_columns_are_refused() -> None:
     held = struct(id=LongType())
     seen = struct(**{"Id": LongType(), "a b": LongType(), "_offset": LongType(), "X": LongType(), "x": LongType()})
-    schema, refused = evolve(held, seen, frozenset({"_offset"}))
+    schema, refused, _ = evolve(held, seen, frozenset({"_offset"}))
     assert schema == struct(id=LongType(), X=LongType())
     assert refused == ("Id", "_offset", "a b", "x")
+
+
+def test_names_further_down_are_refused_there() -> None:
+    held = struct(at=struct(x=LongType()))
+    parts = ArrayType(struct(**{"n;": LongType(), "m": LongType()}))
+    schema, refused, within = evolve(held, struct(at=struct(X=LongType(), y=LongType()), parts=parts))
+    assert schema == struct(at=struct(x=LongType(), y=LongType()), parts=ArrayType(struct(m=LongType())))
+    assert (refused, within) == ((), ("X", "n;"))
 
 
 def test_everything_within_becomes_nullable() -> None:
