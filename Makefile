@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compat compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
+.PHONY: clients help run test check format compat compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,7 +19,7 @@ help:
 run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./data
 	@exec $(BIN)/ottla serve --listen $(LISTEN) --data-dir data
 
-test: .venv/.test-ready jars ## every test
+test: .venv/.test-ready jars clients ## every test
 	$(PYTEST)
 
 check: .venv/.test-ready ## lint, format, types, layers
@@ -32,13 +32,13 @@ format: .venv/.test-ready ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-compat: .venv/.test-ready jars ## real clients against Ottla
+compat: .venv/.test-ready jars clients ## real clients against Ottla
 	$(PYTEST) compat_tests
 
-compat-kafka: .venv/.test-ready jars ## the same scenarios against Apache Kafka, the oracle
+compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
 
-test-groups: .venv/.test-ready jars ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
+test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}
 
 test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
@@ -116,6 +116,19 @@ $(LINKS):
 	@touch $@
 
 # Without Maven the tests that need Java skip, and say so.
+clients: ## kafkajs and the member by franz-go, where there are Node.js and Go
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory compat_tests/node/node_modules/.complete; \
+	else echo "no npm: the scenarios with kafkajs are skipped"; fi
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory compat_tests/go/build/member; \
+	else echo "no Go: the scenarios with franz-go are skipped"; fi
+
+compat_tests/node/node_modules/.complete: compat_tests/node/package.json
+	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
+compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go
+	cd compat_tests/go && go build -o build/member .
+
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi

@@ -16,6 +16,7 @@ import pytest
 
 from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.clients import franz_go, kafkajs
 from compat_tests.clients.aiokafka_client import AioKafka
 from compat_tests.clients.base import AdminClient, Client, Feature
 from compat_tests.clients.confluent import Confluent
@@ -78,6 +79,9 @@ def programs(request: pytest.FixtureRequest) -> None:
     needs_java = request.node.get_closest_marker("java") is not None or kind == "kafka"
     if needs_java and (reason := java.missing()):
         pytest.skip(reason)
+    for marker, lacks in (("kafkajs", kafkajs.missing), ("franz_go", franz_go.missing)):
+        if request.node.get_closest_marker(marker) is not None and (reason := lacks()):
+            pytest.skip(reason)
     if request.node.get_closest_marker("kcat") is not None and shutil.which("kcat") is None:
         pytest.skip("kcat is not installed")
 

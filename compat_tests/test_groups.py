@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
@@ -22,10 +23,33 @@ from compat_tests.process import BrokerProcess
 PARTITIONS = 6
 SESSION_TIMEOUT_MS = "6000"
 
+
+def _also(name: str, *, always: bool = False) -> ParameterSet:
+    """A client that needs a program; unless `always`, its scenario runs with `-m groups` only."""
+    own = [getattr(pytest.mark, name.replace("-", "_"))]
+    return pytest.param(name, marks=own if always else [*own, pytest.mark.groups])
+
+
 JAVA = pytest.param("java", marks=pytest.mark.java)
-CLASSIC = pytest.mark.parametrize("member_client", ["kafka-python", "aiokafka", "confluent-kafka", JAVA])
-COOPERATIVE = pytest.mark.parametrize("member_client", ["kafka-python", "confluent-kafka", JAVA])
-KIP_848 = pytest.mark.parametrize("member_client", ["confluent-kafka", JAVA])
+EVERY_CLASSIC = pytest.mark.parametrize(
+    "member_client",
+    [
+        "kafka-python",
+        "aiokafka",
+        "confluent-kafka",
+        JAVA,
+        _also("kafkajs", always=True),
+        _also("franz-go", always=True),
+    ],
+)
+CLASSIC_AND_GO = pytest.mark.parametrize(
+    "member_client", ["kafka-python", "aiokafka", "confluent-kafka", JAVA, _also("franz-go")]
+)
+CLASSIC_AND_OTHERS = pytest.mark.parametrize(
+    "member_client", ["kafka-python", "aiokafka", "confluent-kafka", JAVA, _also("kafkajs"), _also("franz-go")]
+)
+COOPERATIVE = pytest.mark.parametrize("member_client", ["kafka-python", "confluent-kafka", JAVA, _also("franz-go")])
+KIP_848 = pytest.mark.parametrize("member_client", ["confluent-kafka", JAVA, _also("franz-go")])
 
 NewTopic = Callable[..., str]
 
@@ -103,7 +127,7 @@ def run_through_join_leave_and_crash(group: Group, broker: BrokerProcess, topic:
     assert committed(Confluent(broker.bootstrap), group, topic) == len(running.sent)
 
 
-@CLASSIC
+@EVERY_CLASSIC
 def test_members_join_leave_and_crash_under_load(group: Group, broker: BrokerProcess, shared_topic: str) -> None:
     run_through_join_leave_and_crash(group, broker, shared_topic)
 
@@ -165,7 +189,7 @@ def test_a_cooperative_member_keeps_what_it_need_not_give(group: Group, shared_t
     assert len(first.assigned) == len(second.assigned) == PARTITIONS // 2
 
 
-@CLASSIC
+@CLASSIC_AND_GO
 def test_a_static_member_comes_back_to_its_partitions(group: Group, reference: Confluent, shared_topic: str) -> None:
     options = ("--session-timeout-ms", "30000", "--instance-id")
     first, second = group.join(shared_topic, *options, "one"), group.join(shared_topic, *options, "two")
@@ -182,7 +206,7 @@ def test_a_static_member_comes_back_to_its_partitions(group: Group, reference: C
     assert first.assignments == changes
 
 
-@CLASSIC
+@CLASSIC_AND_OTHERS
 @pytest.mark.parametrize("commit", ["sync", "async"])
 def test_a_group_goes_on_from_what_it_committed(
     group: Group, reference: Confluent, shared_topic: str, commit: str
@@ -200,7 +224,21 @@ def test_a_group_goes_on_from_what_it_committed(
     assert {value for _, _, _, value in second.rows} == set(later)
 
 
-@CLASSIC
+@pytest.mark.parametrize("member_client", [_also("kafkajs", always=True), _also("franz-go", always=True)])
+def test_a_member_seeks_back(group: Group, reference: Confluent, shared_topic: str) -> None:
+    values = send(reference, shared_topic, 0, 60)
+    first = group.join(shared_topic)
+    group.await_values(values)
+    first.leave()
+    assert committed(reference, group, shared_topic) == 60
+
+    second = group.join(shared_topic, "--seek-to", "4")
+    wanted = {value for value in values if int(value) // PARTITIONS >= 4}
+    group.wait_until(lambda: {value for *_, value in second.rows} >= wanted, "what follows the place is read again")
+    assert {value for *_, value in second.rows} == wanted
+
+
+@CLASSIC_AND_GO
 def test_a_pattern_takes_in_topics_that_come_later(group: Group, reference: Confluent) -> None:
     prefix = f"pattern-{uuid.uuid4()}"
     reference.create_topic(f"{prefix}-a", partitions=2)
@@ -212,7 +250,7 @@ def test_a_pattern_takes_in_topics_that_come_later(group: Group, reference: Conf
     group.await_balance([member], [(f"{prefix}-a", 2), (f"{prefix}-b", 3)])
 
 
-@CLASSIC
+@CLASSIC_AND_GO
 def test_a_group_takes_in_new_partitions(group: Group, reference: Confluent, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     first, second = group.join(topic), group.join(topic)

@@ -10,12 +10,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from compat_tests.clients import franz_go, kafkajs
 from compat_tests.java import java
 
 TIMEOUT_S = 60.0
 JAVA_MEMBER = Path(__file__).resolve().parents[1] / "java" / "Member.java"
 
 Row: TypeAlias = tuple[str, int, int, str]  # topic, partition, offset, value
+
+
+def _program(client: str) -> list[str]:
+    if client == "java":
+        return java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(JAVA_MEMBER))
+    if client == "kafkajs":
+        return kafkajs.member()
+    if client == "franz-go":
+        return franz_go.member()
+    return [sys.executable, "-m", "compat_tests.groups.member", client]
 
 
 class Member:
@@ -90,10 +101,7 @@ class Group:
 
     def join(self, topic: str, *options: str) -> Member:
         """Starts a member; `options` are those of compat_tests.groups.member."""
-        if self._client == "java":
-            command = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(JAVA_MEMBER))
-        else:
-            command = [sys.executable, "-m", "compat_tests.groups.member", self._client]
+        command = _program(self._client)
         command += ["--bootstrap", self._bootstrap, "--group", self.group_id, "--topic", topic, *options]
         member = Member(command, self._changed)
         self.members.append(member)
