@@ -191,7 +191,7 @@ class Node:
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
                 controller.subscribe(connection_rates.apply)
-                controller.subscribe(partial(_follow_limits, listeners, config))
+                controller.subscribe(partial(_follow_settings, listeners, log_manager, config))
                 await nursery.start(controller.run)
                 await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
                 nursery.start_soon(self._end_when_asked, broker, listeners)
@@ -279,8 +279,12 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
     return HttpServer(parse_http_address(config.ottla_http_listen))
 
 
-async def _follow_limits(listeners: Listeners, config: BrokerConfig, delta: MetadataDelta) -> None:
+async def _follow_settings(
+    listeners: Listeners, log_manager: LogManager, config: BrokerConfig, delta: MetadataDelta
+) -> None:
+    """Hand on what is not read from the configuration each time that it matters."""
     if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+        log_manager.set_config(storage_config(config))
         # Names in max.connections.per.ip.overrides are looked up, which may take a while.
         listeners.set_limits(await trio.to_thread.run_sync(connection_limits, config))
 

@@ -49,14 +49,13 @@ class Cleaner:
 
     async def run(self) -> None:
         """Look at every store from time to time, for ever; memory that lies idle goes back as well."""
-        config = self._context.config
-        next_retention = trio.current_time() + config.retention_check_interval_ms / 1000
+        next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
         while True:
-            await trio.sleep(config.cleaner_backoff_ms / 1000)
+            await trio.sleep(self._context.config.cleaner_backoff_ms / 1000)
             self._context.pool.trim()
             with_retention = trio.current_time() >= next_retention
             if with_retention:
-                next_retention = trio.current_time() + config.retention_check_interval_ms / 1000
+                next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
             await self.clean(with_retention=with_retention)
 
     async def clean(self, *, with_retention: bool = True) -> None:

@@ -79,6 +79,10 @@ class LogManager:
         """Register the one listener (before the first append)."""
         self.context.listener = listener
 
+    def set_config(self, config: StorageConfig) -> None:
+        """Take changed settings of the cleaner and of producers; sizes of caches and stores stay until a restart."""
+        self.context.config = config
+
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Lock the folder, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""

@@ -81,6 +81,10 @@ def check_consistency(config: BrokerConfig) -> None:
             f"authorizer.class.name asks for access control by {config.authorizer_class_name}, which this version does "
             "not have: everybody could do everything."
         )
+    if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
+        raise ConfigError(
+            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets somebody in: nobody could."
+        )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = getattr(config, BROKER_SETTINGS[name].attribute)
         if value is not None and (value == 0 or value < -1):

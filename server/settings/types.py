@@ -11,6 +11,7 @@ INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 
 _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
+_CLASS_NAME: Final = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -77,6 +78,12 @@ def _parse_list(_: SettingType, text: str) -> tuple[str, ...]:
     return tuple(_LIST_SEPARATOR.split(text)) if text else ()
 
 
+def _parse_class(_: SettingType, text: str) -> str:
+    if text and not _CLASS_NAME.fullmatch(text):
+        raise ValueError(f"Class {text} could not be found.")
+    return text
+
+
 def _parse_string(_: SettingType, text: str) -> str:
     return text
 
@@ -89,6 +96,6 @@ _PARSERS: Final[dict[SettingType, Callable[[SettingType, str], Any]]] = {
     SettingType.LONG: _parse_integer,
     SettingType.DOUBLE: _parse_double,
     SettingType.LIST: _parse_list,
-    SettingType.CLASS: _parse_string,
+    SettingType.CLASS: _parse_class,
     SettingType.PASSWORD: _parse_string,
 }

@@ -75,3 +75,10 @@ async def test_topics_with_equal_settings_share_them(serve_node: Serve) -> None:
         for name in ("a", "b"):
             await node.create_topic(name, 1, retention_ms="1000")
         assert config_of(node, "a") is config_of(node, "b")
+
+
+async def test_the_cleaner_follows_its_settings(serve_node: Serve) -> None:
+    async with serve_node({"ottla.tail.cache.bytes": "1000000"}) as node:
+        await alter(node, BROKERS, "log.cleaner.backoff.ms", "1234")
+        config = node.broker.log_manager.context.config
+        assert (config.cleaner_backoff_ms, config.tail_cache_bytes) == (1234, 1_000_000)
