@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.hot.produce import ProducedPartition
 from ottla.kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.context import RequestContext
-    from ottla.server.metadata.image import TopicImage
     from ottla.server.replica.append import AppendOperation
+    from ottla.storage.producer_state import VerificationGuard
 
 _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
@@ -77,56 +78,66 @@ class _Produce(Deferred):
         self._request = request
         self._context = context
         self._version = context.header.api_version
-        self._answers: list[tuple[TopicIdPartition, PartitionProduceResponse]] = []
-        self.entries: dict[TopicIdPartition, Records] = {}
         self._operation: AppendOperation | None = None
         self.response = ProduceResponse()
+        #: What can be appended, and the answers to it in the same order.
+        self.entries: list[tuple[TopicIdPartition, Records]] = []
+        self._answers: list[ProducedPartition] = []
 
     def sort_out(self) -> None:
         """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
-        refuse_all = self._refusal_of_all()
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         image = self._context.broker.metadata
         fragment = self._context.fragment
+        is_plain = request.transactional_id is None
         for topic_data in request.topic_data:
             topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
+            answers: list[ProducedPartition] = []
+            self.response.responses.append(
+                TopicProduceResponse(
+                    name=topic_data.name,
+                    topic_id=topic_data.topic_id,
+                    partition_responses=answers,  # type: ignore[arg-type] # the light twins of its elements
+                )
+            )
+            for data in topic_data.partition_data:
+                index = data.index
+                answer = ProducedPartition(index)
+                answers.append(answer)
+                records = memoryview(data.records or b"")
+                if is_plain and is_transactional(records):
+                    self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    return
+                if topic is None:
+                    answer.error_code = unknown
+                elif not 0 <= index < len(topic.partitions):
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    try:
+                        batch = the_one_batch(records, self._version)
+                    except RecordError as error:
+                        answer.error_code = error_code(error)
+                    else:
+                        self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, fragment)))
+                        self._answers.append(answer)
+        if request.acks not in _VALID_ACKS:
+            for answer in self._answers:
+                answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+            self.entries.clear()
+            self._answers.clear()
+
+    def _refuse_all(self, code: ErrorCode) -> None:
+        self.entries.clear()
+        self._answers.clear()
+        self.response.responses.clear()
+        for topic_data in self._request.topic_data:
             answered = TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
             self.response.responses.append(answered)
             for data in topic_data.partition_data:
-                answer = PartitionProduceResponse(index=data.index, base_offset=-1)
-                answered.partition_responses.append(answer)
-                answer.error_code = refuse_all or self._refusal(topic, data.index)
-                if answer.error_code or topic is None:
-                    continue
-                try:
-                    records = the_one_batch(memoryview(data.records or b""), self._version)
-                except RecordError as error:
-                    answer.error_code = error_code(error)
-                    continue
-                if self._request.acks not in _VALID_ACKS:
-                    answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
-                    continue
-                key = TopicIdPartition(topic.topic_id, data.index)
-                self.entries[key] = Records(records, fragment)
-                self._answers.append((key, answer))
-
-    def _refusal_of_all(self) -> ErrorCode:
-        if self._request.transactional_id is None and any(
-            data.records is not None and is_transactional(memoryview(data.records))
-            for topic_data in self._request.topic_data
-            for data in topic_data.partition_data
-        ):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.NONE
-
-    def _refusal(self, topic: TopicImage | None, partition: int) -> ErrorCode:
-        if topic is None:
-            by_id = self._version >= _FIRST_VERSION_BY_ID
-            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not 0 <= partition < len(topic.partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
+                refusal = PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+                answered.partition_responses.append(refusal)
 
     async def join_transaction(self, transactional_id: str) -> None:
         """See to it that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
@@ -136,7 +147,7 @@ class _Produce(Deferred):
         """
         joining = {
             key: batch
-            for key, (records, _, _) in self.entries.items()
+            for key, (records, _, _) in self.entries
             if is_transactional(records) and not self._takes_part(key, batch := producer_of(records))
         }
         if not joining:
@@ -145,37 +156,47 @@ class _Produce(Deferred):
         names = {key: self._partition(key) for key in joining}
         producer = next(iter(joining.values()))
         refused: dict[TopicIdPartition, CoordinatorError] = {}
+        guards: dict[TopicIdPartition, VerificationGuard | None] = {}
         if self._version >= FIRST_PRODUCE_OF_V2:
             try:
                 await coordinator.add_partitions(transactional_id, producer, names.values(), 2)
             except CoordinatorError as error:
                 refused = dict.fromkeys(joining, error)
+        records_of = dict(self.entries)
         for key, batch in joining.items():
             try:
                 coordinator.verify(transactional_id, batch, names[key])
             except CoordinatorError as error:
                 refused.setdefault(key, error)
             else:
-                self._guard(key, batch)
-        for key, answer in self._answers:
+                guards[key] = self._guard(key, batch, records_of[key])
+        self._keep_verified(refused, guards)
+
+    def _keep_verified(
+        self,
+        refused: dict[TopicIdPartition, CoordinatorError],
+        guards: dict[TopicIdPartition, VerificationGuard | None],
+    ) -> None:
+        entries, answers = self.entries, self._answers
+        self.entries, self._answers = [], []
+        for (key, records), answer in zip(entries, answers, strict=True):
             if key in refused:
                 answer.error_code = produce_error_code(refused[key], self._version)
-                del self.entries[key]
-        self._answers = [(key, answer) for key, answer in self._answers if key not in refused]
+            else:
+                self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
+                self._answers.append(answer)
 
-    def _guard(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> None:
+    def _guard(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, records: Records) -> VerificationGuard | None:
         try:
             log = self._context.broker.replica_manager.get_partition(*key).log
         except (ReplicaError, storage.StorageError):
-            return  # the append will say so
-        records = self.entries[key]
-        guard = log.begin_verification(
+            return None  # the append will say so
+        return log.begin_verification(
             *producer,
             sequence_of(records.view),
             supports_epoch_bump=self._version >= FIRST_PRODUCE_OF_V2,
             now_ms=self._context.broker.clock.time_ms(),
         )
-        self.entries[key] = records._replace(guard=guard)
 
     def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
         """Whether the transaction is open in the partition's log already: then it was let in before."""
@@ -208,8 +229,7 @@ class _Produce(Deferred):
         if self._operation is None:
             return self.response
         results = await self._context.broker.replica_manager.finish_append(self._operation)
-        for key, answer in self._answers:
-            result = results[key]
+        for answer, (key, _), result in zip(self._answers, self.entries, results, strict=True):
             answer.log_start_offset = result.log_start_offset
             if result.error is None:
                 answer.base_offset = result.base_offset
@@ -218,7 +238,7 @@ class _Produce(Deferred):
                 self._fail(key, answer, result.error)
         return self.response
 
-    def _fail(self, key: TopicIdPartition, answer: PartitionProduceResponse, error: Exception) -> None:
+    def _fail(self, key: TopicIdPartition, answer: ProducedPartition, error: Exception) -> None:
         code = error_code(error)
         if code is ErrorCode.UNKNOWN_TOPIC_ID and self._version < _FIRST_VERSION_BY_ID:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -232,7 +252,7 @@ class _Produce(Deferred):
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= _FIRST_VERSION_WITH_LEADERS:
             self._name_leader(key.topic_id, answer)
 
-    def _name_leader(self, topic_id: UUID, answer: PartitionProduceResponse) -> None:
+    def _name_leader(self, topic_id: UUID, answer: ProducedPartition) -> None:
         hint = leader_hint(self._context, topic_id, answer.index)
         answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
         endpoints = self.response.node_endpoints

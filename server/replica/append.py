@@ -60,18 +60,21 @@ class AppendResult:
     `log_append_time_ms` is -1 unless the topic stamps records itself.
     """
 
-    __slots__ = ("base_offset", "error", "last_offset", "log_append_time_ms", "log_start_offset")
+    __slots__ = ("base_offset", "error", "last_offset", "log_append_time_ms", "log_start_offset", "partition", "term")
 
     def __init__(
         self,
         error: Exception | None = None,
-        *,
+        partition: Partition | None = None,
         base_offset: int = -1,
         last_offset: int = -1,
         log_append_time_ms: int = -1,
         log_start_offset: int = -1,
     ) -> None:
         self.error = error
+        #: For the operation: where the records are, and the term in which they were appended.
+        self.partition = partition
+        self.term = -1 if partition is None else partition.term
         self.base_offset = base_offset
         self.last_offset = last_offset
         self.log_append_time_ms = log_append_time_ms
@@ -80,18 +83,10 @@ class AppendResult:
     def __repr__(self) -> str:
         return f"<AppendResult {self.error!r}>" if self.error else f"<AppendResult at {self.base_offset}>"
 
-
-class _Pending:
-    """One partition's appended records that are not acknowledged yet."""
-
-    __slots__ = ("key", "partition", "required_offset", "result", "term")
-
-    def __init__(self, key: TopicIdPartition, partition: Partition, result: AppendResult) -> None:
-        self.key = key
-        self.partition = partition
-        self.term = partition.term
-        self.required_offset = result.last_offset + 1
-        self.result = result
+    def fail(self, error: Exception) -> None:
+        """Turn into an error's answer."""
+        self.error = error
+        self.base_offset = self.last_offset = self.log_append_time_ms = self.log_start_offset = -1
 
 
 class AppendOperation:
@@ -107,8 +102,9 @@ class AppendOperation:
         """`deadline` is in seconds of the event loop's clock."""
         self.deadline = deadline
         self._required_acks = required_acks
-        self._pending: list[_Pending] = []
-        self.results: dict[TopicIdPartition, AppendResult] = {}
+        self._pending: list[AppendResult] = []
+        #: In the order of what was asked.
+        self.results: list[AppendResult] = []
 
     @property
     def is_pending(self) -> bool:
@@ -122,60 +118,55 @@ class AppendOperation:
     @property
     def keys(self) -> Iterable[Partition]:
         """What may complete it."""
-        return [pending.partition for pending in self._pending]
+        return [pending.partition for pending in self._pending if pending.partition is not None]
 
-    def appended(self, key: TopicIdPartition, partition: Partition, info: AppendInfo) -> None:
+    def appended(self, partition: Partition, info: AppendInfo) -> None:
         """The log took a partition's records; from now on they are waited for."""
         result = AppendResult(
-            base_offset=info.base_offset,
-            last_offset=info.last_offset,
-            log_append_time_ms=info.log_append_time_ms,
-            log_start_offset=info.log_start_offset,
+            None, partition, info.base_offset, info.last_offset, info.log_append_time_ms, info.log_start_offset
         )
-        self.results[key] = result
+        self.results.append(result)
         if self._required_acks:
-            self._pending.append(_Pending(key, partition, result))
+            self._pending.append(result)
 
-    def refused(self, key: TopicIdPartition, error: Exception, partition: Partition | None) -> None:
+    def refused(self, error: Exception, partition: Partition | None) -> None:
         """A partition's records were not appended."""
         result = AppendResult(error)
         if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
             result.log_start_offset = partition.log.log_start_offset
-        self.results[key] = result
+        self.results.append(result)
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""
-        self._pending = [pending for pending in self._pending if not self._settle(pending)]
+        self._pending = [result for result in self._pending if not self._settle(result)]
         return None if self._pending else True
 
     def expire(self, *, shutting_down: bool) -> None:
         """The deadline has come: what is still pending is answered so. Its records stay in the log."""
-        for pending in self._pending:
-            partition = pending.partition
-            name = f"{partition.topic}-{partition.index}"
-            error: Exception
+        for result in self._pending:
+            assert result.partition is not None
+            name = f"{result.partition.topic}-{result.partition.index}"
+            end_offset = result.last_offset + 1
             if shutting_down:
-                error = NotLeaderError(f"{name} stopped before offset {pending.required_offset} was acknowledged")
+                result.fail(NotLeaderError(f"{name} stopped before offset {end_offset} was acknowledged"))
             else:
-                error = RequestTimedOutError(f"offset {pending.required_offset} of {name} is not acknowledged in time")
-            self.results[pending.key] = AppendResult(error)
+                result.fail(RequestTimedOutError(f"offset {end_offset} of {name} is not acknowledged in time"))
         self._pending = []
 
-    def _settle(self, pending: _Pending) -> bool:
-        """Whether one partition's answer is final now; an error has then replaced its result."""
-        partition = pending.partition
-        log = partition.log
-        if partition.term != pending.term or partition.role is not Role.LEADER:
-            self.results[pending.key] = AppendResult(_lost_leadership(partition))
+    def _settle(self, result: AppendResult) -> bool:
+        """Whether one partition's answer is final now."""
+        partition = result.partition
+        assert partition is not None
+        if partition.term != result.term or partition.role is not Role.LEADER:
+            result.fail(_lost_leadership(partition))
             return True
         if self._required_acks != ACKS_ALL:
-            return log.flushed_end_offset >= pending.required_offset
-        if log.high_watermark < pending.required_offset:
+            return partition.log.flushed_end_offset > result.last_offset
+        if partition.log.high_watermark <= result.last_offset:
             return False
         if partition.is_under_min_isr:
-            self.results[pending.key] = AppendResult(
-                NotEnoughReplicasAfterAppendError(f"{partition.topic}-{partition.index} has too few replicas in sync")
-            )
+            name = f"{partition.topic}-{partition.index}"
+            result.fail(NotEnoughReplicasAfterAppendError(f"{name} has too few replicas in sync"))
         return True
 
 

@@ -101,6 +101,7 @@ class ReplicaManager:
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
         self.delete_records_purgatory = Purgatory("delete records")
+        self._purgatories = (self.append_purgatory, self.fetch_purgatory, self.delete_records_purgatory)
         self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
         self._log_manager = log_manager
@@ -173,9 +174,9 @@ class ReplicaManager:
         result's `error`, the others go on. Coordinators (by `origin`) and `internal_topics_allowed` write to internal
         topics. The last two arguments are those of `ProducerStateManager.check`.
         """
-        return await self.finish_append(
+        results = await self.finish_append(
             await self.begin_append(
-                entries,
+                entries.items(),
                 required_acks=required_acks,
                 timeout_ms=timeout_ms,
                 origin=origin,
@@ -184,10 +185,11 @@ class ReplicaManager:
                 transaction_version=transaction_version,
             )
         )
+        return dict(zip(entries, results, strict=True))
 
     async def begin_append(
         self,
-        entries: Mapping[TopicIdPartition, Records],
+        entries: Iterable[tuple[TopicIdPartition, Records]],
         *,
         required_acks: int,
         timeout_ms: int,
@@ -196,7 +198,7 @@ class ReplicaManager:
         require_verification: bool = False,
         transaction_version: int = 0,
     ) -> AppendOperation:
-        """The first half of `append`: every partition has taken or refused its records.
+        """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
         Waits only where a store has no room. Until it returns the caller keeps back what must be appended later.
         """
@@ -205,10 +207,10 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, deadline)
         counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
-        for key, (view, fragment, guard) in entries.items():
+        for (topic_id, index), (view, fragment, guard) in entries:
             partition = None
             try:
-                partition = self.get_partition(key.topic_id, key.partition)
+                partition = self.get_partition(topic_id, index)
                 if partition.is_internal and not may_write_internal:
                     raise InternalTopicError(f"clients may not write to {partition.topic}")
                 log = partition.log
@@ -233,7 +235,7 @@ class ReplicaManager:
                 counters.append_errors += 1
                 if partition is not None:
                     partition.traffic.failed_appends += 1
-                operation.refused(key, error, partition)
+                operation.refused(error, partition)
             else:
                 counters.appends += 1
                 counters.appended_bytes += len(view)
@@ -241,11 +243,14 @@ class ReplicaManager:
                 traffic.bytes_in += len(view)
                 if not info.duplicate:
                     traffic.messages_in += info.last_offset - info.base_offset + 1
-                operation.appended(key, partition, info)
+                operation.appended(partition, info)
         return operation
 
-    async def finish_append(self, operation: AppendOperation) -> dict[TopicIdPartition, AppendResult]:
-        """The second half of `append`: wait for what it asked for, at most until its deadline."""
+    async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
+        """The second half of `append`: wait for what it asked for, at most until its deadline.
+
+        The results stand in the order of the entries.
+        """
         if operation.is_pending:
             await self.append_purgatory.wait(
                 operation.keys, operation.try_complete, (operation.deadline - trio.current_time()) * 1000
@@ -464,14 +469,14 @@ class ReplicaManager:
     def close(self) -> None:
         """End every wait now: nothing more will be acknowledged by this manager."""
         self._closed = True
-        for purgatory in (self.append_purgatory, self.fetch_purgatory, self.delete_records_purgatory):
+        for purgatory in self._purgatories:
             purgatory.close()
 
     def _signal(self, partition: Partition) -> None:
         partition.changes += 1
-        self.append_purgatory.signal(partition)
-        self.fetch_purgatory.signal(partition)
-        self.delete_records_purgatory.signal(partition)
+        for purgatory in self._purgatories:
+            if purgatory.watching:
+                purgatory.signal(partition)
 
 
 async def _wait_for_room(partition: Partition, deadline: float) -> None:

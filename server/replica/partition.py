@@ -71,15 +71,16 @@ class Partition:
 
     __slots__ = (
         "_followers",
+        "_min_insync_replicas",
         "changes",
         "epoch_start_offset",
         "index",
         "is_internal",
+        "is_under_min_isr",
         "isr",
         "leader_epoch",
         "leader_id",
         "log",
-        "min_insync_replicas",
         "node_id",
         "replicas",
         "role",
@@ -108,7 +109,9 @@ class Partition:
         self.log = log
         self.node_id = node_id
         self.is_internal = is_internal
-        self.min_insync_replicas = min_insync_replicas
+        self._min_insync_replicas = min_insync_replicas
+        #: Fewer replicas are in sync than `min.insync.replicas` asks for, or all of them if that is more.
+        self.is_under_min_isr = False
         self.role = Role.FOLLOWER
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
@@ -129,13 +132,17 @@ class Partition:
         return self.role is Role.LEADER
 
     @property
-    def effective_min_insync_replicas(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
-        return min(self.min_insync_replicas, len(self.replicas))
+    def min_insync_replicas(self) -> int:
+        """The topic's `min.insync.replicas`."""
+        return self._min_insync_replicas
 
-    @property
-    def is_under_min_isr(self) -> bool:
-        return len(self.isr) < self.effective_min_insync_replicas
+    @min_insync_replicas.setter
+    def min_insync_replicas(self, count: int) -> None:
+        self._min_insync_replicas = count
+        self._count_isr()
+
+    def _count_isr(self) -> None:
+        self.is_under_min_isr = len(self.isr) < min(self._min_insync_replicas, len(self.replicas))
 
     # Roles ----------------------------------------------------------------------------------------------------------
 
@@ -149,6 +156,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.replicas = state.replicas
         self.isr = state.isr
+        self._count_isr()
         if state.leader != self.node_id:
             self.role = Role.FOLLOWER
             self._followers = _NO_FOLLOWERS

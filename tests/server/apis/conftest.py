@@ -36,8 +36,8 @@ class StubReplicaManager:
         self.appended.append({"entries": dict(entries), **options})
         return entries
 
-    async def finish_append(self, entries: Any) -> dict[Any, Any]:
-        return dict.fromkeys(entries, self.append_result)
+    async def finish_append(self, entries: Any) -> list[Any]:
+        return [self.append_result for _ in entries]
 
     async def fetch(self, params: Any, partitions: Any) -> list[Any]:
         self.fetched.append((params, list(partitions)))

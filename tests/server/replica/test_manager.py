@@ -95,14 +95,14 @@ async def test_records_are_in_the_log_before_any_other_task_runs(node: Node, top
 
 async def test_an_append_is_begun_without_a_wait(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
     with assert_no_checkpoints():
-        operation = await node.manager.begin_append({key(topic): make_batch()}, required_acks=1, timeout_ms=1000)
+        operation = await node.manager.begin_append([(key(topic), make_batch())], required_acks=1, timeout_ms=1000)
     assert node.log(topic).log_end_offset == 1
     assert not operation.is_complete
     node.flush()
     assert operation.is_complete
     with assert_no_checkpoints():
         results = await node.manager.finish_append(operation)
-    assert results[key(topic)].base_offset == 0
+    assert results[0].base_offset == 0
 
 
 async def test_a_store_without_room_holds_the_append_back(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
@@ -111,9 +111,9 @@ async def test_a_store_without_room_holds_the_append_back(node: Node, topic: Top
     results: list[AppendResult] = []
 
     async def append() -> None:
-        operation = await node.manager.begin_append({key(topic): make_batch()}, required_acks=1, timeout_ms=1000)
+        operation = await node.manager.begin_append([(key(topic), make_batch())], required_acks=1, timeout_ms=1000)
         begun.append(True)
-        results.append((await node.manager.finish_append(operation))[key(topic)])
+        results.append((await node.manager.finish_append(operation))[0])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(append)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ottla.server.metadata.image import TopicImage
+from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.replica.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
@@ -155,7 +155,7 @@ async def test_append_in_sync_set_too_small_afterwards(node: Node, nursery: trio
         await node.fetch(topic, 1, replica_id=replica, max_wait_ms=0, isolation=Isolation.LOG_END)
     # The waiter has been woken, and the in-sync set shrinks before it runs.
     partition = node.partition(topic)
-    partition.isr = (0,)
+    partition.apply(PartitionState(leader=0, replicas=(0, 1, 2), isr=(0,), leader_epoch=partition.leader_epoch))
     assert isinstance((await append.settles()).error, NotEnoughReplicasAfterAppendError)
 
 
