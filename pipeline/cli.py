@@ -7,6 +7,7 @@ sentence on stderr says why and what to do.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib.util import find_spec
 
@@ -29,7 +30,9 @@ def _configure_publish(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--table", metavar="PATH", help="the table's folder")
     source.add_argument("--query", metavar="SQL", help="a query, which may name tables as delta.`path`")
-    parser.add_argument("-b", "--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
+    parser.add_argument(
+        "-b", "--bootstrap", default=None, metavar="HOST:PORT", help="default: $OTTLA_BOOTSTRAP, else 127.0.0.1:9092"
+    )
     parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table (default: delta)")
     parser.add_argument("--key", metavar="COLUMN", help="the column that becomes the records' key")
     parser.add_argument("--value", metavar="COLUMN", help="one column as the value; default: the row as JSON")
@@ -70,7 +73,7 @@ def _publish(arguments: argparse.Namespace) -> int:
     sent = publish.run(
         publish.Publication(
             topic=arguments.topic,
-            bootstrap=arguments.bootstrap,
+            bootstrap=arguments.bootstrap or os.environ.get("OTTLA_BOOTSTRAP", "127.0.0.1:9092"),
             table=arguments.table,
             query=arguments.query,
             format=arguments.format,

@@ -180,3 +180,51 @@ def test_offsets_that_retention_removed(tables: Tables, reference: Confluent, to
         tables.sync({"topic": topic})
     tables.sync({"topic": topic, "on_data_loss": "continue"})
     assert sorted(row.id for row in tables.table(topic).collect()) == [*range(10), *range(15, 20)]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"format": "parquet"}, {"mode": "upsert", "key": "k"}], ids=["delta", "parquet", "upsert"]
+)
+def test_a_batch_that_spark_repeats_changes_nothing(
+    tables: Tables, reference: Confluent, topic: str, how: dict[str, str]
+) -> None:
+    table = {"topic": topic, "partition_by": ["_partition"], **how}
+    kind = how.get("format", "delta")
+    send(reference, topic, [{"id": n} for n in range(10)] + [b"wrong"], key="id")
+    tables.sync(table)
+    send(reference, topic, [{"id": n} for n in range(5, 20)] + [b"wrong"], key="id")
+    tables.sync(table)
+    before = sorted(tables.table(topic, kind).collect()), sorted(tables.dead(topic, kind).collect())
+    assert len(before[0]) == (20 if "mode" in how else 25)
+
+    # As if the job had been killed after the table was written and before Spark noted that.
+    commits = Path(tables.folder / "checkpoints" / topic / "spark" / "commits")
+    for leftover in commits.glob("*1*"):
+        leftover.unlink()
+    (report,) = tables.sync(table)
+    assert (report["batch"], report["rows"]) == (1, 15)
+    assert (sorted(tables.table(topic, kind).collect()), sorted(tables.dead(topic, kind).collect())) == before
+
+
+def test_fields_that_cannot_be_columns(tables: Tables, reference: Confluent, topic: str) -> None:
+    good = {"id": 1, "at": {"x": 1}, "parts": [{"a": 1}]}
+    bad = [
+        {"id": 2, "_offset": 5},
+        {"ID": 3},
+        {"id": 4, "with space": 1},
+        {"id": 5, "at": {"x": 1, "X": 2}},
+        {"id": 6, "parts": [{"a;b": 1}]},
+    ]
+    send(reference, topic, [good, *bad, {"id": 7, "at": {"x": 2}}, b'{"id": 8} {"id": 9}'])
+    (report,) = tables.sync({"topic": topic})
+    assert (report["rows"], report["dead"]) == (2, 6)
+    assert sorted(row.id for row in tables.table(topic).collect()) == [1, 7]
+    reasons = [row.reason for row in tables.dead(topic).orderBy("offset").collect()]
+    assert reasons == [
+        "field '_offset' cannot become a column",
+        "field 'ID' cannot become a column",
+        "field 'with space' cannot become a column",
+        "field 'X' cannot become a column",
+        "field 'a;b' cannot become a column",
+        "the value is not JSON: Extra data: line 1 column 11 (char 10)",
+    ]

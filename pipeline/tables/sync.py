@@ -24,6 +24,7 @@ from ottla.pipeline.tables.rows import DEAD_LETTER_COLUMNS, DELETED, judged, res
 from ottla.pipeline.tables.sinks import Sink, open_sink
 from ottla.pipeline.values.avro_values import AvroDecoder
 from ottla.pipeline.values.decoder import REASON, Decoder, RawDecoder
+from ottla.pipeline.values.evolution import evolve
 from ottla.pipeline.values.json_values import JsonDecoder
 from ottla.pipeline.values.registry import Registry
 
@@ -80,35 +81,31 @@ class TableSync:
         assert self._decoder is not None
         app_id = self._identity.app_id
         is_raw = self.table.decode == "raw" and self.table.key is None
-        # Decoding looks at a batch more than once: it is fetched once.
-        fetched = rows if is_raw else rows.persist(StorageLevel.MEMORY_AND_DISK)
+        if self._decoder.learn(rows) or batch_id == 0:
+            self.checkpoint.keep_schema(self._decoder.schema or StructType())
+        decoded = judged(self._decoder.decode(rows), self.table)
+        # It is counted and then written, once or twice: decoding it each time would cost more than keeping it.
+        decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            if self._decoder.learn(fetched) or self.checkpoint_is_new(batch_id):
-                self.checkpoint.keep_schema(self._decoder.schema or StructType())
-            decoded = judged(self._decoder.decode(fetched), self.table)
-            decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
             counts = _counted(decoded)
-            schema = self._decoder.schema or StructType()
             if counts.rows:
-                good = table_rows(decoded, self.table, schema)
-                if self.table.mode == "upsert":
-                    assert self.table.key is not None
-                    self.sink.upsert(good, self.table.key, DELETED, app_id, batch_id)
-                else:
-                    self.sink.append(good, app_id, batch_id)
+                self._write_rows(decoded, app_id, batch_id)
             if counts.dead:
                 self._dead_letters.append(self._dead(decoded), app_id, batch_id)
-            if not is_raw:
-                decoded.unpersist()
         finally:
             if not is_raw:
-                fetched.unpersist()
+                decoded.unpersist()
         self.counts[batch_id] = counts
         self._compact_now_and_then(counts)
 
-    def checkpoint_is_new(self, batch_id: int) -> bool:
-        """Whether this is the first batch, by which the schema is kept even if it was given."""
-        return batch_id == 0
+    def _write_rows(self, decoded: DataFrame, app_id: str, batch_id: int) -> None:
+        assert self._decoder is not None
+        rows = table_rows(decoded, self.table, self._decoder.schema or StructType())
+        if self.table.mode == "upsert":
+            assert self.table.key is not None
+            self.sink.upsert(rows, self.table.key, DELETED, app_id, batch_id)
+        else:
+            self.sink.append(rows, app_id, batch_id)
 
     def _dead(self, decoded: DataFrame) -> DataFrame:
         dead = decoded.where(F.col(REASON).isNotNull())
@@ -155,7 +152,11 @@ def _decoder(table: TableConfig, kept: StructType | None) -> Decoder:
         registry = Registry(table.registry) if table.registry else None
         schema = _avro_schema(table, registry)
         return AvroDecoder(kept, registry=registry, file_schema=schema, evolves=table.evolves, reserved=reserved)
-    return JsonDecoder(_given(table) or kept, evolves=table.evolves, reserved=reserved)
+    given = _given(table)
+    schema = given or kept
+    if given is not None and kept is not None and table.evolves:
+        schema = evolve(kept, given, reserved).schema
+    return JsonDecoder(schema, evolves=table.evolves, reserved=reserved)
 
 
 def _avro_schema(table: TableConfig, registry: Registry | None) -> Any:

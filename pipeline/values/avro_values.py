@@ -88,9 +88,9 @@ class AvroDecoder:
         if self._evolves or self.schema is None:
             evolution = evolve(self.schema or StructType(), columns, self._reserved)
             self.schema = evolution.schema
-            if evolution.refused:
-                del self._writers[schema_id]
-                self._problems[schema_id] = f"schema {schema_id}: field {evolution.refused[0]!r} cannot become a column"
+            for name in (*evolution.refused, *evolution.refused_within):
+                self._problems[schema_id] = f"schema {schema_id}: field {name!r} cannot become a column"
+                self._writers.pop(schema_id, None)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         schema = self.schema or StructType()

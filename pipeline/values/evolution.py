@@ -18,10 +18,11 @@ _UNFIT: Final = re.compile(r"[ ,;{}()\n\t=]|^$")
 
 
 class Evolution(NamedTuple):
-    """A schema that has taken in another. `refused` are names of top-level fields that cannot become columns."""
+    """A schema that has taken in another; and the names of fields, at the top and within, that cannot be columns."""
 
     schema: StructType
     refused: tuple[str, ...]
+    refused_within: tuple[str, ...]
 
 
 def evolve(held: StructType, seen: StructType, reserved: frozenset[str] = frozenset()) -> Evolution:
@@ -30,39 +31,33 @@ def evolve(held: StructType, seen: StructType, reserved: frozenset[str] = frozen
     Column names are one whatever their case: a field whose name differs from a column's by case alone is refused, and
     so is one with a `reserved` name or with letters that no column may have.
     """
-    known = {field.name.lower(): field.name for field in held.fields}
-    refused = [
-        field.name
-        for field in seen.fields
-        if known.get(field.name.lower(), field.name) != field.name
-        or field.name.lower() in reserved
-        or _UNFIT.search(field.name)
-    ]
-    first: dict[str, str] = {}
+    refused: set[str] = set()
+    refused_within: set[str] = set()
+    fit = StructType([field for field in seen.fields if field.name.lower() not in reserved])
+    refused.update(field.name for field in seen.fields if field.name.lower() in reserved)
+    schema = _merged(held, fit, refused, refused_within)
+    return Evolution(schema, tuple(sorted(refused)), tuple(sorted(refused_within)))
+
+
+def _merged(held: StructType, seen: StructType, refused: set[str], within: set[str]) -> StructType:
+    """Both together; `refused` takes the names that are unfit here, `within` those further down."""
+    merged = {field.name: nullable(field.dataType) for field in held.fields}
+    known = {name.lower(): name for name in merged}
     for field in seen.fields:
-        if first.setdefault(field.name.lower(), field.name) != field.name and field.name not in refused:
-            refused.append(field.name)
-    fit = StructType([field for field in seen.fields if field.name not in refused])
-    return Evolution(_merged(held, fit), tuple(sorted(refused)))
+        if _UNFIT.search(field.name) or known.setdefault(field.name.lower(), field.name) != field.name:
+            refused.add(field.name)
+        else:
+            merged[field.name] = _merged_type(merged.get(field.name), field.dataType, within)
+    return StructType([StructField(name, kind, nullable=True) for name, kind in merged.items()])
 
 
-def _merged(held: StructType, seen: StructType) -> StructType:
-    additions = {field.name: field for field in seen.fields}
-    kept = []
-    for field in held.fields:
-        other = additions.pop(field.name, None)
-        kind = field.dataType if other is None else _merged_type(field.dataType, other.dataType)
-        kept.append(StructField(field.name, kind, nullable=True))
-    new = [StructField(field.name, nullable(field.dataType), nullable=True) for field in additions.values()]
-    return StructType(kept + new)
-
-
-def _merged_type(held: DataType, seen: DataType) -> DataType:
-    if isinstance(held, StructType) and isinstance(seen, StructType):
-        return _merged(held, seen)
-    if isinstance(held, ArrayType) and isinstance(seen, ArrayType):
-        return ArrayType(_merged_type(held.elementType, seen.elementType), containsNull=True)
-    return held
+def _merged_type(held: DataType | None, seen: DataType, refused: set[str]) -> DataType:
+    if isinstance(seen, StructType) and isinstance(held, StructType | None):
+        return _merged(held or StructType(), seen, refused, refused)
+    if isinstance(seen, ArrayType) and isinstance(held, ArrayType | None):
+        element = _merged_type(None if held is None else held.elementType, seen.elementType, refused)
+        return ArrayType(element, containsNull=True)
+    return nullable(seen) if held is None else held
 
 
 def nullable(kind: DataType) -> DataType:

@@ -1,11 +1,14 @@
 """Values of JSON objects, by a schema that is given or learned."""
 
+# ruff: noqa: SLF001 - pyspark's gateway to the JVM has no public name
+
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import (
     ArrayType,
@@ -26,8 +29,14 @@ __all__ = ["JsonDecoder", "explain"]
 
 _CORRUPT: Final = "__ottla_corrupt"
 _TEXT: Final = "__ottla_text"
+_UNFIT: Final = "the value does not fit"
 # A field that was null in every record has no type yet: it becomes a column with its first value.
-_INFERENCE: Final = {"dropFieldIfAllNull": "true", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_INFERENCE: Final = {
+    "dropFieldIfAllNull": "true",
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+}
 
 
 class JsonDecoder:
@@ -42,6 +51,7 @@ class JsonDecoder:
         self._evolves = evolves
         self._reserved = reserved
         self._refused: tuple[str, ...] = ()
+        self._refused_within: tuple[str, ...] = ()
 
     def learn(self, rows: DataFrame) -> bool:
         if not self._evolves:
@@ -49,12 +59,8 @@ class JsonDecoder:
         texts = rows.select(F.try_validate_utf8(F.col("value").cast("string")).alias(_TEXT)).where(
             F.col(_TEXT).rlike(r"^\s*\{")
         )
-        spark = rows.sparkSession
-        reader = spark.read.options(**_INFERENCE)
-        seen = reader.json(texts.rdd.map(lambda row: row[0])).schema
-        seen = StructType([field for field in seen.fields if field.name != _CORRUPT])
-        evolution = evolve(self.schema or StructType(), seen, self._reserved)
-        self._refused = evolution.refused
+        evolution = evolve(self.schema or StructType(), _inferred(texts), self._reserved)
+        self._refused, self._refused_within = evolution.refused, evolution.refused_within
         changed = evolution.schema != self.schema and bool(evolution.schema.fields)
         if changed:
             self.schema = evolution.schema
@@ -62,18 +68,20 @@ class JsonDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         schema = self.schema or StructType()
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
         parsed_schema = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
         text, parsed = F.col(_TEXT), F.col(DATA)
         has_value = F.col("value").isNotNull()
         reason = (
             F.when(has_value & text.isNull(), F.lit("the value is not UTF-8"))
             .when(has_value & ~text.rlike(r"^\s*\{"), F.lit("the value is not a JSON object"))
-            .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull()), F.lit("the value does not fit"))
+            .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull() | _has_more(text)), F.lit(_UNFIT))
         )
-        for name in self._refused:
-            unfit = F.array_contains(F.json_object_keys(text), name)
-            reason = reason.when(has_value & unfit, F.lit(f"field {name!r} cannot become a column"))
+        unfit = {name: F.array_contains(F.json_object_keys(text), name) for name in self._refused}
+        # Further down it is the name alone that tells.
+        unfit |= {name: text.rlike(f'"{re.escape(name)}"\\s*:') for name in self._refused_within}
+        for name, has_it in unfit.items():
+            reason = reason.when(has_value & has_it, F.lit(f"field {name!r} cannot become a column"))
         kept = F.struct(*[parsed[field.name].alias(field.name) for field in schema.fields]) if schema.fields else None
         return (
             rows.withColumn(_TEXT, F.try_validate_utf8(F.col("value").cast("string")))
@@ -88,8 +96,26 @@ class JsonDecoder:
         schema_json = (self.schema or StructType()).json()
 
         specific = F.udf(lambda value, reason: explain(value, schema_json) or reason, "string")
-        general = F.col(REASON) == "the value does not fit"
+        general = F.col(REASON) == _UNFIT
         return dead.withColumn(REASON, F.when(general, specific("value", REASON)).otherwise(F.col(REASON)))
+
+
+def _has_more(text: Column) -> Column:
+    """Whether something follows the object, which Spark's own reader would pass over."""
+    may_be_two = text.rlike(r"\}[\s,]*\{")
+    is_one = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
+    return ~text.rlike(r"\}\s*$") | (may_be_two & ~is_one)
+
+
+def _inferred(texts: DataFrame) -> StructType:
+    """What the fields of JSON texts are, found in the JVM: pyspark would carry each of them through Python."""
+    spark: Any = texts.sparkSession
+    strings = getattr(texts._jdf, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())
+    reader = spark._jsparkSession.read()
+    for name, value in _INFERENCE.items():
+        reader = reader.option(name, value)
+    seen = StructType.fromJson(json.loads(reader.json(strings).schema().json()))
+    return StructType([field for field in seen.fields if field.name != _CORRUPT])
 
 
 def explain(value: bytes | None, schema_json: str) -> str | None:
