@@ -84,6 +84,11 @@ class ConnectionServer:
 
     def __init__(self, handlers: Mapping[ApiKey, Callable[..., Awaitable[Response | None]]], **limits: Any) -> None:
         self.apis = ApiTable(Api(key, handler) for key, handler in handlers.items())
+        for api in self.apis:
+            # In a worker thread this would take its time, and a test that waits for quiet would find it too early.
+            for version in range(api.min_version, api.max_version + 1):
+                api.load(version)
+                api.prepared_versions.add(version)
         self.clients: list[Client] = []
         self.pool = BufferPool()
         self.budget = MemoryBudget(64 * 1024 * 1024)
