@@ -320,12 +320,13 @@ async def test_a_heartbeat_that_was_stored_and_not_answered_may_be_repeated(log:
             await beat(coordinator, "b", 0, frozenset(), joins=True)
             told = await beat(coordinator, "a", first.member_epoch, mine)
             assert told.assignment is not None
+            kept = told.assignment[T]
             deadly.is_deadly = True
             # It says that it has revoked; the new epoch is stored, and the answer is lost.
-            await unanswered(nursery, beat, coordinator, "a", told.member_epoch, told.assignment[T])
+            await unanswered(nursery, beat, coordinator, "a", told.member_epoch, kept)
             dead.cancel()
     async with running(log) as coordinator:
-        again = await beat(coordinator, "a", told.member_epoch, told.assignment[T])
+        again = await beat(coordinator, "a", told.member_epoch, kept)
         assert again.member_epoch > told.member_epoch
         with pytest.raises(FencedMemberEpochError):
-            await beat(coordinator, "a", again.member_epoch + 1, told.assignment[T])
+            await beat(coordinator, "a", again.member_epoch + 1, kept)
