@@ -1,0 +1,103 @@
+"""A Parquet table whose writer is killed at every step of a batch, and of a compaction."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ottla.pipeline.tables.files import FileSystem
+from ottla.pipeline.tables.parquet import ParquetSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class KilledError(BaseException):
+    """As a kill comes: nothing is tidied up."""
+
+
+class DyingFileSystem(FileSystem):
+    """Ends its writer at the n-th change, before or after it is made."""
+
+    left = 0
+    before = True
+
+    def write_text(self, path: str, text: str) -> None:
+        self._change(super().write_text, path, text)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change(super().rename, source, target)
+
+    def delete(self, path: str) -> None:
+        self._change(super().delete, path)
+
+    def _change(self, change: Any, *arguments: str) -> None:
+        DyingFileSystem.left -= 1
+        if self.left == 0 and self.before:
+            raise KilledError
+        change(*arguments)
+        if self.left == 0:
+            raise KilledError
+
+
+def numbers(spark: SparkSession, path: Path) -> list[int]:
+    return sorted(row.n for row in spark.read.parquet(str(path)).collect())
+
+
+def append(sink: ParquetSink, spark: SparkSession, batch: int) -> None:
+    rows = spark.range(batch * 10, batch * 10 + 10).selectExpr("id AS n", "id % 2 AS side").repartition(2)
+    sink.append(rows, "app", batch)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_batch_killed_at_every_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    survived = False
+    for step in itertools.count(1):
+        path = tmp_path / str(step)
+        append(ParquetSink(spark, str(path), ["side"]), spark, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr("ottla.pipeline.tables.parquet.FileSystem", DyingFileSystem)
+            patch.setattr(DyingFileSystem, "left", step)
+            patch.setattr(DyingFileSystem, "before", before)
+            try:
+                append(ParquetSink(spark, str(path), ["side"]), spark, 1)
+                survived = True
+            except KilledError:
+                assert len(set(numbers(spark, path))) == len(numbers(spark, path))
+        append(ParquetSink(spark, str(path), ["side"]), spark, 1)
+        append(ParquetSink(spark, str(path), ["side"]), spark, 2)
+        assert numbers(spark, path) == list(range(30))
+        if survived:
+            break
+    assert step > 3
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_compaction_killed_at_every_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    survived = False
+    for step in itertools.count(1):
+        path = tmp_path / str(step)
+        for batch in range(2):
+            append(ParquetSink(spark, str(path), [], compact_files=3), spark, batch)
+        with monkeypatch.context() as patch:
+            patch.setattr("ottla.pipeline.tables.parquet.FileSystem", DyingFileSystem)
+            patch.setattr(DyingFileSystem, "left", step)
+            patch.setattr(DyingFileSystem, "before", before)
+            try:
+                ParquetSink(spark, str(path), [], compact_files=3).compact()
+                survived = True
+            except KilledError:
+                pass
+        append(ParquetSink(spark, str(path), [], compact_files=3), spark, 1)
+        append(ParquetSink(spark, str(path), [], compact_files=3), spark, 2)
+        assert numbers(spark, path) == list(range(30))
+        if survived:
+            break
+    assert step > 3
