@@ -13,7 +13,8 @@ Plain numbers that one task writes at a time; `/metrics` reads them when it is a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ottla.kproto.api_keys import ApiKey
@@ -30,7 +31,7 @@ class ApiMetrics:
     """The counters of one API; made when the API is first called."""
 
     __slots__ = (
-        "error_codes",
+        "count_errors",
         "errors",
         "local",
         "queue",
@@ -46,7 +47,9 @@ class ApiMetrics:
         self.response_bytes = 0
         #: Answers by error code, those without an error not counted. One request may have several.
         self.errors: dict[int, int] = {}
-        self.error_codes = error_reader(key)
+        counter = _SPECIAL.get(key) or _counter_of(response_class(key))
+        #: Counts the errors that a response tells.
+        self.count_errors: Callable[[Any], None] = partial(counter, self.errors)
         self.queue = Histogram()
         self.local = Histogram()
         self.remote = Histogram()
@@ -57,12 +60,6 @@ class ApiMetrics:
     def requests(self) -> int:
         """How many requests were answered, or needed no answer."""
         return self.total.count
-
-    def count_errors(self, response: Any) -> None:
-        """Count the errors that a response tells."""
-        for code in self.error_codes(response):
-            if code:
-                self.errors[code] = self.errors.get(code, 0) + 1
 
     def record(self, queue: float, local: float, remote: float, send: float) -> None:
         """Count one answered request by the seconds of its parts."""
@@ -87,56 +84,63 @@ class ApiMetrics:
 
 _CODE_FIELDS = ("error_code", "partition_error_code")
 
-_ErrorReader = Callable[[Any], Iterable[int]]
+_Errors = dict[int, int]
+_ErrorCounter = Callable[[_Errors, Any], None]
 
 
-def error_reader(key: ApiKey) -> _ErrorReader:
-    """A function from a response of this API to its error codes, at the top or one for each thing that was asked.
-
-    Of Metadata these are the topics' codes, not those of each partition, as in Kafka.
-    """
-    return _SPECIAL.get(key) or _reader_of(response_class(key))
+def _count(errors: _Errors, code: int) -> None:
+    errors[code] = errors.get(code, 0) + 1
 
 
-def _produce_errors(response: Any) -> Iterable[int]:
-    return [partition.error_code for topic in response.responses for partition in topic.partition_responses]
+def _count_produce(errors: _Errors, response: Any) -> None:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                _count(errors, partition.error_code)
 
 
-def _fetch_errors(response: Any) -> Iterable[int]:
+def _count_fetch(errors: _Errors, response: Any) -> None:
     if response.error_code:
-        return (response.error_code,)
-    return [partition.error_code for topic in response.responses for partition in topic.partitions]
+        _count(errors, response.error_code)
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.error_code:
+                _count(errors, partition.error_code)
 
 
-def _metadata_errors(response: Any) -> Iterable[int]:
-    return [topic.error_code for topic in response.topics]
+def _count_metadata(errors: _Errors, response: Any) -> None:
+    """The topics' codes and not those of each partition, as in Kafka."""
+    for topic in response.topics:
+        if topic.error_code:
+            _count(errors, topic.error_code)
 
 
-_SPECIAL: dict[ApiKey, _ErrorReader] = {
-    ApiKey.PRODUCE: _produce_errors,
-    ApiKey.FETCH: _fetch_errors,
-    ApiKey.METADATA: _metadata_errors,
+_SPECIAL: dict[ApiKey, _ErrorCounter] = {
+    ApiKey.PRODUCE: _count_produce,
+    ApiKey.FETCH: _count_fetch,
+    ApiKey.METADATA: _count_metadata,
 }
 
 
-def _reader_of(struct: StructType) -> _ErrorReader:
-    """Reads the struct's own code, and if that is no error or there is none, those of the elements of its lists."""
+def _counter_of(struct: StructType) -> _ErrorCounter:
+    """Counts the struct's own code, and if that is no error or there is none, those of the elements of its lists."""
     code_name = next((field.name for field in struct.FIELDS if field.name in _CODE_FIELDS), None)
     lists = [
-        (field.name, _reader_of(field.element))
+        (field.name, _counter_of(field.element))
         for field in struct.FIELDS
         if field.kind == "array" and isinstance(field.element, StructType) and _tells_errors(field.element)
     ]
 
-    def read(answer: Any) -> Iterable[int]:
+    def count(errors: _Errors, answer: Any) -> None:
         code = 0 if code_name is None else getattr(answer, code_name)
         if code:
-            return (code,)
-        return [
-            code for name, read_element in lists for item in getattr(answer, name) or () for code in read_element(item)
-        ]
+            _count(errors, code)
+            return
+        for name, count_element in lists:
+            for item in getattr(answer, name) or ():
+                count_element(errors, item)
 
-    return read
+    return count
 
 
 def _tells_errors(struct: StructType) -> bool:
