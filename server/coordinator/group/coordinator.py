@@ -134,13 +134,18 @@ class GroupCoordinator:
             new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
             replay_batch=GroupShard.replay_batch,
         )
+        # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
+        self._partition_count: int | None = None
         nursery.start_soon(self._expire_offsets)
 
     # Where groups live
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode."""
-        return coordinator_partition(group_id, self.config.offsets_topic_partitions)
+        """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode.
+
+        It counts the partitions that the topic has, not those that it would be made with: the setting may have changed.
+        """
+        return coordinator_partition(group_id, self._partition_count or self.config.offsets_topic_partitions)
 
     @property
     def runtime(self) -> CoordinatorRuntime[GroupShard]:
@@ -155,12 +160,14 @@ class GroupCoordinator:
         for change in delta.changed_partitions:
             if change.topic.name != OFFSETS_TOPIC:
                 continue
+            self._partition_count = self._partition_count or len(change.topic.partitions)
             if change.after.leader == self._node_id:
                 self._runtime.elect(change.partition)
             else:
                 self._runtime.resign(change.partition)
         for topic in delta.deleted_topics:
             if topic.name == OFFSETS_TOPIC:
+                self._partition_count = None
                 for partition in range(len(topic.partitions)):
                     self._runtime.resign(partition)
             else:

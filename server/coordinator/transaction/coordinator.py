@@ -92,14 +92,16 @@ class TransactionCoordinator:
             nursery=nursery,
             new_shard=lambda partition: TransactionShard(partition, self._resume),
         )
+        # As it was when the topic was first seen, whatever the setting says now.
+        self._partition_count: int | None = None
         nursery.start_soon(self._repeat, config.abort_timed_out_interval_ms, self._abort_timed_out)
         nursery.start_soon(self._repeat, config.id_expiration_interval_ms, self._expire_ids)
 
     # Where transactions live
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that keeps a transactional id."""
-        return coordinator_partition(transactional_id, self.config.topic_partitions)
+        """The partition of `__transaction_state` that keeps a transactional id, among those that the topic has."""
+        return coordinator_partition(transactional_id, self._partition_count or self.config.topic_partitions)
 
     @property
     def runtime(self) -> CoordinatorRuntime[TransactionShard]:
@@ -111,6 +113,7 @@ class TransactionCoordinator:
         for change in delta.changed_partitions:
             if change.topic.name != TRANSACTIONS_TOPIC:
                 continue
+            self._partition_count = self._partition_count or len(change.topic.partitions)
             if change.after.leader == self._node_id:
                 self._epochs[change.partition] = change.after.leader_epoch
                 self._runtime.elect(change.partition)
@@ -118,6 +121,7 @@ class TransactionCoordinator:
                 self._runtime.resign(change.partition)
         for topic in delta.deleted_topics:
             if topic.name == TRANSACTIONS_TOPIC:
+                self._partition_count = None
                 for partition in range(len(topic.partitions)):
                     self._runtime.resign(partition)
 

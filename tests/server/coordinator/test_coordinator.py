@@ -30,6 +30,7 @@ from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.purgatory import Purgatory
@@ -120,17 +121,12 @@ async def join(coordinator: GroupCoordinator, group: str = "g", **changes: Any) 
 
 
 def test_a_group_lives_where_java_hashes_it() -> None:
-    find = GroupCoordinator.partition_for
-
-    class Fifty:
-        config = GroupConfig()
-
     # Java: Utils.abs("my-group".hashCode()) % 50, and of strings beyond the basic plane
-    assert find(Fifty(), "") == 0  # type: ignore[arg-type]
-    assert find(Fifty(), "a") == 97 % 50  # type: ignore[arg-type]
-    assert find(Fifty(), "ab") == (97 * 31 + 98) % 50  # type: ignore[arg-type]
-    assert find(Fifty(), "\U0001f600") == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50  # type: ignore[arg-type]
-    assert find(Fifty(), "polygenelubricants") == 0  # type: ignore[arg-type] # Integer.MIN_VALUE: its abs is 0 here
+    assert coordinator_partition("", 50) == 0
+    assert coordinator_partition("a", 50) == 97 % 50
+    assert coordinator_partition("ab", 50) == (97 * 31 + 98) % 50
+    assert coordinator_partition("\U0001f600", 50) == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50
+    assert coordinator_partition("polygenelubricants", 50) == 0  # Integer.MIN_VALUE: its abs is 0 here
 
 
 async def test_offsets_come_back_with_epoch_and_metadata(coordinator: GroupCoordinator) -> None:
