@@ -18,8 +18,8 @@ _INTRODUCTION = """\
 This page is generated from the commands by `docs/generate_command_line.py`. `ottla COMMAND --help` says the same.
 
 `ottla` speaks to any Kafka broker, not only to Ottla. `--bootstrap`, or the variable `OTTLA_BOOTSTRAP`, says where one
-is. Every listing takes `--json`. Tables, sentences and JSON go to standard output, what goes wrong to standard error, in
-one line that says what to do. Long work shows its progress on a terminal.
+is. Every listing takes `--json`. Tables, sentences and JSON go to standard output; what goes wrong to standard error,
+in one line that says what to do. Long work shows its progress on a terminal.
 
 | exit code | meaning |
 |---:|---|

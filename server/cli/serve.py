@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli import CommandError, options, version
+from ottla.server.cli.notify import READY, STOPPING, notify
 from ottla.server.telemetry import logs
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"
+    )
+    parser.add_argument(
+        "--console",
+        nargs="?",
+        const="127.0.0.1:8080",
+        metavar="HOST:PORT",
+        help="as --http, with the web console (default 127.0.0.1:8080)",
     )
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
@@ -134,6 +142,9 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
         flags["log.dirs"] = arguments.data_dir
     if arguments.http is not None:
         flags["ottla.http.listen"] = arguments.http
+    if arguments.console is not None:
+        flags["ottla.console.enable"] = "true"
+        flags.setdefault("ottla.http.listen", arguments.console)
     if arguments.log_format is not None:
         flags["ottla.log.format"] = arguments.log_format
     is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
@@ -172,7 +183,7 @@ def _watchdog(threshold_ms: float) -> LoopWatchdog | None:
 async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
     import trio
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*_stop_signals()) as signals:
         async with trio.open_nursery() as obeying:
             obeying.start_soon(_obey, signals, node, obeying.cancel_scope)
             async with trio.open_nursery() as serving:
@@ -181,8 +192,15 @@ async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
                 if watchdog is not None:
                     watchdog.forget()
                 _announce(ready)
+                notify(READY, f"STATUS=serving on {ready.endpoints[0].host}:{ready.endpoints[0].port}")
             obeying.cancel_scope.cancel()
     logger.info("stopped in order")
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """A terminal that goes away asks for the end, too, unless somebody has seen to it (nohup)."""
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hung_up]
 
 
 def _settle_memory() -> None:
@@ -197,6 +215,7 @@ async def _obey(signals: AsyncIterator[int], node: Node, scope: trio.CancelScope
     async for received in signals:
         name = signal.Signals(received).name
         logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
+        notify(STOPPING)
         node.stop()
         break
     async for _ in signals:

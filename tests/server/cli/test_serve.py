@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.server.cli.client import Client
+
 Make = Callable[..., Any]
 
 
@@ -49,12 +53,34 @@ def test_the_ready_line_is_for_people_on_a_terminal(tmp_path: Path) -> None:
     assert "ready on 127.0.0.1:" in line
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_stops_in_order_and_marks_the_folder_clean(broker: Any, tmp_path: Path, number: int) -> None:
     broker.run("produce", "t", stdin=b"a\nb\n")
     assert broker.stop(number) == 0
     node = json.loads((tmp_path / "data" / "node-1" / "node.json").read_text())
     assert node["clean_shutdown"] is True
+
+
+def test_what_is_in_flight_is_answered_before_it_stops(broker: Any) -> None:
+    broker.run("topic", "create", "t")
+    with Client([("127.0.0.1", broker.ready["port"])]) as client:
+        topic = client.topic("t")
+        connection = client.broker(1)
+        partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        wait = FetchRequest(
+            max_wait_ms=600_000,
+            min_bytes=1,
+            max_bytes=1000,
+            session_epoch=-1,
+            topics=[FetchTopic(topic="t", topic_id=topic.topic_id, partitions=[partition])],
+        )
+        version = connection.send(wait)
+        # A later request on another connection is answered, so the broker has had the time to take this one.
+        broker.run("topic", "list")
+        assert broker.stop() == 0
+        answer = connection.receive(ApiKey.FETCH, version)
+    (answered,) = answer.responses[0].partitions
+    assert (answered.error_code, answered.high_watermark, bytes(answered.records or b"")) == (0, 0, b"")
 
 
 def test_acknowledged_records_survive_a_kill(broker: Any, tmp_path: Path) -> None:
