@@ -233,6 +233,8 @@ def run(broker: BrokerProcess, folder: Path, kills: int, source: str, seed: int)
             try:
                 job.await_batch()
                 time.sleep(moments.uniform(0.0, 3.0))
+            except ChildProcessError as error:
+                raise ChildProcessError(f"{error}\n{log.read_text()[-3000:]}") from None
             finally:
                 job.kill(with_jvm=number % 2 == 1)
             print(f"kill {number} of {kills} after {time.monotonic() - began:.1f} s", flush=True)

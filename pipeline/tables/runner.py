@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ottla.pipeline.client import Cluster
 from ottla.pipeline.errors import DataLossError, PipelineError
 from ottla.pipeline.tables import preflight
+from ottla.pipeline.tables.checkpoint import Identity
 from ottla.pipeline.tables.config import JobConfig, load
 from ottla.pipeline.tables.errors import JobError
 from ottla.pipeline.tables.progress import BatchReport, Counts, Metrics, as_line
@@ -28,6 +29,9 @@ from ottla.pipeline.tables.sync import TableSync
 __all__ = ["main", "run"]
 
 _WATCH_INTERVAL_S: Final = 0.25
+_STARTS: Final = 6
+# Spark waits ten seconds for a Python process to start, which a busy machine may not keep.
+_PASSING: Final = re.compile("Python worker failed to connect back")
 _DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 
 Say = Callable[[str], None]
@@ -60,36 +64,59 @@ def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession 
     watch = _Watch(cluster, say, as_json, Metrics(job.metrics) if job.metrics else None)
     syncs = [TableSync(spark, job, table) for table in job.tables]
     identities = [preflight.check(cluster, sync.table, sync.checkpoint, sync.sink) for sync in syncs]
-    running: list[tuple[TableSync, StreamingQuery]] = []
+    running: list[_Running] = []
     try:
         with _stopped_by_signals() as stopped:
             for sync, identity in zip(syncs, identities, strict=True):
-                running.append((sync, sync.start(identity)))
+                running.append(_Running(sync, identity))
             _await_end(running, watch, stopped)
     finally:
-        for _, query in running:
-            query.stop()
+        for table in running:
+            table.query.stop()
         if cluster is not None:
             cluster.close()
     for sync in syncs:
         sync.finish()
 
 
-def _await_end(running: list[tuple[TableSync, StreamingQuery]], watch: _Watch, stopped: threading.Event) -> None:
-    while not stopped.is_set():
-        active = False
-        for sync, query in running:
-            is_active = query.isActive
-            watch.look(sync, query)
-            if not is_active and (error := query.exception()) is not None:
-                raise _sentence(sync, error) from error
-            active = active or is_active
-        if not active:
-            return
-        stopped.wait(_WATCH_INTERVAL_S)
-    for sync, query in running:
-        query.stop()
-        watch.look(sync, query)
+class _Running:
+    """A table's query. It is started again where Spark gave up for a reason that passes."""
+
+    def __init__(self, sync: TableSync, identity: Identity) -> None:
+        self.sync = sync
+        self._identity = identity
+        self._starts_left = _STARTS
+        self.query = self._start()
+
+    def is_done(self) -> bool:
+        """Whether it came to its end; JobError, or what a batch raised, if that was not the end of the topic."""
+        if self.query.isActive:
+            return False
+        error = self.query.exception()
+        if error is None:
+            return True
+        if _PASSING.search(str(error)) is None or self._starts_left == 0:
+            raise _sentence(self.sync, error) from error
+        self.query = self._start()
+        return False
+
+    def _start(self) -> StreamingQuery:
+        self._starts_left -= 1
+        return self.sync.start(self._identity)
+
+
+def _await_end(running: list[_Running], watch: _Watch, stopped: threading.Event) -> None:
+    left = list(running)
+    while left and not stopped.is_set():
+        for table in list(left):
+            query = table.query
+            if table.is_done():
+                left.remove(table)
+            watch.look(table.sync, query)
+        stopped.wait(_WATCH_INTERVAL_S if left else 0)
+    for table in left:
+        table.query.stop()
+        watch.look(table.sync, table.query)
 
 
 class _Watch:
@@ -145,6 +172,7 @@ def _sentence(sync: TableSync, error: Exception) -> PipelineError:
 
 
 def _first_lines(text: str) -> str:
+    text = text.partition("=== Streaming Query ===")[0]
     told = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     wanted = [line for line in told if re.match(r"[\w.]*(Error|Exception): ", line)] or told
     return " ".join(wanted[-1:] or ["no reason was given"])[:500]
