@@ -1,0 +1,114 @@
+"""What a client beyond its quota is told: the same throttle times and errors from both brokers."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.records import Record, build_batch
+
+CLIENT_ID = "wire"  # as compat_tests.wire calls itself
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    with closing(Wire(broker.bootstrap)) as connection:
+        yield connection
+
+
+@contextmanager
+def quota(broker: BrokerProcess, key: str, value: float) -> Iterator[None]:
+    """A quota of this client, for the block; the brokers know it when it begins."""
+    component = ComponentData(entity_type="client-id", match_type=0, match=CLIENT_ID)
+    entity = [EntityData(entity_type="client-id", entity_name=CLIENT_ID)]
+
+    def alter(op: OpData) -> None:
+        with closing(Wire(broker.bootstrap)) as connection:
+            request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[op])])
+            (answer,) = connection.call(request, 1).entries
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
+            deadline = time.monotonic() + 20
+            # Kafka's brokers follow their controller a moment later.
+            while bool(connection.call(DescribeClientQuotasRequest(components=[component]), 1).entries) is op.remove:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    alter(OpData(key=key, value=value, remove=False))
+    try:
+        yield
+    finally:
+        alter(OpData(key=key, value=0.0, remove=True))
+
+
+def new_topic(wire: Wire, partitions: int, version: int) -> tuple[ErrorCode, int]:
+    """The error of creating a topic, and the throttle time."""
+    topic = CreatableTopic(name=f"q{uuid.uuid4().hex[:8]}", num_partitions=partitions, replication_factor=1)
+    answer = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), version)
+    return ErrorCode(answer.topics[0].error_code), answer.throttle_time_ms
+
+
+def test_topics_beyond_the_mutation_rate(broker: BrokerProcess) -> None:
+    with quota(broker, "controller_mutation_rate", 10.0):
+        # What comes in over eleven windows of a second may be spent at once, and overdrawn.
+        with closing(Wire(broker.bootstrap)) as wire:
+            assert new_topic(wire, 130, 7) == (ErrorCode.NONE, 0)
+            error, throttle_ms = new_topic(wire, 1, 7)
+            assert error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert 500 < throttle_ms <= 2000
+        with closing(Wire(broker.bootstrap)) as wire:
+            # A client that does not know the error is not refused.
+            error, throttle_ms = new_topic(wire, 1, 5)
+            assert error is ErrorCode.NONE
+            assert 0 < throttle_ms <= 2100
+
+
+def topic_with(wire: Wire, value: bytes) -> tuple[str, int]:
+    """A topic, and the throttle time of producing a record to it."""
+    topic = f"q{uuid.uuid4().hex[:8]}"
+    asked = [CreatableTopic(name=topic, num_partitions=1, replication_factor=1)]
+    assert wire.call(CreateTopicsRequest(topics=asked, timeout_ms=20_000), 7).topics[0].error_code == ErrorCode.NONE
+    deadline = time.monotonic() + 20
+    asked_for = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    while wire.call(asked_for, 9).topics[0].error_code:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    now_ms = int(time.time() * 1000)
+    records = build_batch([Record(offset=0, timestamp_ms=now_ms, key=None, value=value)], base_offset=0)
+    data = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=20_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    answer = wire.call(request, 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    return topic, answer.throttle_time_ms
+
+
+def test_a_producer_beyond_its_byte_rate(broker: BrokerProcess, wire: Wire) -> None:
+    with quota(broker, "producer_byte_rate", 1000.0):
+        _, throttle_ms = topic_with(wire, bytes(20_000))
+    # 2,000 a second over ten seconds against 1,000: ten seconds more bring it down.
+    assert throttle_ms == pytest.approx(10_000, rel=0.1)
+
+
+def test_a_consumer_beyond_its_byte_rate_gets_nothing(broker: BrokerProcess, wire: Wire) -> None:
+    topic, _ = topic_with(wire, bytes(20_000))
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[asked])])
+    with quota(broker, "consumer_byte_rate", 1000.0), closing(Wire(broker.bootstrap)) as consumer:
+        answer = consumer.call(request, 11)
+    assert answer.error_code == ErrorCode.NONE
+    assert not any(bytes(p.records or b"") for t in answer.responses for p in t.partitions)
+    assert answer.throttle_time_ms == pytest.approx(10_000, rel=0.1)
