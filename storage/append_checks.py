@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import (
+    LENGTH_PREFIX_BYTES,
     BatchHeader,
     Compression,
     CorruptRecordError,
@@ -45,7 +46,7 @@ def checks_records(config: LogConfig) -> bool:
 
 def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> CheckedBatch:
     """Check the batch as a leader does, and bring it into the topic's codec. In any thread."""
-    header = check_leader_batch(records, config, now_ms, from_client=from_client)
+    header = check_leader_batch(records, config, now_ms, from_client=from_client, checks_all=True)
     recompressed = _recompress(records, header, config.compression_type)
     if recompressed is None:
         return CheckedBatch(header, None, config)
@@ -53,24 +54,31 @@ def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int, *,
     return CheckedBatch(parse_batch_header(view), view, config)
 
 
-def check_leader_batch(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:
-    """Return the header of the one batch in `records`, or raise one of the errors of an append."""
+def check_leader_batch(
+    records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool, checks_all: bool
+) -> BatchHeader:
+    """Return the header of the one batch in `records`, or raise one of the errors of an append.
+
+    `checks_all` is what `checks_records` says of the settings.
+    """
+    size_bytes = len(records)
     try:
         header = parse_batch_header(records)
-        if header.size_bytes != len(records):
+        if header.batch_length + LENGTH_PREFIX_BYTES != size_bytes:
             raise InvalidRecordError("a produce request holds exactly one batch a partition")
         if header.base_offset != 0 and from_client:
             raise InvalidRecordError(f"a produced batch begins at offset 0, not {header.base_offset}")
-        if len(records) > config.max_message_bytes:
-            raise RecordTooLargeError(f"a batch of {len(records)} bytes, the topic takes {config.max_message_bytes}")
+        if size_bytes > config.max_message_bytes:
+            raise RecordTooLargeError(f"a batch of {size_bytes} bytes, the topic takes {config.max_message_bytes}")
         if not crc_matches(records, 0, header):
             raise CorruptBatchError("a produced batch fails its CRC")
         if from_client:
             validate_produced_batch(header)
         else:
             validate_batch(header)
-        _check_timestamps(records, header, config, now_ms)
-        if config.compact and from_client:
+        if header.max_timestamp_ms > now_ms or header.attributes & _LOG_APPEND_TIME_FLAG or checks_all:
+            _check_timestamps(records, header, config, now_ms)
+        if checks_all and config.compact and from_client:
             _check_keys(records, header)
     except CorruptRecordError as error:
         raise CorruptBatchError(str(error)) from error

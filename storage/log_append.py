@@ -17,7 +17,7 @@ from ottla.kproto.records import (
 )
 from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.append_checks import check_and_recompress, check_follower_batch, check_leader_batch
-from ottla.storage.append_types import AppendInfo, CheckedBatch
+from ottla.storage.append_types import AppendInfo, AppendOrigin, CheckedBatch
 from ottla.storage.config import TimestampType
 from ottla.storage.errors import CorruptBatchError, UnexpectedAppendOffsetError
 from ottla.storage.producer_state import (
@@ -41,15 +41,24 @@ def append_as_leader(
     fragment: Fragment | None,
     *,
     leader_epoch: int,
-    from_client: bool,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
     now_ms: int,
-    transaction_version: int,
-    require_verification: bool,
-    guard: VerificationGuard | None,
-    checked: CheckedBatch | None,
+    transaction_version: int = 0,
+    require_verification: bool = False,
+    guard: VerificationGuard | None = None,
+    checked: CheckedBatch | None = None,
 ) -> AppendInfo:
-    """See `PartitionLog.append_as_leader`."""
-    log.check_open()
+    """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
+
+    `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
+    an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
+    `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, if it was asked;
+    the three arguments before are those of `ProducerStateManager.check`.
+    """
+    store = log.store
+    if log.is_closed or store.error is not None or store.checkpoint is not None:
+        log.check_open()
+    from_client = origin is AppendOrigin.CLIENT
     config = log.config
     if checked is not None and checked.config is config:
         header = checked.header
@@ -58,7 +67,7 @@ def append_as_leader(
         header = checked.header
     else:
         checked = None
-        header = check_leader_batch(records, config, now_ms, from_client=from_client)
+        header = check_leader_batch(records, config, now_ms, from_client=from_client, checks_all=False)
     if checked is not None and checked.recompressed is not None:
         records, fragment = checked.recompressed, None
     plan: AppendPlan | None = None
@@ -94,8 +103,12 @@ def append_as_leader(
     return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, log.log_start_offset)
 
 
-def append_as_follower(log: PartitionLog, records: memoryview, fragment: Fragment | None) -> AppendInfo:
-    """See `PartitionLog.append_as_follower`."""
+def append_as_follower(log: PartitionLog, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
+    """Append whole batches as the leader numbered them; a cut off last batch is left out.
+
+    Offsets may have gaps (compaction) but never go back: UnexpectedAppendOffsetError. CorruptBatchError if a batch
+    is unsound. In both cases nothing was appended.
+    """
     log.check_open()
     batches: list[tuple[int, BatchHeader]] = []
     pos, expected = 0, log.log_end_offset

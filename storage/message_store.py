@@ -140,7 +140,7 @@ class MessageStore:
         memstore.batch_count += 1
         records = header.last_offset_delta + 1
         memstore.record_count += records
-        if log.needs_sync(records, size_bytes, self.sync_epoch):
+        if log.counts_unsynced and log.needs_sync(records, size_bytes, self.sync_epoch):
             memstore.wants_sync = True
         if not self._loop_is_running:
             self._start_loop()

@@ -13,7 +13,7 @@ from ottla.storage.aborted_transactions import AbortedTransaction, AbortedTransa
 from ottla.storage.append_checks import check_and_recompress, checks_records
 from ottla.storage.append_types import AppendInfo, AppendOrigin, CheckedBatch, TimestampOffset
 from ottla.storage.block import RunKind, log_key
-from ottla.storage.config import LogConfig
+from ottla.storage.config import INT64_MAX, LogConfig
 from ottla.storage.errors import (
     LogClosedError,
     OffsetOutOfRangeError,
@@ -30,7 +30,6 @@ from ottla.storage.spans import ensure_spans
 
 if TYPE_CHECKING:
     from ottla.storage.file_read import ReadHint
-    from ottla.storage.iobuf import Fragment
     from ottla.storage.memstore import RunGroup
     from ottla.storage.message_store import MessageStore
     from ottla.storage.spans import Spans
@@ -56,6 +55,7 @@ class PartitionLog:
         "aborted",
         "checks_records",
         "config",
+        "counts_unsynced",
         "epochs",
         "first_dirty_offset",
         "flushed_end_offset",
@@ -124,38 +124,8 @@ class PartitionLog:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
         )
 
-    def append_as_leader(
-        self,
-        records: memoryview,
-        fragment: Fragment | None,
-        *,
-        leader_epoch: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        now_ms: int,
-        transaction_version: int = 0,
-        require_verification: bool = False,
-        guard: VerificationGuard | None = None,
-        checked: CheckedBatch | None = None,
-    ) -> AppendInfo:
-        """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
-
-        `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
-        an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
-        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, if it was asked;
-        the three arguments before are those of `ProducerStateManager.check`.
-        """
-        return log_append.append_as_leader(
-            self,
-            records,
-            fragment,
-            leader_epoch=leader_epoch,
-            from_client=origin is AppendOrigin.CLIENT,
-            now_ms=now_ms,
-            transaction_version=transaction_version,
-            require_verification=require_verification,
-            guard=guard,
-            checked=checked,
-        )
+    append_as_leader = log_append.append_as_leader
+    append_as_follower = log_append.append_as_follower
 
     async def check_ahead(self, records: memoryview, *, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
         """Do what takes long about a batch in a worker thread, before it is appended: its checks, a change of codec.
@@ -165,14 +135,6 @@ class PartitionLog:
         return await self.store.context.offload(
             check_and_recompress, records, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT
         )
-
-    def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
-        """Append whole batches as the leader numbered them; a cut off last batch is left out.
-
-        Offsets may have gaps (compaction) but never go back: UnexpectedAppendOffsetError. CorruptBatchError if a batch
-        is unsound. In both cases nothing was appended.
-        """
-        return log_append.append_as_follower(self, records, fragment)
 
     def check_open(self) -> None:
         """Before a change: raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
@@ -357,6 +319,7 @@ class PartitionLog:
         """Take a topic's changed settings."""
         self.config = config
         self.checks_records = checks_records(config)
+        self.counts_unsynced = min(config.flush_messages, config.flush_bytes) < INT64_MAX
 
     async def flush(self) -> None:
         """Write and sync everything appended up to now."""

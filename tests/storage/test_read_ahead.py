@@ -98,7 +98,7 @@ async def test_one_that_reads_here_and_there_is_not_followed(harness: Any) -> No
     async with manager.run():
         (log,) = await fill(harness, manager, is_sorted=True)
         reads.calls.clear()
-        for offset in (300, 10, 200, 30, 100):
+        for offset in (150, 10, 120, 30, 90):
             await next_read(log, offset)
         assert "_look_at" not in reads.calls
 
