@@ -6,7 +6,6 @@ is org.apache.kafka.controller.ScramControlManager.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -116,6 +115,7 @@ def _change(
 def credential_of(mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
     """What is kept of a salted password (RFC 5802, section 3)."""
     import hashlib
+    import hmac
 
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     return ScramCredential(
