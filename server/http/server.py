@@ -64,6 +64,14 @@ async def _measure_loop_lag(lag: Histogram) -> None:
         lag.observe(trio.current_time() - due)
 
 
+async def _warm_up() -> None:
+    """Let anyio load what it leaves to its first use, which would hold the loop at the first request."""
+    import anyio
+
+    async with anyio.create_task_group():
+        pass
+
+
 def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable[None]]:
     """Import what serving needs and build the application; blocks for long."""
     from functools import partial
@@ -74,6 +82,7 @@ def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable
 
     from ottla.server.http.application import application
 
+    trio.run(_warm_up)
     config = Config()
     config.errorlog = logging.getLogger(f"{__name__}.requests")
     config.errorlog.setLevel(logging.WARNING)

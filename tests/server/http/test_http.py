@@ -13,7 +13,7 @@ import trio
 from ottla.server.config import ConfigError
 from ottla.server.endpoints import parse_http_address
 from ottla.server.errors import StartupError
-from ottla.server.http import server
+from ottla.server.http import health, server
 from ottla.server.http.server import HttpServer
 from ottla.server.listener import ListenAddress
 
@@ -75,6 +75,29 @@ async def test_its_failure_does_not_end_the_broker(
     assert "no HTTP today" in caplog.text
     with pytest.raises(OSError, match=r"."):
         await get(http.url, "/healthz")
+
+
+async def test_a_page_that_fails_is_answered_and_logged_and_the_others_stay(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("it broke")
+
+    monkeypatch.setattr(health, "unready_reasons", fail)
+    async with serve_node(HTTP) as node:
+        assert (await get(node.http_url, "/readyz"))[0] == 500
+        assert "it broke" in caplog.text
+        assert (await get(node.http_url, "/healthz"))[0] == 200
+
+
+async def test_what_is_no_http_closes_its_connection_alone(serve_node: Serve) -> None:
+    async with serve_node(HTTP) as node:
+        host, _, port = node.http_url.removeprefix("http://").rpartition(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            await stream.send_all(b"\x00\x01\x02 nonsense\r\n\r\n" * 100)
+            answered = b"".join([data async for data in stream])
+        assert b" 400 " in answered.partition(b"\r\n")[0]
+        assert (await get(node.http_url, "/healthz"))[0] == 200
 
 
 def test_a_port_in_use_is_refused_by_its_flag() -> None:
