@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.server.cli import CommandError
@@ -24,6 +23,7 @@ from ottla.testing.record import Record, encode
 
 if TYPE_CHECKING:
     import os
+    from tempfile import TemporaryDirectory
 
     from ottla.testing.groups import Group
     from ottla.testing.node_process import NodeProcess
@@ -78,6 +78,8 @@ class Broker:
             self._make_thread(data_dir, memory_bytes, seed)
 
     def _make_process(self, data_dir: str | os.PathLike[str] | None) -> None:
+        from tempfile import TemporaryDirectory
+
         from ottla.testing.node_process import NodeProcess
 
         if data_dir is None:

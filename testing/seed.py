@@ -16,10 +16,11 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ottla.kproto.records import NO_TIMESTAMP
 from ottla.server.recording import RecordingError, is_recording, parse_recording
 from ottla.testing.record import Record, encode
 
@@ -39,12 +40,12 @@ class SeedError(ValueError):
 
 
 def read_seed(path: Path, topic: str | None, *, now_ms: int, key_delimiter: str | None = None) -> Seed:
-    """Read a file. Records without a time get `now_ms`. Raises SeedError, or OSError."""
+    """Read a file; its records without a time get one each, the last one `now_ms`. Raises SeedError, or OSError."""
     content = path.read_bytes()
     if is_recording(content):
         return _recorded(content, topic, path)
     name = topic or path.stem
-    readers: Mapping[str, Callable[[bytes, str, int], Iterator[Record]]] = {
+    readers: Mapping[str, Callable[[bytes, str], Iterator[Record]]] = {
         ".jsonl": _json_lines,
         ".ndjson": _json_lines,
         ".json": _json_lines,
@@ -53,8 +54,8 @@ def read_seed(path: Path, topic: str | None, *, now_ms: int, key_delimiter: str 
     reader = readers.get(path.suffix.lower())
     try:
         if reader is not None:
-            return Seed(list(reader(content, name, now_ms)))
-        return Seed(list(_lines(content, name, now_ms, key_delimiter)))
+            return Seed(_timed(list(reader(content, name)), now_ms))
+        return Seed(_timed(list(_lines(content, name, key_delimiter)), now_ms))
     except (ValueError, TypeError, KeyError) as error:
         raise SeedError(f"{path}: {error}") from error
 
@@ -81,7 +82,16 @@ def _recorded(content: bytes, topic: str | None, path: Path) -> Seed:
     return Seed(records, partitions)
 
 
-def _json_lines(content: bytes, topic: str, now_ms: int) -> Iterator[Record]:
+def _timed(records: list[Record], now_ms: int) -> list[Record]:
+    """The same, with times: in the order of the file, so that they are read in this order whatever their partitions."""
+    first_ms = now_ms + 1 - len(records)
+    return [
+        replace(record, timestamp_ms=first_ms + place) if record.timestamp_ms == NO_TIMESTAMP else record
+        for place, record in enumerate(records)
+    ]
+
+
+def _json_lines(content: bytes, topic: str) -> Iterator[Record]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
@@ -90,52 +100,52 @@ def _json_lines(content: bytes, topic: str, now_ms: int) -> Iterator[Record]:
         except ValueError as error:
             raise ValueError(f"line {number} is no JSON: {error}") from None
         if isinstance(item, dict) and "payload" in item:
-            yield _from_kcat(item, topic, now_ms)
+            yield _from_kcat(item, topic)
         elif isinstance(item, dict) and "value" in item and item.keys() <= _FIELDS:
-            yield _from_json(item, topic, now_ms)
+            yield _from_json(item, topic)
         else:
-            yield Record(topic, -1, -1, now_ms, None, encode(item))
+            yield Record(topic, -1, -1, NO_TIMESTAMP, None, encode(item))
 
 
-def _from_json(item: Mapping[str, Any], topic: str, now_ms: int) -> Record:
+def _from_json(item: Mapping[str, Any], topic: str) -> Record:
     headers = item.get("headers") or {}
     pairs = headers.items() if isinstance(headers, dict) else headers
     return Record(
         item.get("topic", topic),
         int(item.get("partition", -1)),
         -1,
-        int(item.get("timestamp", now_ms)),
+        int(item.get("timestamp", NO_TIMESTAMP)),
         encode(item.get("key")),
         encode(item["value"]),
         tuple((name, encode(value)) for name, value in pairs),
     )
 
 
-def _from_kcat(item: Mapping[str, Any], topic: str, now_ms: int) -> Record:
+def _from_kcat(item: Mapping[str, Any], topic: str) -> Record:
     flat = item.get("headers") or []
     return Record(
         item.get("topic", topic),
         int(item.get("partition", -1)),
         -1,
-        int(item.get("ts", now_ms)),
+        int(item.get("ts", NO_TIMESTAMP)),
         encode(item.get("key")),
         encode(item["payload"]),
         tuple((name, encode(value)) for name, value in zip(flat[::2], flat[1::2], strict=True)),
     )
 
 
-def _csv_rows(content: bytes, topic: str, now_ms: int) -> Iterator[Record]:
+def _csv_rows(content: bytes, topic: str) -> Iterator[Record]:
     for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True):
         if None in row or None in row.values():
             raise ValueError("a row has more or fewer columns than the header line")
         key = row.pop("key", None)
-        yield Record(topic, -1, -1, now_ms, encode(key), encode(row["value"] if row.keys() == {"value"} else row))
+        yield Record(topic, -1, -1, NO_TIMESTAMP, encode(key), encode(row["value"] if row.keys() == {"value"} else row))
 
 
-def _lines(content: bytes, topic: str, now_ms: int, key_delimiter: str | None) -> Iterator[Record]:
+def _lines(content: bytes, topic: str, key_delimiter: str | None) -> Iterator[Record]:
     for line in content.removesuffix(b"\n").split(b"\n"):
         key: bytes | None = None
         value = line
         if key_delimiter is not None and key_delimiter.encode() in line:
             key, _, value = line.partition(key_delimiter.encode())
-        yield Record(topic, -1, -1, now_ms, key, value)
+        yield Record(topic, -1, -1, NO_TIMESTAMP, key, value)

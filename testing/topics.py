@@ -1,4 +1,7 @@
-"""What a broker under test is asked over its own protocol: topics and their records."""
+"""What a broker under test is asked over its own protocol: topics and their records.
+
+What only some tests need is imported when it is used: the first test of a session waits for every import.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,8 @@ from heapq import merge
 from typing import Any, Final
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.kproto.records import Record as KafkaRecord
-from ottla.server.cli.batch_sender import BatchSender
 from ottla.server.cli.client import BrokerError, Client
-from ottla.server.cli.topic import create_topic
 from ottla.server.cli.topic_reader import Entry, TopicReader
 from ottla.testing.record import Record
 
@@ -22,6 +22,8 @@ _ABSENT_SECONDS: Final = 0.01
 
 def create(client: Client, name: str, partitions: int, configs: Mapping[str, str], *, exist_ok: bool = False) -> None:
     """Create a topic of one replica."""
+    from ottla.server.cli.topic import create_topic
+
     try:
         create_topic(client, name, partitions, configs)
     except BrokerError as error:
@@ -31,6 +33,8 @@ def create(client: Client, name: str, partitions: int, configs: Mapping[str, str
 
 def delete(client: Client, names: Sequence[str]) -> None:
     """Delete topics."""
+    from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
     topics = [DeleteTopicState(name=name) for name in names]
     response = client.call(DeleteTopicsRequest(topics=topics, topic_names=list(names), timeout_ms=_TIMEOUT_MS))
     _check(response.responses)
@@ -51,6 +55,8 @@ def listed(client: Client) -> dict[str, int]:
 
 def produce(client: Client, records: Iterable[Record], partition: int | None) -> int:
     """Append records and return how many."""
+    from ottla.server.cli.batch_sender import BatchSender
+
     sender = BatchSender(client)
     count = 0
     for record in records:

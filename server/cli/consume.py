@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataResponseTopic
-from ottla.kproto.records import BatchHeader, iter_batches, iter_records
+from ottla.kproto.records import iter_batches, iter_records
 from ottla.server.cli import CommandError, options
+from ottla.server.cli.aborted_transactions import AbortedTransactions
 from ottla.server.cli.client import BrokerError, Client, bootstrap_servers
 from ottla.server.cli.format import Consumed, Formatter, format_json, parse_format
 
@@ -136,23 +137,6 @@ def _fetch(
             raise BrokerError(answer.error_code, what=f"{topic.name}-{position.partition} at offset {position.offset}")
         aborted = AbortedTransactions((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ())
         yield from _records(topic.name or "", position, memoryview(answer.records or b""), aborted)
-
-
-class AbortedTransactions:
-    """Which batches belong to aborted transactions, as the fetch response lists them (KIP-98)."""
-
-    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
-        self._starts = sorted(transactions, key=lambda item: item[1])
-        self._open: set[int] = set()
-
-    def hides(self, header: BatchHeader) -> bool:
-        """Whether a batch is not for the reader: a marker, or part of an aborted transaction. In offset order."""
-        while self._starts and self._starts[0][1] <= header.base_offset:
-            self._open.add(self._starts.pop(0)[0])
-        if header.is_control:
-            self._open.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._open
 
 
 def _records(topic: str, position: Position, records: memoryview, aborted: AbortedTransactions) -> Iterator[Consumed]:

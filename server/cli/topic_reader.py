@@ -9,9 +9,8 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import BatchHeader, Record, TimestampType, iter_batches, iter_records, parse_end_txn_marker
 from ottla.server.cli import CommandError
+from ottla.server.cli.aborted_transactions import AbortedTransactions
 from ottla.server.cli.client import BrokerError, Client
-from ottla.server.cli.consume import AbortedTransactions
-from ottla.server.cli.group_state import EARLIEST, LATEST, Partition, offsets_at
 
 _FETCH_BYTES: Final = 8 * 1024 * 1024
 _NO_SESSION_EPOCH: Final = -1
@@ -62,6 +61,8 @@ class TopicReader:
 
     def ends(self) -> dict[int, int]:
         """Where each partition ends now."""
+        from ottla.server.cli.group_state import LATEST, Partition, offsets_at
+
         asked = [Partition(self.topic, index) for index in self._leaders]
         return {found.partition: offset for found, offset in offsets_at(self._client, asked, LATEST).items()}
 
@@ -111,11 +112,7 @@ class TopicReader:
     def _take(self, answer: Any) -> Iterator[Entry]:
         index = answer.partition_index
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            asked = Partition(self.topic, index)
-            start = offsets_at(self._client, [asked], EARLIEST).get(asked)
-            if start is None or start == self._offsets[index]:
-                raise CommandError(f"{self.topic}-{index} has no offset {self._offsets[index]}")
-            self._offsets[index] = start
+            self._go_to_start(index)
             return
         if answer.error_code in _MOVED:
             self._find_leaders()
@@ -124,6 +121,15 @@ class TopicReader:
             raise BrokerError(answer.error_code, what=f"{self.topic}-{index}")
         self._ends[index] = answer.last_stable_offset if self._read_committed else answer.high_watermark
         yield from self._entries(index, memoryview(answer.records or b""), answer.aborted_transactions or ())
+
+    def _go_to_start(self, index: int) -> None:
+        from ottla.server.cli.group_state import EARLIEST, Partition, offsets_at
+
+        asked = Partition(self.topic, index)
+        start = offsets_at(self._client, [asked], EARLIEST).get(asked)
+        if start is None or start == self._offsets[index]:
+            raise CommandError(f"{self.topic}-{index} has no offset {self._offsets[index]}")
+        self._offsets[index] = start
 
     def _entries(self, index: int, batches: memoryview, aborted: Iterable[Any]) -> Iterator[Entry]:
         hidden = AbortedTransactions((it.producer_id, it.first_offset) for it in aborted)
