@@ -5,7 +5,7 @@ Nothing is changed before everything has been checked, and nothing waits: an app
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.kproto.records import (
     BatchHeader,
@@ -153,7 +153,14 @@ def _apply_plan(log: PartitionLog, plan: AppendPlan, base_offset: int, timestamp
         _add_aborted(log, completed)
 
 
-def replay_producer(log: PartitionLog, view: memoryview, header: BatchHeader) -> None:
+class ProducersOfLog(Protocol):
+    """What is known of a log's producers; None as long as there are none."""
+
+    producers: ProducerStateManager | None
+    aborted: AbortedTransactions | None
+
+
+def replay_producer(log: ProducersOfLog, view: memoryview, header: BatchHeader) -> None:
     """Take over what a batch that is already in the log says of its producer (followers, recovery)."""
     if header.producer_id < 0:
         return
@@ -164,7 +171,7 @@ def replay_producer(log: PartitionLog, view: memoryview, header: BatchHeader) ->
         _add_aborted(log, completed)
 
 
-def _add_aborted(log: PartitionLog, completed: CompletedTransaction) -> None:
+def _add_aborted(log: ProducersOfLog, completed: CompletedTransaction) -> None:
     if log.aborted is None:
         log.aborted = AbortedTransactions()
     log.aborted.append(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.kproto.records import BatchHeader, iter_batches, iter_positions
+from ottla.kproto.records import iter_batches, iter_positions
+from ottla.storage.append_types import TimestampOffset
 from ottla.storage.index_files import load_index
 from ottla.storage.reader import read_batches
 from ottla.storage.spans import Span, ensure_spans, unsealed_tables
 
 if TYPE_CHECKING:
     from ottla.storage.context import StorageContext
-    from ottla.storage.partition_log import PartitionLog, TimestampOffset
+    from ottla.storage.partition_log import PartitionLog
 
 __all__ = ["max_timestamp_offset", "offset_for_timestamp"]
 
@@ -78,26 +79,27 @@ async def _page_lookup(context: StorageContext, span: Span, timestamp_ms: int) -
 
 async def _first_record(log: PartitionLog, offset: int, timestamp_ms: int) -> TimestampOffset | None:
     """The first record at or beyond an offset, and not below the log start, whose timestamp is at least this."""
-    from ottla.storage.partition_log import TimestampOffset
-
-    def matches(header: BatchHeader) -> bool:
-        return header.max_timestamp_ms >= timestamp_ms and not header.is_control
-
     offset = max(offset, log.log_start_offset)
     while offset < log.flushed_end_offset:
-        records, next_offset = await read_batches(log, offset, log.flushed_end_offset)
+        start = max(offset, log.log_start_offset)
+        records, offset = await read_batches(log, offset, log.flushed_end_offset)
         with records:
-            for view in records:
-                for pos, header in _batches(view, matches):
-                    for record_offset, record_ms in iter_positions(view, pos, header):
-                        if record_ms >= timestamp_ms and record_offset >= log.log_start_offset:
-                            return TimestampOffset(record_ms, record_offset, header.leader_epoch)
-        offset = next_offset
+            # Records may have to be decompressed, and there may be very many.
+            found = await log.store.context.offload(_find_record, list(records), start, timestamp_ms)
+        if found is not None:
+            return found
     return None
 
 
-def _batches(view: memoryview, matches: Callable[[BatchHeader], bool]) -> list[tuple[int, BatchHeader]]:
-    return [(pos, header) for pos, header in iter_batches(view) if matches(header)]
+def _find_record(views: Iterable[memoryview], offset: int, timestamp_ms: int) -> TimestampOffset | None:
+    for view in views:
+        for pos, header in iter_batches(view):
+            if header.max_timestamp_ms < timestamp_ms or header.is_control:
+                continue
+            for record_offset, record_ms in iter_positions(view, pos, header):
+                if record_ms >= timestamp_ms and record_offset >= offset:
+                    return TimestampOffset(record_ms, record_offset, header.leader_epoch)
+    return None
 
 
 async def _scan_for_maximum(log: PartitionLog) -> TimestampOffset | None:

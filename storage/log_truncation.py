@@ -7,6 +7,7 @@ batches; where that is not enough it is read anew from the batches that are left
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.kproto.records import iter_batches
@@ -18,7 +19,9 @@ from ottla.storage.retention import size_of
 from ottla.storage.spans import ensure_spans, unsealed_tables
 
 if TYPE_CHECKING:
+    from ottla.storage.aborted_transactions import AbortedTransactions
     from ottla.storage.partition_log import PartitionLog
+    from ottla.storage.producer_state import ProducerStateManager
 
 __all__ = ["rebuild_producers", "recover_end", "truncate_fully_and_start_at", "truncate_to"]
 
@@ -53,17 +56,30 @@ async def truncate_fully_and_start_at(log: PartitionLog, offset: int) -> None:
         await log.store.flush(sync=False)
 
 
+class _Rebuilt:
+    """What the producers did, as the batches say; it takes the place of the log's own when all is read."""
+
+    __slots__ = ("aborted", "producers")
+
+    def __init__(self) -> None:
+        self.producers: ProducerStateManager | None = None
+        self.aborted: AbortedTransactions | None = None
+
+    def replay(self, views: Iterable[memoryview]) -> None:
+        for view in views:
+            for pos, header in iter_batches(view):
+                replay_producer(self, view[pos : pos + header.size_bytes], header)
+
+
 async def rebuild_producers(log: PartitionLog) -> None:
     """Read from the batches what their producers did."""
-    log.producers = None
-    log.aborted = None
+    rebuilt = _Rebuilt()
     offset, end_offset = log.log_start_offset, log.flushed_end_offset
     while offset < end_offset:
         records, offset = await read_batches(log, offset, end_offset)
         with records:
-            for view in records:
-                for pos, header in iter_batches(view):
-                    replay_producer(log, view[pos : pos + header.size_bytes], header)
+            await log.store.context.offload(rebuilt.replay, list(records))
+    log.producers, log.aborted = rebuilt.producers, rebuilt.aborted
     log.set_high_watermark(log.high_watermark)
     log.store.dirty[log] = None
 

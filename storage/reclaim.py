@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _SLICE = 1000
 _STEP_BYTES = 1_048_576
+_SPARE_BYTES = 67_108_864
 
 
 class _Usage(NamedTuple):
@@ -105,6 +106,10 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
     """
     context = store.context
     config = context.config
+    needed_bytes = sum(segment.size_bytes for segment in segments) + _SPARE_BYTES
+    if await context.offload(context.disk.free_bytes, store.files.directory) < needed_bytes:
+        # Not to the last byte: an append that finds no room stops the store.
+        raise StorageError(f"no room to write {segments[0].data_path} anew: {needed_bytes} bytes must be free")
     for segment in segments:
         segment.pins += 1
     try:

@@ -142,3 +142,19 @@ async def test_a_full_disk_leaves_the_segments_as_they_were(harness: Any) -> Non
         assert log.store.error is None
         await manager.clean()
         assert len(sealed(log)) < len(before)
+
+
+async def test_a_nearly_full_disk_is_not_filled_by_the_cleaner(harness: Any) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk, segment_bytes=2500, tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, **COMPACTED)
+        await fill(harness, [log], 30)
+        before = sealed(log)
+        disk.capacity_bytes = 1_000_000
+        fault = disk.faults.add(Fault(FaultKind.ERROR, frozenset({"create"}), ".data.new", errno=errno.EIO))
+        await manager.clean()
+        assert (sealed(log), fault.struck, log.store.error) == (before, 0, None)
+        disk.capacity_bytes = None
+        disk.faults.clear()
+        await manager.clean()
+        assert len(sealed(log)) < len(before)
