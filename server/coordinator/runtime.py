@@ -213,7 +213,12 @@ class CoordinatorRuntime(Generic[S]):
                 async for batches in self._log.read(partition):
                     count += await self._replay_batches(state.shard, batches)
             except CoordinatorError as error:
-                logger.exception("%s partition %d cannot be loaded: its groups are unavailable", self._name, partition)
+                logger.exception(
+                    "%s partition %d cannot be loaded: its groups are unavailable",
+                    self._name,
+                    partition,
+                    extra={"topic": self._name, "partition": partition},
+                )
                 del self._partitions[partition]
                 self.failed.add(partition)
                 self._fail_queued(state, error)

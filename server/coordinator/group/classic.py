@@ -283,7 +283,10 @@ class ClassicProtocol:
             return True
         for member in list(group.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
-                logger.info("group %s: %s did not rejoin in time, removed", group.group_id, member.member_id)
+                keys = {"group": group.group_id, "member": member.member_id}
+                logger.info(
+                    "group %s: %s did not rejoin in time, removed", group.group_id, member.member_id, extra=keys
+                )
                 self._remove(group, member.member_id)
         if group.members and not group.elect_joined_leader():
             return False
@@ -310,7 +313,8 @@ class ClassicProtocol:
             return
         if not over() and group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             for member_id in sorted(group.pending_sync):
-                logger.info("group %s: %s never synced, removed", group.group_id, member_id)
+                keys = {"group": group.group_id, "member": member_id}
+                logger.info("group %s: %s never synced, removed", group.group_id, member_id, extra=keys)
                 self._remove(group, member_id)
             self._prepare_rebalance(group)
             self._purgatory.signal(group)
@@ -319,7 +323,8 @@ class ClassicProtocol:
         try:
             await self._store(group, {})
         except CoordinatorError as error:
-            logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error)
+            keys = {"group": group.group_id, "error": str(error)}
+            logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error, extra=keys)
 
     # SyncGroup
 
@@ -435,7 +440,8 @@ class ClassicProtocol:
             elif member.is_waiting():
                 self._touch(member)
             else:
-                logger.info("group %s: the session of %s ended, removed", group.group_id, member.member_id)
+                keys = {"group": group.group_id, "member": member.member_id}
+                logger.info("group %s: the session of %s ended, removed", group.group_id, member.member_id, extra=keys)
                 self._remove_and_rebalance(group, member.member_id)
 
     async def _watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:

@@ -337,11 +337,12 @@ class ConsumerProtocol:
         async with group.lock:
             if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
                 return
-            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id)
+            keys = {"group": group.group_id, "member": member.member_id}
+            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
             try:
                 await self._remove(group, member)
             except CoordinatorError as error:
-                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error)
+                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
                 self.prolong(group, member)
                 member.rebalance_deadline = math.inf
 

@@ -442,7 +442,8 @@ class GroupCoordinator:
                 ]
                 await self._runtime.write(shard.partition, written)
         except CoordinatorError as error:
-            logger.warning("offsets of the deleted topic %s stay until they expire: %s", topic, error)
+            keys = {"topic": topic, "error": str(error)}
+            logger.warning("offsets of the deleted topic %s stay until they expire: %s", topic, error, extra=keys)
 
     # Administration
 
@@ -526,4 +527,5 @@ class GroupCoordinator:
                 await self._write(consumer_group.group_id, written)
                 await trio.lowlevel.checkpoint()
         except CoordinatorError as error:
-            logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error)
+            keys = {"topic": OFFSETS_TOPIC, "partition": shard.partition, "error": str(error)}
+            logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error, extra=keys)

@@ -304,7 +304,8 @@ class TransactionCoordinator:
                     await self._commit(entry, prepared.completed(self._clock.time_ms()))
                 except CoordinatorError as error:
                     # The markers are there; whoever loads the partition next writes them again, which is harmless.
-                    logger.warning("%s is not marked as complete: %s", prepared.transactional_id, error)
+                    keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
+                    logger.warning("%s is not marked as complete: %s", prepared.transactional_id, error, extra=keys)
                 finally:
                     entry.is_finishing = False
 
@@ -340,7 +341,8 @@ class TransactionCoordinator:
             async with entry.lock:
                 current = entry.transaction
                 if current is not None and _is_timed_out(current, now_ms):
-                    logger.info("the transaction of %s timed out and is aborted", current.transactional_id)
+                    keys = {"transactional_id": current.transactional_id}
+                    logger.info("the transaction of %s timed out and is aborted", current.transactional_id, extra=keys)
                     await self._fence(entry, current)
 
     async def _expire_ids(self, shard: TransactionShard) -> None:

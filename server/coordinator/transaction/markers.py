@@ -110,5 +110,6 @@ async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], m
             logger.warning(
                 "producer %d: %d markers are not written yet, %s-%d because %s",
                 marker.producer_id, len(missing), *partition, failed[partition],
+                extra={"topic": partition[0], "partition": partition[1], "error": str(failed[partition])},
             )  # fmt: skip
             await trio.sleep(RETRY_BACKOFF_S)
