@@ -53,7 +53,7 @@ def table_rows(rows: DataFrame, table: TableConfig, schema: StructType) -> DataF
     if table.metadata:
         columns += [F.col(name).alias(f"_{name}") for name in _RECORD_COLUMNS]
         if DATE_COLUMN in table.partition_by:
-            columns.append(F.to_date("timestamp").alias(DATE_COLUMN))
+            columns.append(_day("timestamp").alias(DATE_COLUMN))
     if table.mode == "upsert":
         columns.append(F.col("value").isNull().alias(DELETED))
     return good.select(*columns)
@@ -66,6 +66,11 @@ def _last_of_each_key(rows: DataFrame) -> DataFrame:
     rank = "__ottla_rank"
     last = rows.withColumn(rank, F.row_number().over(in_partition)).where(F.col(rank) == 1)
     return last.withColumn(rank, F.row_number().over(over_all)).where(F.col(rank) == 1).drop(rank)
+
+
+def _day(name: str) -> Column:
+    """The day in UTC, whatever the session's time zone: a partition must not depend on who writes it."""
+    return F.date_from_unix_date(F.floor(F.unix_millis(name) / 86_400_000).cast("int"))
 
 
 def _key(kind: str) -> Column:

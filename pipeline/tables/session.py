@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.tables.config import JobConfig
+from ottla.pipeline.tables.errors import JobError
 
 __all__ = ["DELTA_PACKAGES", "KAFKA_PACKAGES", "session"]
 
@@ -34,20 +37,32 @@ def session(job: JobConfig) -> SparkSession:
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    builder = SparkSession.builder
+    # Under spark-submit the settings are those of its command, and the JVM runs already.
+    settings = dict(job.spark) if "PYSPARK_GATEWAY_PORT" in os.environ else _own_settings(job)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise JobError(
+            "Spark did not start; what it said stands above. It needs Java 17 (JAVA_HOME), and a network for "
+            "packages, unless [spark] names files in spark.jars."
+        ) from error
+
+
+def _own_settings(job: JobConfig) -> dict[str, str]:
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise JobError("Spark needs Java 17, which is not installed here: install it, or set JAVA_HOME.")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.app.name": "ottla table sync",
+    return {
+        "spark.app.name": "ottla table",
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         **packages(job),
         **job.spark,
     }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def packages(job: JobConfig) -> dict[str, str]:
