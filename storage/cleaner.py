@@ -65,7 +65,8 @@ class Cleaner:
                 try:
                     await self._clean_store(store, with_retention=with_retention)
                 except StorageError as error:
-                    logger.error("%s: cleaning was given up: %s", store.files.directory, error)  # noqa: TRY400
+                    keys = {"path": store.files.directory, "error": str(error)}
+                    logger.error("%s: cleaning was given up: %s", store.files.directory, error, extra=keys)  # noqa: TRY400
                 except OSError as error:
                     store.fail(error)
                 await trio.lowlevel.checkpoint()

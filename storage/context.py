@@ -131,7 +131,7 @@ class StorageContext:
             try:
                 await self.offload(self._unlink, path)
             except OSError as error:
-                logger.warning("%s cannot be removed: %s", path, error)
+                logger.warning("%s cannot be removed: %s", path, error, extra={"path": path, "error": str(error)})
             except trio.Cancelled:
                 self._doomed.append(path)
                 raise

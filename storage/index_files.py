@@ -29,7 +29,8 @@ def load_index(disk: Disk, segment: Segment) -> SealedIndex:
         try:
             index = _open_index(disk, segment)
         except (CorruptIndexError, FileNotFoundError) as error:
-            logger.warning("rebuilding the index of %s: %s", segment.data_path, error)
+            keys = {"path": segment.data_path, "error": str(error)}
+            logger.warning("rebuilding the index of %s: %s", segment.data_path, error, extra=keys)
             write_sealed_index(disk, segment, rebuild_tables(disk, segment))
             index = _open_index(disk, segment)
         segment.index = index

@@ -260,7 +260,8 @@ class MessageStore:
     def _go_offline(self, error: OSError, memstore: Memstore) -> None:
         """Stop for good: keep what was not written, acknowledge nothing, say so."""
         self.error = error
-        logger.error("store %s is offline, its last write failed: %s", self.files.directory, error)
+        keys = {"path": self.files.directory, "error": str(error)}
+        logger.error("store %s is offline, its last write failed: %s", self.files.directory, error, extra=keys)
         self.room.unpark_all()
         _wake(memstore)
         _wake(self.active)

@@ -131,7 +131,8 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
                 await trio.sleep(read_bytes / config.cleaner_io_max_bytes_per_second)
             replacement = await context.offload(rewrite.finish)
         except (ProtocolError, CorruptLogError, CorruptIndexError) as error:
-            logger.error("%s: damaged, it cannot be written anew: %s", segments[0].data_path, error)  # noqa: TRY400
+            keys = {"path": segments[0].data_path, "error": str(error)}
+            logger.error("%s: damaged, it cannot be written anew: %s", segments[0].data_path, error, extra=keys)  # noqa: TRY400
             return False
         except OSError as error:
             if error.errno != errno.ENOSPC:

@@ -97,7 +97,7 @@ class Recovery:
         try:
             self._point, self.store.snapshots = parse_checkpoint(self.disk.read_file(path))
         except CorruptLogError as error:
-            logger.warning("%s: %s; reading all blocks instead", path, error)
+            logger.warning("%s: %s; reading all blocks instead", path, error, extra={"path": path, "error": str(error)})
             return
         self.store.files.next_sequence = self._point.next_sequence
         self.store.recovery_position = self._point.segment_position
@@ -125,7 +125,8 @@ class Recovery:
             point = self._point
             if segment.generation or (point is not None and segment.position < point.segment_position):
                 if header is None:
-                    logger.error("%s: the segment's header is damaged", segment.data_path)
+                    keys = {"path": segment.data_path}
+                    logger.error("%s: the segment's header is damaged", segment.data_path, extra=keys)
                 if point is None:
                     self._replay_sealed(segment, handle)
                 return True
@@ -145,7 +146,7 @@ class Recovery:
     def _write_header(self, segment: Segment, handle: Handle, *, is_damaged: bool) -> None:
         """Write again the header of a segment that is replayed, as its blocks are; a new one in place of a torn one."""
         if is_damaged:
-            logger.warning("%s: the segment's header is torn", segment.data_path)
+            logger.warning("%s: the segment's header is torn", segment.data_path, extra={"path": segment.data_path})
             segment.first_sequence = self.store.files.next_sequence
             segment.created_at_ms = self.store.context.clock.time_ms()
         header = build_segment_header(0, segment.position, segment.first_sequence, segment.created_at_ms)
@@ -162,7 +163,8 @@ class Recovery:
             runs = list(iter_runs(content))
             segment.index_length, segment.index_crc = point.index_length, point.index_crc
         else:
-            logger.warning("%s: missing, damaged or sealed; reading the blocks instead", segment.index_path)
+            keys = {"path": segment.index_path}
+            logger.warning("%s: missing, damaged or sealed; reading the blocks instead", segment.index_path, extra=keys)
             heads = scan_heads(self.disk, handle, point.data_length, skip_damage=True)
             runs = [run for head in heads for run in head.runs]
             segment.pending_index += b"".join(run.pack() for run in runs)
@@ -214,7 +216,8 @@ class Recovery:
                 for run in head.runs:
                     self._apply(head, run, body)
             else:
-                logger.error("%s: the block at byte %d is damaged", segment.data_path, head.position)
+                keys = {"path": segment.data_path}
+                logger.error("%s: the block at byte %d is damaged", segment.data_path, head.position, extra=keys)
 
     def _cut(self, segment: Segment, handle: Handle, position: int) -> None:
         """Cut the tail after the last sound block. A sound block beyond says that this is damage: it is kept aside."""
@@ -228,10 +231,14 @@ class Recovery:
                 position,
                 end - position,
                 aside,
+                extra={"path": segment.data_path},
             )
             _copy_tail(self.store, handle, position, end, aside)
         else:
-            logger.warning("%s: cut a torn tail of %d bytes at %d", segment.data_path, end - position, position)
+            keys = {"path": segment.data_path}
+            logger.warning(
+                "%s: cut a torn tail of %d bytes at %d", segment.data_path, end - position, position, extra=keys
+            )
         self.disk.truncate(handle, position)
         self.disk.fdatasync(handle)
         segment.size_bytes = position
@@ -239,7 +246,8 @@ class Recovery:
     def _set_aside(self, segments: list[Segment]) -> None:
         """What follows a cut segment cannot count: a log keeps a prefix."""
         for segment in segments:
-            logger.error("%s: set aside, the segment before it ends early", segment.data_path)
+            keys = {"path": segment.data_path}
+            logger.error("%s: set aside, the segment before it ends early", segment.data_path, extra=keys)
             self.disk.rename(segment.data_path, segment.data_path + ".cut")
 
     def _list_segments(self, names: list[str]) -> list[Segment]:
