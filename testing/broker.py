@@ -188,13 +188,15 @@ class Broker:
     def reset(self) -> None:
         """Forget topics, groups, transactions, quotas, settings and faults: the broker is as new, its clients stay.
 
-        They see what deletion shows them: deleted topics are unknown, waiting fetches return, members are unknown.
+        They see what deletion shows them: deleted topics are unknown, waiting fetches return, members are unknown. A
+        clock that was set forward shows the right date again.
         """
         if self._thread is not None:
             from ottla.testing.reset import reset
 
             self.faults.clear()
             self._thread.call(reset, self._thread.ready.broker)
+            self._clock.correct_date()
         else:
             with self._client() as client:
                 topics.delete_all(client)

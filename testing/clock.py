@@ -13,21 +13,22 @@ class AdjustableClock(trio.abc.Clock):
 
     def __init__(self) -> None:
         self._ahead_seconds = 0.0
-
-    @property
-    def ahead_seconds(self) -> float:
-        """How far it is ahead of the machine's clocks."""
-        return self._ahead_seconds
+        self._date_ahead_seconds = 0.0
 
     def advance(self, seconds: float) -> None:
         """Set both forward. To be called on the broker's loop, whose sleeping tasks look at it when they next may."""
         if seconds < 0:
             raise ValueError("time does not go back")
         self._ahead_seconds += seconds
+        self._date_ahead_seconds += seconds
+
+    def correct_date(self) -> None:
+        """Let the wall clock show the machine's date again, as a clock does that was set wrong."""
+        self._date_ahead_seconds = 0.0
 
     def time_ms(self) -> int:
         """Milliseconds since the epoch (`ottla.storage.clock.Clock`)."""
-        return time.time_ns() // 1_000_000 + round(self._ahead_seconds * 1000)
+        return time.time_ns() // 1_000_000 + round(self._date_ahead_seconds * 1000)
 
     def start_clock(self) -> None:
         return

@@ -65,3 +65,11 @@ def test_time_does_not_go_back(broker: Broker) -> None:
     assert broker.clock.time_ms() >= before_ms + 10_000
     with pytest.raises(ValueError, match="back"):
         broker.clock.advance(-1)
+
+
+def test_a_reset_shows_the_right_date_again(broker: Broker) -> None:
+    broker.clock.advance(1_000_000)
+    broker.reset()
+    assert abs(broker.clock.time_ms() - time.time() * 1000) < 500_000
+    broker.clock.advance(1000)
+    assert broker.clock.time_ms() > time.time() * 1000 + 500_000
