@@ -47,7 +47,8 @@ class Publication:
 
 def run(publication: Publication, spark_settings: Mapping[str, str]) -> int:
     """Send it all, and return how many rows it was. PipelineError says what is wrong."""
-    with_delta = publication.format == "delta" or publication.query is not None
+    # A query says by delta.`path` that it needs Delta.
+    with_delta = publication.format == "delta" if publication.query is None else "delta." in publication.query
     table = TableConfig(topic=publication.topic, path="", format="delta" if with_delta else "parquet")
     job = JobConfig(publication.bootstrap, (table,), source=publication.source, spark=spark_settings)
     return publish(session(job), publication)
