@@ -6,7 +6,8 @@ The contract, whatever the state is (groups, transactions, share groups):
   operation raises CoordinatorLoadInProgressError.
 - Records reach a shard's `replay` once they are committed and in log order: first those of the log, then those of each
   write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
-- Writes that arrive while an append is under way gather and leave as one batch: group commit without a timer.
+- Writes that arrive while an append is under way gather and leave as one batch, and so do those that arrive in quick
+  succession: group commit without a timer.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
   or they are not in the log.
 
@@ -48,6 +49,7 @@ MAX_BATCH_BYTES: Final = 512 * 1024
 STEP_SECONDS: Final = 250e-6
 """For so long is replayed before others may run."""
 RECORDS_A_STEP: Final = 32
+MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
 
@@ -137,12 +139,13 @@ class Write:
 
 
 class _Partition(Generic[S]):
-    __slots__ = ("is_loaded", "is_writing", "queue", "queued_bytes", "scope", "shard")
+    __slots__ = ("is_loaded", "is_writing", "last_batch", "queue", "queued_bytes", "scope", "shard")
 
     def __init__(self, shard: S) -> None:
         self.shard = shard
         self.is_loaded = False
         self.is_writing = False
+        self.last_batch = 0
         self.queue: deque[Write] = deque()
         self.queued_bytes = 0
         self.scope = trio.CancelScope()  # of its one task at a time: the loading, later a writer
@@ -311,8 +314,26 @@ class CoordinatorRuntime(Generic[S]):
         waiting.begin_background()
         with state.scope:
             while state.queue:
-                await self._commit(partition, state, self._gather(state))
+                await self._linger(state)
+                writes = self._gather(state)
+                state.last_batch = len(writes)
+                await self._commit(partition, state, writes)
             state.is_writing = False
+
+    async def _linger(self, state: _Partition[S]) -> None:
+        """Let a batch grow as long as turns of the event loop bring more writes, but not for long.
+
+        A lone write goes at once. Kafka's counterpart is `group.coordinator.append.linger.ms=-1`.
+        """
+        if len(state.queue) == 1 and state.last_batch <= 1:
+            return
+        until = perf_counter() + MAX_LINGER_SECONDS
+        count = quiet_turns = 0
+        # Trio runs the tasks of a turn in any order: one turn without a write says nothing yet.
+        while quiet_turns < 2 and state.queued_bytes < MAX_BATCH_BYTES and perf_counter() < until:
+            quiet_turns = quiet_turns + 1 if len(state.queue) == count else 0
+            count = len(state.queue)
+            await trio.lowlevel.checkpoint()
 
     def _gather(self, state: _Partition[S]) -> list[Write]:
         """The writes that can go as one batch: of one producer, and no more than fits."""

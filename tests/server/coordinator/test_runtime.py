@@ -219,3 +219,21 @@ async def test_a_partition_that_is_asked_for_loads_before_others(log: Any) -> No
         await trio.testing.wait_all_tasks_blocked()
         assert loaded == [3, 1, 0, 4, 2]
         nursery.cancel_scope.cancel()
+
+
+async def test_writes_in_quick_succession_leave_as_one_batch(
+    runtime: CoordinatorRuntime[Journal], log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One a turn of the loop, as from a connection that sends ahead: after two that came together they are awaited."""
+    monkeypatch.setattr("ottla.server.coordinator.runtime.MAX_LINGER_SECONDS", 60.0)
+    await runtime.begin_write(0, [record(0)]).wait()
+    assert log.appends == 1  # alone, at once
+    first, second = runtime.begin_write(0, [record(1)]), runtime.begin_write(0, [record(2)])
+    writes = [first, second]
+    for number in range(3, 10):
+        await trio.lowlevel.checkpoint()
+        writes.append(runtime.begin_write(0, [record(number)]))
+    for write in writes:
+        await write.wait()
+    assert log.appends == 2
+    assert [told[2] for told in runtime.shard(0).told] == [record(number) for number in range(10)]
