@@ -68,3 +68,9 @@ def test_every_picture_is_shown_and_described() -> None:
     shown = "".join(page.read_text() for page in PAGES) + (ROOT / "zensical.toml").read_text()
     assert not [picture.name for picture in (ROOT / "docs/images").iterdir() if picture.name not in shown]
     assert "![](" not in shown
+
+
+def test_every_test_that_the_protocol_notes_name_is_there() -> None:
+    named = re.findall(r"`((?:compat_)?tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "docs/protocol-notes.md").read_text())
+    assert len(named) >= 46
+    assert not [name for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
