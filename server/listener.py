@@ -35,6 +35,7 @@ _PEER_GONE: Final = frozenset(
 _RETRY_SECONDS: Final = 0.1
 _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
+_MAX_KEPT: Final = 1_000
 
 
 class ListenAddress(NamedTuple):
@@ -74,14 +75,6 @@ def _unmapped(host: str) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
-async def _close_after(accepted: socket.socket, seconds: float) -> None:
-    """Keep a connection without an answer, so that its client does not try again at once."""
-    try:
-        await trio.sleep(seconds)
-    finally:
-        accepted.close()
-
-
 class Listeners:
     """All listening sockets of a node. `bind` first, then `run` until `stop`."""
 
@@ -105,6 +98,7 @@ class Listeners:
         #: How many connections were accepted, by listener, and refused, by what they were beyond.
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self._kept = 0
         #: How often accepting had to pause.
         self.delayed = 0
         self._stop = trio.Event()
@@ -215,7 +209,7 @@ class Listeners:
         throttle_seconds = self._rates.throttle_seconds(host)
         if throttle_seconds:
             self.refused["connection_creation_rate"] += 1
-            serving.start_soon(_close_after, accepted, throttle_seconds)
+            serving.start_soon(self._close_after, accepted, throttle_seconds)
             return
         limit = self._limits.of_address(host)
         if self._per_ip[host] >= limit:
@@ -246,6 +240,16 @@ class Listeners:
         self._per_listener[name] += 1
         self.accepted[name] += 1
         serving.start_soon(self._serve, connection)
+
+    async def _close_after(self, accepted: socket.socket, seconds: float) -> None:
+        """Keep a connection without an answer, so that its client does not try again at once; but not too many."""
+        self._kept += 1
+        try:
+            if self._kept <= _MAX_KEPT:
+                await trio.sleep(seconds)
+        finally:
+            self._kept -= 1
+            accepted.close()
 
     async def _serve(self, connection: Connection) -> None:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from ipaddress import ip_address
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -65,8 +66,7 @@ class ConnectionRates:
     def __init__(self, windows: int = 11, window_seconds: float = 1.0) -> None:
         self._windows = windows
         self._window_seconds = window_seconds
-        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
-        self._has_quotas = False
+        self._quotas: dict[str | None, float] = {}
         self._by_listener: dict[str, Rate] = {}
         self._by_address: OrderedDict[str, Rate] = OrderedDict()
 
@@ -77,9 +77,12 @@ class ConnectionRates:
 
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Replace the quotas of all addresses."""
-        self._quotas = quotas
-        self._has_quotas = any(CONNECTION_CREATION_RATE in values for values in quotas.values())
-        if not self._has_quotas:
+        self._quotas = {
+            None if name is None else str(ip_address(name)): values[CONNECTION_CREATION_RATE]
+            for ((type_, name), *_), values in quotas.items()
+            if type_ == IP and CONNECTION_CREATION_RATE in values
+        }
+        if not self._quotas:
             self._by_address.clear()
 
     def delay_seconds(self, listener: str, limits: ConnectionLimits) -> float:
@@ -94,9 +97,9 @@ class ConnectionRates:
 
     def throttle_seconds(self, host: str) -> float:
         """Count a connection from an address; how long to keep it before it is closed, 0 if it may stay."""
-        if not self._has_quotas:
+        if not self._quotas:
             return 0.0
-        limit = self._quota_of(host)
+        limit = self._quotas.get(host, self._quotas.get(None))
         if limit is None:
             return 0.0
         rate = self._by_address.get(host)
@@ -109,13 +112,6 @@ class ConnectionRates:
         if seconds:
             rate.record(-1, trio.current_time())
         return seconds
-
-    def _quota_of(self, host: str) -> float | None:
-        for name in (host, None):
-            quota = self._quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
-            if quota is not None:
-                return quota
-        return None
 
     def _count(self, rate: Rate, limit: float) -> float:
         now = trio.current_time()

@@ -25,7 +25,7 @@ from ottla.kproto.schema import Response
 from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.context import RequestContext
-from ottla.server.metadata.errors import InvalidTopicError, MetadataError
+from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
 
@@ -76,10 +76,14 @@ async def _find(
         return topic
     try:
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            return await broker.controller.ensure_topic(name)
+            # Whose quota is used up gets no topic for now, and asks again (KIP-599).
+            quota = broker.quotas.mutation_quota(context, strict_from=0)
+            return await broker.controller.ensure_topic(name, take_quota=quota.take)
         check_topic_name(name)
     except InvalidTopicError:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+    except ThrottlingQuotaExceededError:
+        pass
     except MetadataError as error:
         return MetadataResponseTopic(error_code=error_code(error), name=name)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)

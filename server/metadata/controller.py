@@ -152,14 +152,14 @@ class Controller:
 
         return await self._transact(plan)
 
-    async def create_topic(self, topic: NewTopic) -> TopicImage:
+    async def create_topic(self, topic: NewTopic, *, take_quota: TakeQuota = _no_quota) -> TopicImage:
         """Create one topic; raises MetadataError."""
-        result = (await self.create_topics([topic]))[topic.name]
+        result = (await self.create_topics([topic], take_quota=take_quota))[topic.name]
         if isinstance(result, MetadataError):
             raise result
         return result
 
-    async def ensure_topic(self, name: str) -> TopicImage:
+    async def ensure_topic(self, name: str, *, take_quota: TakeQuota = _no_quota) -> TopicImage:
         """The topic of this name, created with the broker's defaults (or an internal topic's own) if absent."""
         existing = self.image.topic(name)
         if existing is not None:
@@ -168,7 +168,7 @@ class Controller:
         if name in INTERNAL_TOPICS:
             asked = internal_topic(name, self._config, len(tuple(self.image.live_brokers())))
         try:
-            return await self.create_topic(asked)
+            return await self.create_topic(asked, take_quota=take_quota)
         except MetadataError:
             # Somebody else may have created it in between.
             existing = self.image.topic(name)

@@ -9,7 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.server.config import BrokerConfig
 from ottla.server.endpoints import connection_limits
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
@@ -76,6 +79,12 @@ async def test_the_default_quota_holds_for_each_other_address_by_itself() -> Non
     assert sum(rates.throttle_seconds("::1") > 0 for _ in range(100)) == 0
 
 
+async def test_addresses_are_compared_as_addresses() -> None:
+    rates = ConnectionRates()
+    rates.set_quotas({(("ip", "0:0:0:0:0:0:0:1"),): {CONNECTION_CREATION_RATE: 1.0}})
+    assert sum(rates.throttle_seconds("::1") > 0 for _ in range(11)) == 1
+
+
 def test_limits_come_from_the_configuration() -> None:
     limits = connection_limits(
         BrokerConfig(
@@ -124,3 +133,32 @@ async def test_limits_change_while_the_node_runs(serve_node: Serve) -> None:
         assert node.broker.listeners.refused["max.connections.per.ip"] == 1
         await alter("10")
         assert await answers(node)
+
+
+async def test_a_listener_that_is_full_accepts_when_one_closes(serve_handlers: Serve) -> None:
+    async def handle(request: Any, context: Any) -> ApiVersionsResponse:
+        return ApiVersionsResponse()
+
+    limits = {"PLAINTEXT": ListenerLimits(max_connections=1)}
+    async with serve_handlers({ApiKey.API_VERSIONS: handle}, listeners=limits) as server:
+        first, second = await server.connect(), await server.connect()
+        await first.call(ApiVersionsRequest(), 0)
+        await second.send(ApiVersionsRequest(), 0)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert server.listeners.connection_count == 1
+        assert server.listeners.delayed == 1
+        await first.stream.aclose()
+        await second.receive(ApiKey.API_VERSIONS, 0)
+
+
+async def test_a_quota_of_changes_holds_for_topics_that_are_created_by_asking(serve_node: Serve) -> None:
+    async with serve_node({"num.partitions": "30"}) as node:
+        await node.broker.controller.alter_client_quotas({(("client-id", None),): {"controller_mutation_rate": 1.0}})
+        client = await node.connect()
+
+        async def ask(name: str) -> ErrorCode:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+            return ErrorCode((await client.call(request, 9)).topics[0].error_code)
+
+        assert await ask("a") is ErrorCode.NONE
+        assert await ask("b") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
