@@ -2,9 +2,11 @@
 
     python -m benchmarks.storage [--mib 512] [--batch-bytes 16384] [--partitions 1,100,1000] [--folder DIR]
 
-Every figure is the best of three. "bare" is what cannot be avoided: sum each batch's CRC-32C, then write the same bytes
-with `pwrite` in pieces of 128 KiB. A ratio of 1.3 means that the engine takes 30 % more time than that. The CPU times
-contain, on both sides, the copy that stands for the socket; they are what a busy machine disturbs least.
+Every figure is the best of some runs, which alternate with those that they are compared with. "bare" is what cannot be
+avoided: sum each batch's CRC-32C, then write the same bytes with `pwrite` in pieces of 128 KiB. A ratio of 1.3 means
+that the engine takes 30 % more time than that. The CPU times contain, on both sides, the copy that stands for the
+socket; they are what a busy machine disturbs least. The last figures are of a reader that follows from far behind: it
+reads 1 MiB after the other, which the page cache does not hold, and spends 3 ms on each, with and without reading ahead.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.partition_log import PartitionLog
-from ottla.storage.reader import read
+from ottla.storage.read_ahead import ReadAhead
+from ottla.storage.reader import ReadPlan, read
 
 TOPIC_ID = UUID("00000000-0000-4000-8000-00000000beef")
-RUNS = 3
+RUNS = 5
 MIB = 1 << 20
 _RECORD_BYTES = 1000
 _REQUEST_BYTES = 256 * 1024
@@ -131,6 +134,55 @@ async def _drain(log: PartitionLog, end_offset: int) -> int:
     return total
 
 
+class _NoReadAhead(ReadAhead):
+    """Follows nobody."""
+
+    def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
+        return False
+
+
+async def fill_cold(folder: str, mib: int) -> None:
+    """One partition's data in sealed segments."""
+    shutil.rmtree(folder, ignore_errors=True)
+    manager = LogManager(RealDisk(), folder, StorageConfig(segment_bytes=64 * MIB), SystemClock())
+    batch = one_batch(16_384)
+    async with manager.run():
+        log = await manager.open_log(TOPIC_ID, "bench", 0, LogConfig())
+        for _ in range(mib * MIB // len(batch)):
+            if not log.has_room:
+                await log.wait_for_room()
+            log.append_as_leader(memoryview(bytearray(batch)), None, leader_epoch=0, now_ms=time.time_ns() // 1_000_000)
+        await log.flush()
+        await manager.context.maintenance.wait_idle()
+
+
+async def catch_up(folder: str, *, read_ahead: bool) -> float:
+    """The mean seconds that a reader waits for 1 MiB of cold data."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            handle = os.open(os.path.join(parent, name), os.O_RDONLY)
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+    manager = LogManager(RealDisk(), folder, StorageConfig(), SystemClock())
+    if not read_ahead:
+        manager.context.read_ahead = _NoReadAhead(manager.context)
+    waited: list[float] = []
+    async with manager.run():
+        log = await manager.open_log(TOPIC_ID, "bench", 0, LogConfig())
+        offset = 0
+        while offset < log.flushed_end_offset:
+            begin = time.perf_counter()
+            plan = log.plan_read(offset, max_bytes=MIB, end_offset=log.flushed_end_offset, min_one_batch=True)
+            await read([plan])
+            waited.append(time.perf_counter() - begin)
+            assert plan.records is not None, plan.error
+            plan.records.release()
+            offset = plan.next_offset
+            await trio.sleep(0.003)
+    return sum(waited) / len(waited)
+
+
 class CountingDisk(RealDisk):
     """A disk that counts what is read of data files."""
 
@@ -191,19 +243,21 @@ def main() -> int:
     batch = one_batch(arguments.batch_bytes)
     root = tempfile.mkdtemp(dir=arguments.folder)
     try:
-        floor, cpu_floor = _best([bare(root, batch, total_bytes) for _ in range(RUNS)])
-        print(f"{arguments.mib} MiB in batches of {len(batch)} bytes; bare loop: {arguments.mib / floor:,.0f} MiB/s")
+        print(f"{arguments.mib} MiB in batches of {len(batch)} bytes")
         folder = os.path.join(root, "data")
         for partitions in map(int, arguments.partitions.split(",")):
-            times = []
+            floors, times = [], []
             for _ in range(RUNS):
+                floors.append(bare(root, batch, total_bytes))
                 shutil.rmtree(folder, ignore_errors=True)
                 times.append(trio.run(append, folder, batch, total_bytes, partitions))
             opened, drained, read_bytes = trio.run(restart_and_read, folder, partitions)
-            seconds, cpu = _best(times)
+            (floor, cpu_floor), (seconds, cpu) = _best(floors), _best(times)
+            per_batch = len(batch) / total_bytes * 1e6
             print(
                 f"{partitions:>6} partitions: append {arguments.mib / seconds:,.0f} MiB/s, "
-                f"{seconds / floor:.2f} x bare by clock, {cpu / cpu_floor:.2f} x bare in CPU time; "
+                f"bare {arguments.mib / floor:,.0f}; "
+                f"CPU {cpu * per_batch:.1f} µs a batch, bare {cpu_floor * per_batch:.1f}: {cpu / cpu_floor:.2f} x; "
                 f"open all {opened * 1000:,.0f} ms; read {read_bytes / MIB / drained:,.0f} MiB/s"
             )
         for is_sorted in (False, True):
@@ -212,6 +266,14 @@ def main() -> int:
                 f"one of 200 partitions, {'sorted' if is_sorted else 'as it was flushed'}: "
                 f"{ratio:.2f} bytes read for each served, {size / 1024:,.0f} KiB a read"
             )
+        trio.run(fill_cold, folder, arguments.mib)
+        waits: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(RUNS):
+            for read_ahead, measured in waits.items():
+                measured.append(trio.run(partial(catch_up, folder, read_ahead=read_ahead)))
+        for read_ahead, measured in waits.items():
+            name = "read ahead" if read_ahead else "not read ahead"
+            print(f"following from far behind, {name}: {min(measured) * 1000:.2f} ms for 1 MiB")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"peak resident memory: {peak // 1024} MiB")
     finally:
