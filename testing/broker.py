@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def faults(self) -> Faults:
-        """What befalls its requests. Not with `process=True`, but for `stalled`."""
+        """What befalls its requests. Not with `process=True`, which has `kill` and `frozen`."""
         if self._thread is None:
             raise BrokerError("faults of requests need a broker in this process; this one can be killed and frozen")
         return self._faults
@@ -174,7 +174,10 @@ class Broker:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Nothing is answered for the length of a `with` block: the process is stopped, or all requests wait."""
+        """Nothing is answered for the length of a `with` block: the process is frozen, or all requests wait.
+
+        A frozen process does not answer the methods of this class either.
+        """
         if self._process is None:
             with self.faults.stalled():
                 yield
@@ -277,11 +280,14 @@ class Broker:
         with self._client() as client:
             return list_groups(client, _REQUEST_SECONDS)
 
-    def load(self, path: str | os.PathLike[str], topic: str | None = None, **options: Any) -> int:
-        """Append the records of a file; returns how many. See `ottla.testing.seed` for formats and options."""
+    def load(self, path: str | os.PathLike[str], topic: str | None = None, *, key_delimiter: str | None = None) -> int:
+        """Append the records of a file; returns how many. `ottla.testing.seed` says which files there may be.
+
+        `topic` is where those go that do not say it themselves; `key_delimiter` parts key and value in plain lines.
+        """
         from ottla.testing.seed import read_seed
 
-        seed = read_seed(Path(path), topic, now_ms=self._now_ms(), **options)
+        seed = read_seed(Path(path), topic, now_ms=self._now_ms(), key_delimiter=key_delimiter)
         with self._client() as client:
             for name, partitions in seed.topics.items():
                 topics.create(client, name, partitions, {}, exist_ok=True)

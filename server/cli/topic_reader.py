@@ -13,6 +13,8 @@ from ottla.server.cli.aborted_transactions import AbortedTransactions
 from ottla.server.cli.client import BrokerError, Client
 
 _FETCH_BYTES: Final = 8 * 1024 * 1024
+# What `read` holds of each partition: all partitions of all topics may be read side by side.
+_READ_AHEAD_BYTES: Final = 256 * 1024
 _NO_SESSION_EPOCH: Final = -1
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -66,13 +68,15 @@ class TopicReader:
         asked = [Partition(self.topic, index) for index in self._leaders]
         return {found.partition: offset for found, offset in offsets_at(self._client, asked, LATEST).items()}
 
-    def poll(self, max_wait_ms: int, partitions: Iterable[int] | None = None) -> list[Entry]:
+    def poll(
+        self, max_wait_ms: int, partitions: Iterable[int] | None = None, partition_bytes: int = _FETCH_BYTES
+    ) -> list[Entry]:
         """What follows in these partitions (None: in all), those of one partition in order; waits for the first."""
         entries: list[Entry] = []
         wanted = sorted(self._leaders if partitions is None else partitions)
         for leader in sorted({self._leaders[index] for index in wanted}):
             asked = [index for index in wanted if self._leaders[index] == leader]
-            for answer in self._fetch(leader, asked, max_wait_ms):
+            for answer in self._fetch(leader, asked, max_wait_ms, partition_bytes):
                 entries += self._take(answer)
         return entries
 
@@ -80,7 +84,7 @@ class TopicReader:
         """One partition's entries up to an end."""
         while self._offsets[partition] < end_offset:
             before = self._offsets[partition]
-            entries = self.poll(100, [partition])
+            entries = self.poll(100, [partition], _READ_AHEAD_BYTES)
             yield from (entry for entry in entries if entry.record.offset < end_offset)
             if self._offsets[partition] == before and self._ends.get(partition, 0) <= before:
                 return  # the rest belongs to transactions that are still open
@@ -90,9 +94,9 @@ class TopicReader:
         self._id = states.topic_id
         self._leaders = {state.partition_index: state.leader_id for state in states.partitions}
 
-    def _fetch(self, leader: int, asked: list[int], max_wait_ms: int) -> list[Any]:
+    def _fetch(self, leader: int, asked: list[int], max_wait_ms: int, partition_bytes: int) -> list[Any]:
         partitions = [
-            FetchPartition(partition=index, fetch_offset=self._offsets[index], partition_max_bytes=_FETCH_BYTES)
+            FetchPartition(partition=index, fetch_offset=self._offsets[index], partition_max_bytes=partition_bytes)
             for index in asked
         ]
         response = self._client.broker(leader).call(

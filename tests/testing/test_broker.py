@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import trio
+from confluent_kafka import Consumer
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -241,6 +243,35 @@ class TestReset:
 
         everything = DescribeClientQuotasRequest(components=[ComponentData(entity_type="user", match_type=2)])
         assert connection.call(everything).entries in ([], None)
+
+    def test_a_consumer_that_stays_reads_on_when_its_topic_is_there_again(self, broker: Broker) -> None:
+        broker.produce("t", "before")
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "topic.metadata.refresh.interval.ms": 100,
+                "reconnect.backoff.max.ms": 100,
+            }
+        )
+        consumer.subscribe(["t"])
+
+        def next_value() -> bytes | None:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    return message.value()
+            return None
+
+        try:
+            assert next_value() == b"before"
+            broker.reset()
+            broker.produce("t", "after")
+            assert next_value() == b"after"
+        finally:
+            consumer.close()
 
 
 class TestProcess:
