@@ -5,8 +5,8 @@
 Every figure is the best of some runs, which alternate with those that they are compared with. "bare" is what cannot be
 avoided: sum each batch's CRC-32C, then write the same bytes with `pwrite` in pieces of 128 KiB. A ratio of 1.3 means
 that the engine takes 30 % more time than that. The CPU times contain, on both sides, the copy that stands for the
-socket; they are what a busy machine disturbs least. The last figures are of a reader that follows from far behind: it
-reads 1 MiB after the other, which the page cache does not hold, and spends 3 ms on each, with and without reading ahead.
+socket; they are what a busy machine disturbs least. The last figures are of a reader that follows from far behind, with
+and without reading ahead: it reads 1 MiB after the other, which the page cache does not hold, and spends 3 ms on each.
 """
 
 from __future__ import annotations
