@@ -30,8 +30,10 @@ __all__ = ["main", "run"]
 
 _WATCH_INTERVAL_S: Final = 0.25
 _STARTS: Final = 6
-# Spark waits ten seconds for a Python process to start, which a busy machine may not keep.
-_PASSING: Final = re.compile("Python worker failed to connect back")
+"""How often a query is started without coming to a batch, before its error is the job's."""
+
+# A broker that restarts; and Spark waits ten seconds for a Python process, which a busy machine may not keep.
+_PASSING: Final = re.compile("BrokerUnavailableError|Python worker failed to connect back")
 _DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 
 Say = Callable[[str], None]
@@ -86,10 +88,13 @@ class _Running:
         self.sync = sync
         self._identity = identity
         self._starts_left = _STARTS
+        self._last_batch = sync.last_batch
         self.query = self._start()
 
     def is_done(self) -> bool:
         """Whether it came to its end; JobError, or what a batch raised, if that was not the end of the topic."""
+        if self.sync.last_batch != self._last_batch:
+            self._last_batch, self._starts_left = self.sync.last_batch, _STARTS
         if self.query.isActive:
             return False
         error = self.query.exception()
@@ -175,7 +180,8 @@ def _first_lines(text: str) -> str:
     text = text.partition("=== Streaming Query ===")[0]
     told = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     wanted = [line for line in told if re.match(r"[\w.]*(Error|Exception): ", line)] or told
-    return " ".join(wanted[-1:] or ["no reason was given"])[:500]
+    last = (wanted or ["no reason was given"])[-1]
+    return re.sub(r"^ottla\.[\w.]+: ", "", last)[:500]
 
 
 @contextmanager

@@ -38,6 +38,7 @@ class TableSync:
         self.table = table
         self.failure: Exception | None = None
         self.counts: dict[int, Counts] = {}
+        self.last_batch = -1
         self.checkpoint = Checkpoint(spark, table.checkpoint)
         self.sink: Sink = open_sink(spark, table.format, table.path, table.partition_by, table.compact_files)
         self._dead_letters = open_sink(spark, table.format, table.dead_letters, (), table.compact_files)
@@ -96,6 +97,7 @@ class TableSync:
             if not is_raw:
                 decoded.unpersist()
         self.counts[batch_id] = counts
+        self.last_batch = batch_id
         self._compact_now_and_then(counts)
 
     def _write_rows(self, decoded: DataFrame, app_id: str, batch_id: int) -> None:
