@@ -1,0 +1,131 @@
+"""What single steps of the path of a record cost, away from sockets and disks.
+
+    python -m benchmarks.hot_path            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.hot_path --quick    # a table in some seconds, less exact
+
+Beside `benchmarks.records` (CRC, requests, batches) and `benchmarks.codec` (messages): taking a batch into a memstore,
+looking up an offset or a timestamp in an index, assembling a fetch from memory, sealing a block.
+"""
+
+from __future__ import annotations
+
+import sys
+import timeit
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.kproto.hot import fetch
+from ottla.kproto.hot.fetch import FetchedPartition
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
+from ottla.kproto.records import Record, build_batch, parse_batch_header
+from ottla.storage.block import log_key
+from ottla.storage.iobuf import Fragment, IOBuf
+from ottla.storage.memstore import Memstore, RunGroup
+from ottla.storage.run_table import RunTable
+
+Operation = Callable[[], object]
+
+FETCH_VERSION = 12
+RUN_BYTES = 1 << 20
+RUNS = 10_000
+BATCH_RECORDS = 16
+
+
+def _batch() -> tuple[Any, memoryview]:
+    view = memoryview(bytearray(build_batch([Record(value=b"v" * 1_000) for _ in range(BATCH_RECORDS)])))
+    return parse_batch_header(view), view
+
+
+class _Log:
+    """What a memstore asks of a log."""
+
+    def __init__(self, partition: int) -> None:
+        self.key = log_key(bytes(16), partition)
+
+
+def _log(partition: int) -> Any:
+    return _Log(partition)
+
+
+def _memstore() -> Iterator[tuple[str, Operation]]:
+    header, view = _batch()
+    fragment = Fragment(view)
+    log = _log(0)
+
+    def add() -> None:
+        group = Memstore().group(log, RUN_BYTES)
+        group.add(header, view, fragment, 0, 0)
+
+    yield "memstore: make one and take a batch", add
+    logs = [_log(partition) for partition in range(1_000)]
+
+    def seal() -> None:
+        memstore = Memstore()
+        for each in logs:
+            memstore.group(each, RUN_BYTES).add(header, view, fragment, 0, 0)
+            memstore.size_bytes += view.nbytes
+            memstore.batch_count += 1
+        memstore.seal(0, 1, 0)
+
+    yield "memstore: take a batch of each of 1,000 partitions and seal the block", seal
+
+
+def _index() -> Iterator[tuple[str, Operation]]:
+    table = RunTable()
+    for number in range(RUNS):
+        table.append(0, number * 100, number * 100 + 99, number * 10, number * 1_000, 1_000, 0)
+    yield f"index: find an offset among {RUNS:,} runs", lambda: table.find_offset(654_321)
+    yield f"index: find a timestamp among {RUNS:,} runs", lambda: table.find_timestamp(54_321)
+
+
+def _fetch() -> Iterator[tuple[str, Operation]]:
+    header, view = _batch()
+    groups = []
+    for partition in range(100):
+        group = RunGroup(_log(partition), RUN_BYTES)
+        for number in range(4):
+            group.add(header, view, None, number * BATCH_RECORDS, 0)
+        groups.append(group)
+
+    def assemble(count: int) -> None:
+        partitions: list[Any] = []
+        for index, group in enumerate(groups[:count]):
+            records = IOBuf()
+            group.read(records, 0, 64, RUN_BYTES, min_one_batch=True)
+            partitions.append(FetchedPartition(index, 0, 64, 64, 0, None, records))
+        response = FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=partitions)])
+        fetch.build_parts(response, FETCH_VERSION)
+
+    yield "fetch: assemble 4 batches of 1 partition", lambda: assemble(1)
+    yield "fetch: assemble 4 batches of each of 100 partitions", lambda: assemble(100)
+
+
+def benchmarks() -> Iterator[tuple[str, Operation]]:
+    """Every measured operation by what it does."""
+    yield from _memstore()
+    yield from _index()
+    yield from _fetch()
+
+
+def quick() -> None:
+    """Print the microseconds of each operation, best of several short runs."""
+    for what, operation in benchmarks():
+        timer = timeit.Timer(operation)
+        loops = max(1, timer.autorange()[0] // 20)
+        print(f"{what:72}{min(timer.repeat(20, loops)) / loops * 1e6:>10.2f} µs")
+
+
+def main() -> None:
+    if "--quick" in sys.argv:
+        quick()
+        return
+    import pyperf
+
+    runner = pyperf.Runner()
+    runner.metadata["description"] = "Steps of the path of a record: memstore, index, fetch"
+    for what, operation in benchmarks():
+        runner.bench_func(what, operation)
+
+
+if __name__ == "__main__":
+    main()
