@@ -116,7 +116,7 @@ $(LINKS):
 	@touch $@
 
 # Without Maven the tests that need Java skip, and say so.
-clients: ## kafkajs and the member by franz-go, where there are Node.js and Go
+clients: ## kafkajs and the programs by franz-go, where there are Node.js and Go
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory compat_tests/node/node_modules/.complete; \
 	else echo "no npm: the scenarios with kafkajs are skipped"; fi
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory compat_tests/go/build/member; \
@@ -126,8 +126,8 @@ compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
-compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go
-	cd compat_tests/go && go build -o build/member .
+compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go
+	cd compat_tests/go && go build -o build/admin ./admin && go build -o build/member .
 
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \

@@ -1,0 +1,81 @@
+"""Administrative clients: each makes its calls against Apache Kafka and Ottla, and is told the same by both.
+
+The programs, one for each client, print a line `{"name": call, "result": text}` for every call they make. Web consoles
+cannot be run here: kafka-ui and AKHQ call Java's AdminClient, Redpanda Console calls franz-go's kadm, as these programs
+do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests import java
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.clients import franz_go, kafkajs
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.process import BrokerProcess
+
+pytestmark = pytest.mark.java
+
+HERE = Path(__file__).resolve().parent
+TIMEOUT_S = 100
+
+Both = tuple[BrokerProcess, BrokerProcess]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    if reason := java.missing():
+        pytest.skip(reason)
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
+        yield kafka, ottla
+
+
+NOT_COMPARED = (
+    (r"(?i)(topicId|id)=[\w-]{22}", r"\1=…"),
+    (r"127\.0\.0\.1:\d+", "ADDRESS"),
+    (r'"?port"?: ?\d+', "port: …"),
+)
+
+
+def told(command: list[str], broker: BrokerProcess) -> dict[str, str]:
+    """What a program says, call by call."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers: dict[str, str] = {}
+    for number, line in enumerate(done.stdout.splitlines()):
+        answer = json.loads(line)
+        text = str(answer["result"]).replace(broker.bootstrap, "BROKER")
+        for pattern, replacement in NOT_COMPARED:
+            text = re.sub(pattern, replacement, text)
+        answers[f"{number} {answer['name']}"] = text
+    return answers
+
+
+def compare(both: Both, command: Callable[[BrokerProcess], list[str]], calls: int) -> None:
+    kafka, ottla = (told(command(broker), broker) for broker in both)
+    assert len(kafka) >= calls
+    different = {call: (expected, ottla[call]) for call, expected in kafka.items() if ottla[call] != expected}
+    assert different == {}
+
+
+def test_java(both: Both) -> None:
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(HERE / "java" / "Admin.java"))
+    compare(both, lambda broker: java.java(*options, broker.bootstrap), 70)
+
+
+@pytest.mark.kafkajs
+def test_kafkajs(both: Both) -> None:
+    compare(both, lambda broker: ["node", str(kafkajs.FOLDER / "admin.js"), broker.bootstrap], 30)
+
+
+@pytest.mark.franz_go
+def test_franz_go(both: Both) -> None:
+    program = franz_go.PROGRAM.with_name("admin")
+    compare(both, lambda broker: [str(program), broker.bootstrap], 35)
