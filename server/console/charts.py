@@ -26,9 +26,11 @@ def sparkline(values: Sequence[float], length: int) -> Sparkline | None:
     if len(values) < 2:
         return None
     highest = max(values)
-    scale = (HEIGHT - 4) / highest if highest > 0 else 0.0
+    shares = [value / highest if highest > 0 else 0.0 for value in values]
     step = WIDTH / (length - 1)
     first_x = WIDTH - step * (len(values) - 1)
-    points = [f"{first_x + step * place:.1f},{HEIGHT - 2 - value * scale:.1f}" for place, value in enumerate(values)]
+    points = [
+        f"{first_x + step * place:.1f},{HEIGHT - 2 - share * (HEIGHT - 4):.1f}" for place, share in enumerate(shares)
+    ]
     line = "M" + "L".join(points)
     return Sparkline(line, f"{line}V{HEIGHT}H{first_x:.1f}Z", highest, values[-1])

@@ -86,12 +86,11 @@ async def picture(logs: Sequence[PartitionLog]) -> Layout | None:
         segment.pins += 1
     try:
         jobs = await _jobs(shown, segments, places)
-        weights = await context.offload(_weigh_all, context.disk, jobs)
+        cells = await context.offload(_draw, context.disk, jobs, _capacity(segments, places))
     finally:
         for segment in segments:
             context.unpin_segment(segment)
-    capacity = _capacity(segments, places)
-    rows = [Row(log.partition, _cells(row, capacity), log.size_bytes) for log, row in zip(shown, weights, strict=True)]
+    rows = [Row(log.partition, drawn, log.size_bytes) for log, drawn in zip(shown, cells, strict=True)]
     views = [
         SegmentView(
             os.path.basename(segment.data_path),
@@ -155,15 +154,15 @@ def _capacity(segments: Sequence[Segment], places: Sequence[tuple[int, int]]) ->
     ]
 
 
-def _weigh_all(disk: Disk, jobs: Iterable[Iterable[_Job]]) -> list[list[float]]:
-    """For each partition the bytes in each column. Blocks."""
+def _draw(disk: Disk, jobs: Iterable[Iterable[_Job]], capacity: Sequence[float]) -> list[list[Cell]]:
+    """The cells of each partition. Blocks."""
     rows = []
     for row in jobs:
         weights = [0.0] * COLUMNS
         for job in row:
             for position, length in _runs(disk, job):
                 _spread(weights, job, position, length)
-        rows.append(weights)
+        rows.append(_cells(weights, capacity))
     return rows
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.replica.partition import Partition
 
-_FETCH_BYTES: Final = 262_144
+_FETCH_BYTES: Final = 65_536
 _MAX_BATCH_BYTES: Final = 16 * 1_048_576
 _MAX_DECOMPRESSED_BYTES: Final = 32 * 1_048_576
 _INLINE_BYTES: Final = 16_384

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.cli import version
 from ottla.server.console import charts, history
 from ottla.server.console.rendering import Slices
 from ottla.server.coordinator.errors import CoordinatorError
@@ -36,7 +36,6 @@ async def show(console: Console, request: Request) -> Response:
         section="overview",
         image=image,
         node_id=broker.node_id,
-        version=version(),
         python=platform.python_version(),
         uptime_seconds=uptime_seconds(),
         memory_bytes=resident_bytes(),
@@ -85,8 +84,14 @@ def resident_bytes() -> int:
 
 def uptime_seconds() -> float:
     """How long ago this process was started."""
+    return max(0.0, time() - _started_at())
+
+
+@cache
+def _started_at() -> float:
+    """When this process was started, in seconds since 1970."""
     started = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS_PER_SECOND
     booted = next(
         float(line.split()[1]) for line in Path("/proc/stat").read_bytes().splitlines() if line.startswith(b"btime")
     )
-    return max(0.0, time() - booted - started)
+    return booted + started
