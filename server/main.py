@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.server.broker import Broker
+from ottla.server.coordinator.group.config import GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig
-from ottla.server.coordinator.group.coordinator import GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog

@@ -10,7 +10,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.errors import MetadataError
 

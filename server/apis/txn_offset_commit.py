@@ -23,7 +23,7 @@ from ottla.server.coordinator.errors import (
     TransactionAbortableError,
 )
 from ottla.server.coordinator.group.commits import OffsetToCommit
-from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.runtime import Producer
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch

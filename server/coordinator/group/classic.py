@@ -9,12 +9,9 @@ What it promises (KIP-62, 134, 345, 394, 559, 814; Kafka's GroupMetadataManager,
   closed changes nothing in the group.
 """
 
-import logging
-import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import trio
 
@@ -38,15 +35,12 @@ from ottla.server.coordinator.group.classic_group import (
     Protocol,
     SyncResult,
 )
+from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
 from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
-logger = logging.getLogger(__name__)
-
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a member that has never had an assignment may wait in a rebalance before it is taken for gone."""
-
-T = TypeVar("T")
 
 
 class JoinRequest(NamedTuple):
@@ -62,13 +56,6 @@ class JoinRequest(NamedTuple):
     protocols: Sequence[Protocol]
     known_member_id_required: bool
     supports_skipping_assignment: bool
-
-
-class ClassicConfig(NamedTuple):
-    """`group.initial.rebalance.delay.ms` and `group.max.size`."""
-
-    initial_rebalance_delay_ms: int
-    max_size: int
 
 
 class ClassicProtocol:
@@ -89,6 +76,8 @@ class ClassicProtocol:
         self._purgatory = purgatory
         self._nursery = nursery
         self._store = store
+        self._rebalance = Rebalance(config=config, clock=clock, purgatory=purgatory, nursery=nursery, store=store)
+        self._sessions = self._rebalance.sessions
 
     # JoinGroup
 
@@ -125,7 +114,7 @@ class ClassicProtocol:
         elif request.known_member_id_required:
             deadline = trio.current_time() + request.session_timeout_ms / 1000
             group.pending_members[member_id] = deadline
-            self._nursery.start_soon(self._watch_pending, group, member_id, request.session_timeout_ms)
+            self._nursery.start_soon(self._sessions.watch_pending, group, member_id, request.session_timeout_ms)
             raise MemberIdRequiredError(member_id)
         return await self._add_and_rebalance(group, request, member_id)
 
@@ -161,7 +150,7 @@ class ClassicProtocol:
         if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        self._nursery.start_soon(self._watch_session, group, member)
+        self._nursery.start_soon(self._sessions.watch, group, member)
         return await self._await_join(group, member)
 
     async def _rejoin_static(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
@@ -171,11 +160,11 @@ class ClassicProtocol:
         member = group.members[group.static_members[instance_id]]
         old_member_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
         fenced = FencedInstanceIdError(f"{instance_id} joined again as {member_id}")
-        self._answer_join(member, fenced)
-        self._answer_sync(member, fenced)
+        self._rebalance.answer_join(member, fenced)
+        self._rebalance.answer_sync(member, fenced)
         group.replace_static(instance_id, member_id)
         self._update(member, request)
-        self._touch(member)
+        self._sessions.touch(member)
         if not group.is_in(ClassicState.STABLE) or group.select_protocol() != group.protocol_name:
             return await self._await_join(group, member)
         try:
@@ -210,121 +199,9 @@ class ClassicProtocol:
 
     async def _await_join(self, group: ClassicGroup, member: ClassicMember) -> JoinResult:
         pending = member.awaiting_join = member.awaiting_join or Pending()
-        self._prepare_rebalance(group)
+        self._rebalance.prepare(group)
         self._purgatory.signal(group)
-        return await self._answer_to(pending)
-
-    async def _answer_to(self, pending: Pending[T]) -> T:
-        await self._purgatory.wait([pending], pending.is_settled, math.inf)
-        if pending.error is not None:
-            raise pending.error
-        if pending.answer is None:
-            raise CoordinatorNotAvailableError("this broker is shutting down")
-        return pending.answer
-
-    def _answer_join(self, member: ClassicMember, answer: JoinResult | Exception) -> None:
-        pending, member.awaiting_join = member.awaiting_join, None
-        if pending is not None:
-            pending.settle(answer)
-            self._purgatory.signal(pending)
-
-    def _answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
-        pending, member.awaiting_sync = member.awaiting_sync, None
-        if pending is not None:
-            pending.settle(answer)
-            self._purgatory.signal(pending)
-
-    # The rebalance: a delayed join, then a delayed sync
-
-    def _prepare_rebalance(self, group: ClassicGroup) -> None:
-        """Ask everyone to rejoin, unless that is under way."""
-        if group.is_in(ClassicState.PREPARING_REBALANCE, ClassicState.DEAD):
-            return
-        initial = group.is_in(ClassicState.EMPTY)
-        if group.is_in(ClassicState.COMPLETING_REBALANCE):
-            for member in group.members.values():
-                member.assignment = b""
-                self._answer_sync(member, RebalanceInProgressError(f"group {group.group_id} rebalances"))
-        group.pending_sync.clear()
-        group.transition_to(ClassicState.PREPARING_REBALANCE, now_ms=self._clock.time_ms())
-        if initial or not group.all_joined() or not self._complete_join(group):
-            self._nursery.start_soon(self._delayed_join, group, initial)
-
-    async def _delayed_join(self, group: ClassicGroup, initial: bool) -> None:
-        """Wait for the members to rejoin, then start the next generation.
-
-        The first rebalance of an empty group waits a little for others to come, and again as long as they do (KIP-134).
-        """
-        if initial:
-            await self._initial_delay(group)
-        while group.is_in(ClassicState.PREPARING_REBALANCE):
-            if not initial:
-                await self._purgatory.wait(
-                    [group],
-                    lambda: True if group.all_joined() or group.is_in(ClassicState.DEAD) else None,
-                    group.rebalance_timeout_ms(),
-                )
-            initial = False
-            if self._complete_join(group):
-                return
-
-    async def _initial_delay(self, group: ClassicGroup) -> None:
-        remaining_ms = group.rebalance_timeout_ms()
-        delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
-        while delay_ms > 0:
-            group.new_member_added = False
-            await self._purgatory.wait([group], lambda: True if group.is_in(ClassicState.DEAD) else None, delay_ms)
-            remaining_ms -= delay_ms
-            delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms) if group.new_member_added else 0
-
-    def _complete_join(self, group: ClassicGroup) -> bool:
-        """Start the next generation with those who came. False: only absent static members are left, so wait on."""
-        if not group.is_in(ClassicState.PREPARING_REBALANCE):
-            return True
-        for member in list(group.members.values()):
-            if member.awaiting_join is None and member.group_instance_id is None:
-                keys = {"group": group.group_id, "member": member.member_id}
-                logger.info(
-                    "group %s: %s did not rejoin in time, removed", group.group_id, member.member_id, extra=keys
-                )
-                self._remove(group, member.member_id)
-        if group.members and not group.elect_joined_leader():
-            return False
-        group.next_generation(now_ms=self._clock.time_ms())
-        if group.is_in(ClassicState.EMPTY):
-            self._nursery.start_soon(self._store_empty, group)
-            return True
-        for member in list(group.members.values()):
-            if member.awaiting_join is not None:
-                group.pending_sync.add(member.member_id)
-            self._answer_join(member, group.join_result(member))
-            member.is_new = False
-            self._touch(member)
-        self._nursery.start_soon(self._delayed_sync, group, group.generation_id)
-        return True
-
-    async def _delayed_sync(self, group: ClassicGroup, generation_id: int) -> None:
-        """Members that joined but never ask for their assignment are removed when the rebalance timeout is over."""
-
-        def over() -> bool:
-            return group.generation_id != generation_id or not group.pending_sync
-
-        if await self._purgatory.wait([group], lambda: True if over() else None, group.rebalance_timeout_ms()):
-            return
-        if not over() and group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
-            for member_id in sorted(group.pending_sync):
-                keys = {"group": group.group_id, "member": member_id}
-                logger.info("group %s: %s never synced, removed", group.group_id, member_id, extra=keys)
-                self._remove(group, member_id)
-            self._prepare_rebalance(group)
-            self._purgatory.signal(group)
-
-    async def _store_empty(self, group: ClassicGroup) -> None:
-        try:
-            await self._store(group, {})
-        except CoordinatorError as error:
-            keys = {"group": group.group_id, "error": str(error)}
-            logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error, extra=keys)
+        return await self._rebalance.answer_to(pending)
 
     # SyncGroup
 
@@ -350,34 +227,13 @@ class ClassicProtocol:
         group.pending_sync.discard(member_id)
         self._purgatory.signal(group)
         if group.is_in(ClassicState.STABLE):
-            self._touch(member)
+            self._sessions.touch(member)
             return SyncResult(group.protocol_type, group.protocol_name, member.assignment)
         pending = member.awaiting_sync = member.awaiting_sync or Pending()
         if member_id == group.leader_id:
             complete = {each: assignments.get(each, b"") for each in group.members}
-            self._nursery.start_soon(self._assign, group, generation_id, complete)
-        return await self._answer_to(pending)
-
-    async def _assign(self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment; only then is it anybody's."""
-        error: CoordinatorError | None = None
-        try:
-            await self._store(group, assignments)
-        except CoordinatorError as refused:
-            error = refused
-        if not group.is_in(ClassicState.COMPLETING_REBALANCE) or group.generation_id != generation_id:
-            return
-        if error is not None:
-            for member in group.members.values():
-                member.assignment = b""
-                self._answer_sync(member, error)
-            self._prepare_rebalance(group)
-            return
-        group.transition_to(ClassicState.STABLE, now_ms=self._clock.time_ms())
-        for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-            self._answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))
-            self._touch(member)
+            self._nursery.start_soon(self._rebalance.assign, group, generation_id, complete)
+        return await self._rebalance.answer_to(pending)
 
     # Heartbeat and sessions
 
@@ -386,7 +242,7 @@ class ClassicProtocol:
     ) -> None:
         """Prolong the session. Raises RebalanceInProgressError to make the member rejoin."""
         member = self._validated(group, member_id, group_instance_id, generation_id)
-        self._touch(member)
+        self._sessions.touch(member)
         if group.is_in(ClassicState.PREPARING_REBALANCE):
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
 
@@ -408,7 +264,7 @@ class ClassicProtocol:
             member = group.validate_member(member_id, group_instance_id)
             if generation_id != group.generation_id:
                 raise IllegalGenerationError(f"group {group.group_id} is at generation {group.generation_id}")
-            self._touch(member)
+            self._sessions.touch(member)
         elif not transactional:
             raise UnknownMemberIdError(f"group {group.group_id} has members, and the commit names none")
         if not transactional and group.is_in(ClassicState.COMPLETING_REBALANCE):
@@ -424,31 +280,6 @@ class ClassicProtocol:
             raise IllegalGenerationError(f"group {group.group_id} is at generation {group.generation_id}")
         return member
 
-    def _touch(self, member: ClassicMember) -> None:
-        before, member.deadline = member.deadline, trio.current_time() + member.session_timeout_ms / 1000
-        if member.deadline < before:
-            self._purgatory.signal(member)
-
-    async def _watch_session(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """One waiting task a member. A heartbeat does not wake it: it looks at the deadline when it comes to it."""
-        while not member.removed:
-            deadline = member.deadline
-            remaining_ms = (deadline - trio.current_time()) * 1000
-            if remaining_ms > 0:
-                # The deadline comes nearer once: when the first join of a new member is answered.
-                await self._purgatory.wait([member], partial(_has_changed, member, deadline), remaining_ms)
-            elif member.is_waiting():
-                self._touch(member)
-            else:
-                keys = {"group": group.group_id, "member": member.member_id}
-                logger.info("group %s: the session of %s ended, removed", group.group_id, member.member_id, extra=keys)
-                self._remove_and_rebalance(group, member.member_id)
-
-    async def _watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:
-        await self._purgatory.wait([group], lambda: None if member_id in group.pending_members else True, timeout_ms)
-        if group.pending_members.pop(member_id, None) is not None:
-            self._purgatory.signal(group)
-
     # LeaveGroup
 
     def leave(self, group: ClassicGroup, member_id: str, group_instance_id: str | None) -> str:
@@ -462,26 +293,12 @@ class ClassicProtocol:
             self._purgatory.signal(group)
             return member_id
         group.validate_member(member_id, group_instance_id)
-        self._remove_and_rebalance(group, member_id)
+        self._rebalance.remove_and_rebalance(group, member_id)
         return member_id
-
-    def _remove_and_rebalance(self, group: ClassicGroup, member_id: str) -> None:
-        self._remove(group, member_id)
-        if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group)
-        self._purgatory.signal(group)
-
-    def _remove(self, group: ClassicGroup, member_id: str) -> None:
-        member = group.remove(member_id)
-        if member is not None:
-            gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}")
-            self._answer_join(member, gone)
-            self._answer_sync(member, gone)
-            self._purgatory.signal(member)
 
     def rebalance(self, group: ClassicGroup) -> None:
         """Ask all members to rejoin."""
-        self._prepare_rebalance(group)
+        self._rebalance.prepare(group)
         self._purgatory.signal(group)
 
     # Loading and unloading
@@ -489,20 +306,16 @@ class ClassicProtocol:
     def resume(self, group: ClassicGroup) -> None:
         """Start the sessions of a group that was replayed from the log."""
         for member in group.members.values():
-            self._touch(member)
-            self._nursery.start_soon(self._watch_session, group, member)
+            self._sessions.touch(member)
+            self._nursery.start_soon(self._sessions.watch, group, member)
 
     def bury(self, group: ClassicGroup, reason: Exception) -> None:
         """The group leaves this broker, or is deleted: answer everyone and end all that waits."""
         group.transition_to(ClassicState.DEAD, now_ms=self._clock.time_ms())
         for member in list(group.members.values()):
-            self._answer_join(member, reason)
-            self._answer_sync(member, reason)
+            self._rebalance.answer_join(member, reason)
+            self._rebalance.answer_sync(member, reason)
             member.removed = True
             self._purgatory.signal(member)
         group.pending_members.clear()
         self._purgatory.signal(group)
-
-
-def _has_changed(member: ClassicMember, deadline: float) -> bool | None:
-    return True if member.removed or member.deadline < deadline else None

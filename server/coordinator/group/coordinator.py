@@ -6,7 +6,7 @@ the partition of `__consumer_offsets` that its id hashes to, and here as long as
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import trio
 
@@ -22,14 +22,17 @@ from ottla.server.coordinator.errors import (
     UnsupportedCommitError,
 )
 from ottla.server.coordinator.group import commits, consumer_records, records
-from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
+from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
 from ottla.server.coordinator.group.classic_members import ClassicMembers
+from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
-from ottla.server.coordinator.group.migration import Migration, MigrationPolicy
+from ottla.server.coordinator.group.migration import Migration
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
@@ -40,26 +43,6 @@ from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-
-class GroupConfig(NamedTuple):
-    """The broker settings that groups obey; the names are Kafka's (`group.…`, `offset.…`, `offsets.…`)."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-    initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_topic_partitions: int = 50
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_max_size: int = 2**31 - 1
-    consumer_assignment_interval_ms: int = 0
-    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
 
 class GroupListing(NamedTuple):
@@ -136,7 +119,8 @@ class GroupCoordinator:
         )
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
         self._partition_count: int | None = None
-        nursery.start_soon(self._expire_offsets)
+        self._retention = Retention(config, self._runtime, self._classic, clock)
+        nursery.start_soon(self._retention.run)
 
     # Where groups live
 
@@ -171,7 +155,7 @@ class GroupCoordinator:
                 for partition in range(len(topic.partitions)):
                     self._runtime.resign(partition)
             else:
-                self._nursery.start_soon(self._forget_topic, topic.name)
+                self._nursery.start_soon(self._retention.forget_topic, topic.name)
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))
@@ -432,19 +416,6 @@ class GroupCoordinator:
         await self._runtime.write(shard.partition, written)
         return refused
 
-    async def _forget_topic(self, topic: str) -> None:
-        """A topic was deleted: so are the offsets committed for it."""
-        try:
-            for shard in self._runtime.shards():
-                written = [
-                    records.offset_tombstone(group_id, partition)
-                    for group_id, partition in shard.offsets.partitions_of_topic(topic)
-                ]
-                await self._runtime.write(shard.partition, written)
-        except CoordinatorError as error:
-            keys = {"topic": topic, "error": str(error)}
-            logger.warning("offsets of the deleted topic %s stay until they expire: %s", topic, error, extra=keys)
-
     # Administration
 
     def list_groups(self) -> list[GroupListing]:
@@ -491,41 +462,4 @@ class GroupCoordinator:
         group = self.describe_group(group_id)
         if not group.is_in(ClassicState.EMPTY):
             raise NonEmptyGroupError(f"group {group_id} has members")
-        await self._remove(shard, group, [*tombstones, records.group_tombstone(group_id)])
-
-    async def _remove(self, shard: GroupShard, group: ClassicGroup, written: list[CoordinatorRecord]) -> None:
-        await self._runtime.write(shard.partition, written)
-        idle = group.is_in(ClassicState.EMPTY) and not group.pending_members
-        if idle and shard.groups.get(group.group_id) is group and not shard.offsets.count(group.group_id):
-            del shard.groups[group.group_id]
-            self._classic.bury(group, GroupIdNotFoundError(f"group {group.group_id} was deleted"))
-
-    async def _expire_offsets(self) -> None:
-        """Retention of offsets and of groups that have neither members nor offsets."""
-        while True:
-            await trio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            try:
-                shards = self._runtime.shards()
-            except CoordinatorError:
-                continue
-            for shard in shards:
-                await self._expire_shard(shard)
-
-    async def _expire_shard(self, shard: GroupShard) -> None:
-        retention_ms = self.config.offsets_retention_ms
-        try:
-            for group in list(shard.groups.values()):
-                now_ms = self._clock.time_ms()
-                written = commits.expired_records(shard, group, now_ms=now_ms, retention_ms=retention_ms)
-                await self._remove(shard, group, written)
-                await trio.lowlevel.checkpoint()
-            for consumer_group in list(shard.consumer_groups.values()):
-                now_ms = self._clock.time_ms()
-                written = commits.expired_of_consumer_group(
-                    shard, consumer_group, now_ms=now_ms, retention_ms=retention_ms
-                )
-                await self._write(consumer_group.group_id, written)
-                await trio.lowlevel.checkpoint()
-        except CoordinatorError as error:
-            keys = {"topic": OFFSETS_TOPIC, "partition": shard.partition, "error": str(error)}
-            logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error, extra=keys)
+        await self._retention.remove(shard, group, [*tombstones, records.group_tombstone(group_id)])

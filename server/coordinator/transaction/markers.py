@@ -9,7 +9,7 @@ import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
 from ottla.server.replica.append import Records, TopicIdPartition

@@ -17,7 +17,7 @@ from ottla.server.coordinator.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group.classic import ClassicConfig, ClassicProtocol, JoinRequest
+from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import (
     ClassicGroup,
     ClassicState,
@@ -25,6 +25,7 @@ from ottla.server.coordinator.group.classic_group import (
     Protocol,
     SyncResult,
 )
+from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.replica.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 

@@ -27,7 +27,8 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicState, JoinResult, Protocol
 from ottla.server.coordinator.group.commits import OffsetToCommit
-from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
+from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition

@@ -37,9 +37,10 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicState, Protocol
 from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import Heartbeat
 from ottla.server.coordinator.group.consumer_group import ConsumerGroupState
-from ottla.server.coordinator.group.coordinator import OFFSETS_TOPIC, GroupConfig, GroupCoordinator
+from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics

@@ -1,0 +1,211 @@
+"""The rebalance of a classic group: a delayed join, then a delayed sync, and the answers to all who wait for them.
+
+Kafka's counterparts are prepareRebalance, completeClassicGroupJoin and the pending sync of GroupMetadataManager.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group.classic_group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    JoinResult,
+    Pending,
+    SyncResult,
+)
+from ottla.server.coordinator.group.classic_sessions import Sessions
+from ottla.server.replica.purgatory import Purgatory
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ClassicConfig(NamedTuple):
+    """`group.initial.rebalance.delay.ms` and `group.max.size`."""
+
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+class Rebalance:
+    """Rebalances the classic groups of one broker. Each method leaves the group in a state that may be observed."""
+
+    def __init__(
+        self,
+        *,
+        config: ClassicConfig,
+        clock: Clock,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
+        store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
+    ) -> None:
+        """`store` commits the group's metadata with the assignments given, or raises CoordinatorError."""
+        self.sessions = Sessions(purgatory, self.remove_and_rebalance)
+        self._config = config
+        self._clock = clock
+        self._purgatory = purgatory
+        self._nursery = nursery
+        self._store = store
+
+    async def answer_to(self, pending: Pending[T]) -> T:
+        """Wait for what a join or a sync is answered with, and return or raise it."""
+        await self._purgatory.wait([pending], pending.is_settled, math.inf)
+        if pending.error is not None:
+            raise pending.error
+        if pending.answer is None:
+            raise CoordinatorNotAvailableError("this broker is shutting down")
+        return pending.answer
+
+    def answer_join(self, member: ClassicMember, answer: JoinResult | Exception) -> None:
+        """Answer the member's JoinGroup, if it waits for one."""
+        pending, member.awaiting_join = member.awaiting_join, None
+        if pending is not None:
+            pending.settle(answer)
+            self._purgatory.signal(pending)
+
+    def answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
+        """Answer the member's SyncGroup, if it waits for one."""
+        pending, member.awaiting_sync = member.awaiting_sync, None
+        if pending is not None:
+            pending.settle(answer)
+            self._purgatory.signal(pending)
+
+    def prepare(self, group: ClassicGroup) -> None:
+        """Ask everyone to rejoin, unless that is under way."""
+        if group.is_in(ClassicState.PREPARING_REBALANCE, ClassicState.DEAD):
+            return
+        initial = group.is_in(ClassicState.EMPTY)
+        if group.is_in(ClassicState.COMPLETING_REBALANCE):
+            for member in group.members.values():
+                member.assignment = b""
+                self.answer_sync(member, RebalanceInProgressError(f"group {group.group_id} rebalances"))
+        group.pending_sync.clear()
+        group.transition_to(ClassicState.PREPARING_REBALANCE, now_ms=self._clock.time_ms())
+        if initial or not group.all_joined() or not self._complete_join(group):
+            self._nursery.start_soon(self._delayed_join, group, initial)
+
+    async def _delayed_join(self, group: ClassicGroup, initial: bool) -> None:
+        """Wait for the members to rejoin, then start the next generation.
+
+        The first rebalance of an empty group waits a little for others to come, and again as long as they do (KIP-134).
+        """
+        if initial:
+            await self._initial_delay(group)
+        while group.is_in(ClassicState.PREPARING_REBALANCE):
+            if not initial:
+                await self._purgatory.wait(
+                    [group],
+                    lambda: True if group.all_joined() or group.is_in(ClassicState.DEAD) else None,
+                    group.rebalance_timeout_ms(),
+                )
+            initial = False
+            if self._complete_join(group):
+                return
+
+    async def _initial_delay(self, group: ClassicGroup) -> None:
+        remaining_ms = group.rebalance_timeout_ms()
+        delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
+        while delay_ms > 0:
+            group.new_member_added = False
+            await self._purgatory.wait([group], lambda: True if group.is_in(ClassicState.DEAD) else None, delay_ms)
+            remaining_ms -= delay_ms
+            delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms) if group.new_member_added else 0
+
+    def _complete_join(self, group: ClassicGroup) -> bool:
+        """Start the next generation with those who came. False: only absent static members are left, so wait on."""
+        if not group.is_in(ClassicState.PREPARING_REBALANCE):
+            return True
+        for member in list(group.members.values()):
+            if member.awaiting_join is None and member.group_instance_id is None:
+                keys = {"group": group.group_id, "member": member.member_id}
+                logger.info(
+                    "group %s: %s did not rejoin in time, removed", group.group_id, member.member_id, extra=keys
+                )
+                self.remove(group, member.member_id)
+        if group.members and not group.elect_joined_leader():
+            return False
+        group.next_generation(now_ms=self._clock.time_ms())
+        if group.is_in(ClassicState.EMPTY):
+            self._nursery.start_soon(self._store_empty, group)
+            return True
+        for member in list(group.members.values()):
+            if member.awaiting_join is not None:
+                group.pending_sync.add(member.member_id)
+            self.answer_join(member, group.join_result(member))
+            member.is_new = False
+            self.sessions.touch(member)
+        self._nursery.start_soon(self._delayed_sync, group, group.generation_id)
+        return True
+
+    async def _delayed_sync(self, group: ClassicGroup, generation_id: int) -> None:
+        """Members that joined but never ask for their assignment are removed when the rebalance timeout is over."""
+
+        def over() -> bool:
+            return group.generation_id != generation_id or not group.pending_sync
+
+        if await self._purgatory.wait([group], lambda: True if over() else None, group.rebalance_timeout_ms()):
+            return
+        if not over() and group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            for member_id in sorted(group.pending_sync):
+                keys = {"group": group.group_id, "member": member_id}
+                logger.info("group %s: %s never synced, removed", group.group_id, member_id, extra=keys)
+                self.remove(group, member_id)
+            self.prepare(group)
+            self._purgatory.signal(group)
+
+    async def _store_empty(self, group: ClassicGroup) -> None:
+        try:
+            await self._store(group, {})
+        except CoordinatorError as error:
+            keys = {"group": group.group_id, "error": str(error)}
+            logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error, extra=keys)
+
+    async def assign(self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes]) -> None:
+        """Store the leader's assignment; only then is it anybody's."""
+        error: CoordinatorError | None = None
+        try:
+            await self._store(group, assignments)
+        except CoordinatorError as refused:
+            error = refused
+        if not group.is_in(ClassicState.COMPLETING_REBALANCE) or group.generation_id != generation_id:
+            return
+        if error is not None:
+            for member in group.members.values():
+                member.assignment = b""
+                self.answer_sync(member, error)
+            self.prepare(group)
+            return
+        group.transition_to(ClassicState.STABLE, now_ms=self._clock.time_ms())
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            self.answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))
+            self.sessions.touch(member)
+
+    def remove_and_rebalance(self, group: ClassicGroup, member_id: str) -> None:
+        """A member is gone: the others rejoin."""
+        self.remove(group, member_id)
+        if group.is_in(ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            self.prepare(group)
+        self._purgatory.signal(group)
+
+    def remove(self, group: ClassicGroup, member_id: str) -> None:
+        """Remove a member and answer what it waits for."""
+        member = group.remove(member_id)
+        if member is not None:
+            gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}")
+            self.answer_join(member, gone)
+            self.answer_sync(member, gone)
+            self._purgatory.signal(member)
