@@ -143,9 +143,10 @@ class RequestContext:
         metrics = self.api.metrics
         if metrics is None or self.request is None:
             return
-        queue = self.begun_at - self.received_at
-        local = self.answered_at - self.begun_at - self.remote_seconds
-        metrics.record(queue, local, self.remote_seconds, perf_counter() - self.answered_at)
+        worked = self.answered_at - self.begun_at
+        # What a request has set going in the background may note a wait in a later one's time.
+        remote = min(self.remote_seconds, worked)
+        metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
         metrics.request_bytes += len(self._frame.body)
         metrics.response_bytes += self.response_bytes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.kproto.api_keys import ApiKey
@@ -9,11 +11,13 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import response_class
 from ottla.kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.kproto.messages.join_group import JoinGroupResponse
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.schema import Response
+from ottla.server.context import RequestContext
 from ottla.server.dispatch import SERVED
 from ottla.server.telemetry.requests import ApiMetrics
 
@@ -76,3 +80,15 @@ def test_the_parts_of_the_time_add_up() -> None:
     assert metrics.requests == 2
     assert metrics.total.sum_seconds == pytest.approx(sum(part.sum_seconds for part in parts))
     assert [part.count for part in parts] == [2, 2, 2, 2]
+
+
+def test_no_part_of_the_time_is_negative() -> None:
+    api = SimpleNamespace(metrics=ApiMetrics(ApiKey.HEARTBEAT))
+    context = RequestContext(api, None, 0, SimpleNamespace(body=b""), None, None)  # type: ignore[arg-type]
+    context.request = HeartbeatRequest()
+    # Something else has noted its wait in this request's time.
+    context.remote_seconds = 100.0
+    context.answered(HeartbeatResponse())
+    context.sent()
+    assert api.metrics.local.sum_seconds == 0.0
+    assert 0.0 <= api.metrics.remote.sum_seconds < 10.0
