@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,10 @@ format: .venv/.test-ready ## rewrite the sources as `make check` wants them
 
 compat: .venv/.test-ready jars clients ## real clients against Ottla
 	$(PYTEST) compat_tests
+
+compat-table: .venv/.test-ready jars ## the table of clients in docs/compatibility.md, from what the scenarios say
+	$(PYTEST) compat_tests -m "groups or not groups" --junitxml=build/compat.xml
+	$(BIN)/python docs/generate_clients.py build/compat.xml
 
 compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
