@@ -13,31 +13,28 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.metadata.image import MetadataImage, ResourceType
 from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
     InternalTopicError,
-    NotLeaderError,
     ReplicaError,
     RequestTimedOutError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
 )
 from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import FetchSessionCache
+from ottla.server.replica.hosted_partitions import HostedPartitions
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.purgatory import Purgatory
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
-from ottla.storage.errors import StorageError, StoreOfflineError
+from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import AppendOrigin
 from ottla.storage.reader import read
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.storage.buffer_pool import MemoryBudget
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
@@ -65,7 +62,6 @@ class ReplicaManagerCounters:
         "fetch_errors",
         "fetched_bytes",
         "fetches",
-        "offline_partitions",
     )
 
     def __init__(self) -> None:
@@ -75,7 +71,6 @@ class ReplicaManagerCounters:
         self.fetches = 0
         self.fetched_bytes = 0
         self.fetch_errors = 0
-        self.offline_partitions = 0
 
 
 class ReplicaManager:
@@ -104,17 +99,15 @@ class ReplicaManager:
         self._purgatories = (self.append_purgatory, self.fetch_purgatory, self.delete_records_purgatory)
         self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
-        self._log_manager = log_manager
         self._clock = clock
         self._response_budget = response_budget
-        self._log_config = log_config
-        self._min_insync_replicas = min_insync_replicas
-        self._image = MetadataImage()
-        self._unopened: set[tuple[UUID, int]] = set()
-        self._topics: dict[UUID, dict[int, Partition]] = {}
-        #: What went through each topic that this node holds partitions of.
-        self.traffic: dict[UUID, TopicTraffic] = {}
-        self._by_log: dict[PartitionLog, Partition] = {}
+        self._partitions = HostedPartitions(
+            log_manager,
+            node_id=node_id,
+            log_config=log_config,
+            min_insync_replicas=min_insync_replicas,
+            changed=self._signal,
+        )
         self._closed = False
 
     # Partitions -----------------------------------------------------------------------------------------------------
@@ -125,35 +118,30 @@ class ReplicaManager:
         Raises UnknownTopicIdError, UnknownTopicOrPartitionError, NotLeaderError if it is another node's, or
         StoreOfflineError if its log could not be opened.
         """
-        try:
-            return self._topics[topic_id][partition]
-        except KeyError:
-            raise self._why_missing(topic_id, partition) from None
+        return self._partitions.get(topic_id, partition)
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions that this node holds."""
-        for partitions in self._topics.values():
-            yield from partitions.values()
+        return iter(self._partitions)
+
+    @property
+    def unopened_partitions(self) -> int:
+        """How many partitions should be here and are not, because their logs could not be opened."""
+        return self._partitions.unopened
+
+    @property
+    def traffic(self) -> Mapping[UUID, TopicTraffic]:
+        """What went through each topic that this node holds partitions of."""
+        return self._partitions.traffic
 
     @property
     def response_budget(self) -> MemoryBudget:
         """What the responses under way hold in memory."""
         return self._response_budget
 
-    @property
-    def unopened_partitions(self) -> int:
-        """How many partitions should be here and are not, because their logs could not be opened."""
-        return len(self._unopened)
-
-    def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:
-        topic = self._image.topic_by_id(topic_id)
-        if topic is None:
-            return UnknownTopicIdError(f"no topic has the id {topic_id}")
-        if not 0 <= partition < len(topic.partitions):
-            return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
-        if (topic_id, partition) in self._unopened:
-            return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
-        return NotLeaderError(f"node {self.node_id} holds no replica of {topic.name}-{partition}")
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
+        await self._partitions.apply(delta)
 
     # Appending ------------------------------------------------------------------------------------------------------
 
@@ -207,10 +195,11 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, deadline)
         counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
+        find = self._partitions.get
         for (topic_id, index), (view, fragment, guard) in entries:
             partition = None
             try:
-                partition = self.get_partition(topic_id, index)
+                partition = find(topic_id, index)
                 if partition.is_internal and not may_write_internal:
                     raise InternalTopicError(f"clients may not write to {partition.topic}")
                 log = partition.log
@@ -270,7 +259,7 @@ class ReplicaManager:
         operation = FetchOperation(
             params,
             partitions,
-            self.get_partition,
+            self._partitions.get,
             limit_bytes=min(params.max_bytes, self._readable_bytes()),
             now_ms=self._clock.time_ms(),
         )
@@ -357,98 +346,12 @@ class ReplicaManager:
         operation.expire()
         return operation.results
 
-    # Following the cluster ------------------------------------------------------------------------------------------
-
-    async def apply(self, delta: MetadataDelta) -> None:
-        """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
-        self._image = delta.after
-        for topic in delta.deleted_topics:
-            self._unopened -= {(topic.topic_id, index) for index in range(len(topic.partitions))}
-            for partition in list(self._topics.get(topic.topic_id, {}).values()):
-                partition.delete()
-                await self._remove(partition)
-        for change in delta.changed_partitions:
-            await self._follow_state(change.topic, change.partition, change.after)
-        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            for number, topic_id in enumerate(list(self._topics), 1):
-                self._reconfigure(delta.after.topic_by_id(topic_id))
-                if number % _TOPICS_A_STEP == 0:
-                    await trio.lowlevel.checkpoint()
-        for topic in delta.reconfigured_topics:
-            self._reconfigure(topic)
-
-    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
-        held = self._topics.get(topic.topic_id, {}).get(index)
-        if self.node_id not in state.replicas:
-            if held is not None:
-                held.give_up()
-                await self._remove(held)
-            return
-        try:
-            partition = held or await self._open(topic, index, state)
-        except (StorageError, OSError):
-            keys = {"topic": topic.name, "partition": index}
-            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
-            self._unopened.add((topic.topic_id, index))
-            self.counters.offline_partitions += 1
-            return
-        partition.apply(state)
-        self._topics.setdefault(topic.topic_id, {})[index] = partition
-        self._signal(partition)
-
-    async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
-        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
-        if len(state.replicas) > 1:
-            # What this log holds need not be on the other replicas: it counts as committed when they are heard of.
-            log.set_high_watermark(log.log_start_offset)
-        partition = Partition(
-            topic.name,
-            topic.topic_id,
-            index,
-            log,
-            node_id=self.node_id,
-            min_insync_replicas=self._min_insync_replicas(topic),
-            is_internal=topic.is_internal,
-            traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
-        )
-        self._by_log[log] = partition
-        return partition
-
-    async def _remove(self, partition: Partition) -> None:
-        """Forget a partition in its final role, and delete its log."""
-        partitions = self._topics[partition.topic_id]
-        del partitions[partition.index]
-        if not partitions:
-            del self._topics[partition.topic_id]
-            self.traffic.pop(partition.topic_id, None)
-        self._by_log.pop(partition.log, None)
-        self._signal(partition)
-        try:
-            await self._log_manager.delete_log(partition.topic_id, partition.index)
-        except (StorageError, OSError):
-            # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
-            keys = {"topic": partition.topic, "partition": partition.index}
-            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys)
-
-    def _reconfigure(self, topic: TopicImage | None) -> None:
-        if topic is None:
-            return
-        log_config = self._log_config(topic)
-        min_insync_replicas = self._min_insync_replicas(topic)
-        for partition in self._topics.get(topic.topic_id, {}).values():
-            if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
-                continue
-            partition.log.set_config(log_config)
-            partition.min_insync_replicas = min_insync_replicas
-            partition.advance_high_watermark()
-            self._signal(partition)
-
     # Events ---------------------------------------------------------------------------------------------------------
 
     def on_flushed(self, logs: Iterable[PartitionLog]) -> None:
         """The store has written these logs further: their flushed end, or their log start, has moved."""
         for log in logs:
-            partition = self._by_log.get(log)
+            partition = self._partitions.of_log(log)
             if partition is not None:
                 partition.advance_high_watermark()
                 self._signal(partition)
@@ -457,12 +360,11 @@ class ReplicaManager:
         """The store of these logs has stopped for good: nothing that waits for it is acknowledged."""
         count = 0
         for log in logs:
-            partition = self._by_log.get(log)
+            partition = self._partitions.of_log(log)
             if partition is not None:
                 count += 1
                 partition.go_offline()
                 self._signal(partition)
-        self.counters.offline_partitions += count
         keys = {"partitions": count, "error": str(error)}
         logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)
 

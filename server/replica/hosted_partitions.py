@@ -1,0 +1,170 @@
+"""The partitions that this node holds, as the cluster's metadata says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.metadata.image import MetadataImage, ResourceType
+from ottla.server.replica.errors import (
+    NotLeaderError,
+    ReplicaError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from ottla.server.replica.partition import Partition
+from ottla.server.replica.traffic import TopicTraffic
+from ottla.storage.errors import StorageError, StoreOfflineError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.storage.config import LogConfig
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+_TOPICS_A_STEP: Final = 64
+
+
+class HostedPartitions:
+    """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        *,
+        node_id: int,
+        log_config: Callable[[TopicImage], LogConfig],
+        min_insync_replicas: Callable[[TopicImage], int],
+        changed: Callable[[Partition], None],
+    ) -> None:
+        self._log_manager = log_manager
+        self._node_id = node_id
+        self._log_config = log_config
+        self._min_insync_replicas = min_insync_replicas
+        self._changed = changed
+        self._image = MetadataImage()
+        self._unopened: set[tuple[UUID, int]] = set()
+        self._topics: dict[UUID, dict[int, Partition]] = {}
+        self._by_log: dict[PartitionLog, Partition] = {}
+        #: What went through each topic of which there are partitions here.
+        self.traffic: dict[UUID, TopicTraffic] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    @property
+    def unopened(self) -> int:
+        """How many partitions should be here and are not, because their logs could not be opened."""
+        return len(self._unopened)
+
+    def get(self, topic_id: UUID, partition: int) -> Partition:
+        """The partition, whatever its role; raises what `ReplicaManager.get_partition` does."""
+        try:
+            return self._topics[topic_id][partition]
+        except KeyError:
+            raise self._why_missing(topic_id, partition) from None
+
+    def of_log(self, log: PartitionLog) -> Partition | None:
+        """The partition whose log this is, None if it is held no more."""
+        return self._by_log.get(log)
+
+    def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:
+        topic = self._image.topic_by_id(topic_id)
+        if topic is None:
+            return UnknownTopicIdError(f"no topic has the id {topic_id}")
+        if not 0 <= partition < len(topic.partitions):
+            return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
+        if (topic_id, partition) in self._unopened:
+            return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
+        return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
+
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
+        self._image = delta.after
+        for topic in delta.deleted_topics:
+            self._unopened -= {(topic.topic_id, index) for index in range(len(topic.partitions))}
+            for partition in list(self._topics.get(topic.topic_id, {}).values()):
+                partition.delete()
+                await self._remove(partition)
+        for change in delta.changed_partitions:
+            await self._follow_state(change.topic, change.partition, change.after)
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            for number, topic_id in enumerate(list(self._topics), 1):
+                self._reconfigure(delta.after.topic_by_id(topic_id))
+                if number % _TOPICS_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+        for topic in delta.reconfigured_topics:
+            self._reconfigure(topic)
+
+    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
+        held = self._topics.get(topic.topic_id, {}).get(index)
+        if self._node_id not in state.replicas:
+            if held is not None:
+                held.give_up()
+                await self._remove(held)
+            return
+        try:
+            partition = held or await self._open(topic, index, state)
+        except (StorageError, OSError):
+            keys = {"topic": topic.name, "partition": index}
+            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
+            self._unopened.add((topic.topic_id, index))
+            return
+        partition.apply(state)
+        self._topics.setdefault(topic.topic_id, {})[index] = partition
+        self._changed(partition)
+
+    async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
+        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        if len(state.replicas) > 1:
+            # What this log holds need not be on the other replicas: it counts as committed when they are heard of.
+            log.set_high_watermark(log.log_start_offset)
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            log,
+            node_id=self._node_id,
+            min_insync_replicas=self._min_insync_replicas(topic),
+            is_internal=topic.is_internal,
+            traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
+        )
+        self._by_log[log] = partition
+        return partition
+
+    async def _remove(self, partition: Partition) -> None:
+        """Forget a partition in its final role, and delete its log."""
+        partitions = self._topics[partition.topic_id]
+        del partitions[partition.index]
+        if not partitions:
+            del self._topics[partition.topic_id]
+            self.traffic.pop(partition.topic_id, None)
+        self._by_log.pop(partition.log, None)
+        self._changed(partition)
+        try:
+            await self._log_manager.delete_log(partition.topic_id, partition.index)
+        except (StorageError, OSError):
+            # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
+            keys = {"topic": partition.topic, "partition": partition.index}
+            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys)
+
+    def _reconfigure(self, topic: TopicImage | None) -> None:
+        if topic is None:
+            return
+        log_config = self._log_config(topic)
+        min_insync_replicas = self._min_insync_replicas(topic)
+        for partition in self._topics.get(topic.topic_id, {}).values():
+            if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
+                continue
+            partition.log.set_config(log_config)
+            partition.min_insync_replicas = min_insync_replicas
+            partition.advance_high_watermark()
+            self._changed(partition)
