@@ -28,6 +28,8 @@ SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # Fifteen seconds are not enough for a Python process to start on a busy machine.
+    "spark.python.authenticate.socketTimeout": "2m",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -58,6 +60,7 @@ def start(
     # Workers run this interpreter, and find the repository's modules as this process does.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
     warehouse = tempfile.mkdtemp(prefix="spark-warehouse-")
     builder = SparkSession.builder.master(f"local[{threads}]").config("spark.sql.warehouse.dir", warehouse)
     known = SETTINGS | ({"spark.jars": jars()} if with_jars else {})

@@ -32,8 +32,8 @@ _WATCH_INTERVAL_S: Final = 0.25
 _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
 
-# A broker that restarts; and Spark waits ten seconds for a Python process, which a busy machine may not keep.
-_PASSING: Final = re.compile("BrokerUnavailableError|Python worker failed to connect back")
+# A broker that restarts; and Spark waits only seconds for its Python processes, which a busy machine may not keep.
+_PASSING: Final = re.compile("BrokerUnavailableError|Python worker failed to connect back|CANNOT_OPEN_SOCKET")
 _DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 
 Say = Callable[[str], None]
@@ -107,6 +107,7 @@ class _Running:
 
     def _start(self) -> StreamingQuery:
         self._starts_left -= 1
+        self.sync.failure = None
         return self.sync.start(self._identity)
 
 

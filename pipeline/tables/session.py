@@ -55,11 +55,13 @@ def _own_settings(job: JobConfig) -> dict[str, str]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise JobError("Spark needs Java 17, which is not installed here: install it, or set JAVA_HOME.")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")  # The same patience here as of the JVM's.
     return {
         "spark.app.name": "ottla table",
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.authenticate.socketTimeout": "2m",
         **packages(job),
         **job.spark,
     }

@@ -43,8 +43,10 @@ def _merged(held: StructType, seen: StructType, refused: set[str], within: set[s
     """Both together; `refused` takes the names that are unfit here, `within` those further down."""
     merged = {field.name: nullable(field.dataType) for field in held.fields}
     known = {name.lower(): name for name in merged}
+    for name in sorted((field.name for field in seen.fields), reverse=True):  # of Id and id, both new, id wins
+        known.setdefault(name.lower(), name)
     for field in seen.fields:
-        if _UNFIT.search(field.name) or known.setdefault(field.name.lower(), field.name) != field.name:
+        if _UNFIT.search(field.name) or known[field.name.lower()] != field.name:
             refused.add(field.name)
         else:
             merged[field.name] = _merged_type(merged.get(field.name), field.dataType, within)
