@@ -26,7 +26,7 @@ from ottla.server.replica.errors import (
 )
 from ottla.server.replica.fetch import LOOK_AT_ONCE, FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import MIN_FETCH_BYTES
-from ottla.server.replica.partition import Isolation
+from ottla.server.replica.partition import Isolation, Role
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.partition_log import AppendOrigin
@@ -366,7 +366,7 @@ async def test_a_log_that_cannot_be_opened_is_offline(node: Node) -> None:
     topic = await node.create_topic()
     with pytest.raises(StoreOfflineError):
         node.partition(topic)
-    assert node.manager.counters.offline_partitions == 1
+    assert node.manager.unopened_partitions == 1
     await node.delete_topic(topic)
     with pytest.raises(UnknownTopicIdError):
         node.partition(topic)
@@ -385,7 +385,7 @@ async def test_a_store_that_fails_concerns_its_own_partitions_only(node: Node, t
     assert isinstance((await node.append(topic, 0)).error, StoreOfflineError)
     assert isinstance((await node.fetch(topic, partition=1)).error, StoreOfflineError)
     assert (await node.append(topic, 2, acks=0)).error is None
-    assert node.manager.counters.offline_partitions == 2
+    assert sum(partition.role is Role.OFFLINE for partition in node.manager.partitions()) == 2
 
 
 async def test_changed_settings_reach_logs_and_partitions(node: Node, topic: TopicImage) -> None:
