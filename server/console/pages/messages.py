@@ -135,6 +135,7 @@ async def show(console: Console, request: Request) -> Response:
         key=await show_value(console, message.record.key, chosen, PAGE_BYTES),
         value=await show_value(console, message.record.value, chosen, PAGE_BYTES),
         headers=headers,
+        is_sent=request.query_params.get("sent") == "1",
         format=chosen,
         formats=list(Format),
     )

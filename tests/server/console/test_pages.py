@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +163,9 @@ async def test_the_root_leads_to_the_console(browse: Browse) -> None:
             found = await browser.http.get(f"/console/static/{name}")
             assert found.status_code == 200
             assert found.headers["content-type"].startswith(kind)
+
+
+def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
+    program = "import sys, ottla.server.main; print([name for name in sys.modules if name in ('jinja2', 'starlette')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"

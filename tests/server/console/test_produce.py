@@ -23,7 +23,8 @@ async def test_it_is_written_where_the_key_belongs_and_shown(browse: Browse) -> 
         )
         partition = partition_for_key("číslo 7".encode(), 8)
         assert answer.headers["location"] == f"/console/topics/orders/messages/{partition}/0?sent=1"
-        page = await browser.get(f"topics/orders/messages/{partition}/0")
+        page = await browser.get(answer.headers["location"].removeprefix("/console/"))
+        assert "Written and acknowledged" in page.text
         assert '"a": 1' in page.text
         assert "číslo 7" in page.text
         assert "Headers 2" in " ".join(page.text.split())
