@@ -94,6 +94,23 @@ async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> No
         check(harness, expected)
 
 
+async def test_shows_what_compaction_left(harness: Any) -> None:
+    settings = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
+    async with harness.manager(segment_bytes=3000) as manager:
+        log = await harness.open(manager, **settings)
+        for number in range(60):
+            harness.append(log, b"%d" % number + b"." * 100, key=b"k%d" % (number % 5))
+            await log.flush()
+        log.advance_high_watermark(60)
+        await manager.context.maintenance.wait_idle()
+        await manager.clean()
+        expected = await harness.read_all(log)
+        check(harness, {0: expected})
+
+    assert len(expected) < 60
+    check(harness, {0: expected})
+
+
 def end_transaction(harness: Any, log: PartitionLog, producer_id: int, *, is_commit: bool) -> None:
     marker = EndTxnMarker(producer_id, 0, 0, is_commit)
     log.append_as_leader(
