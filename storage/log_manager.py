@@ -22,7 +22,8 @@ from ottla.storage.maintenance import maintain
 from ottla.storage.message_store import MessageStore
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
 from ottla.storage.partition_log import PartitionLog
-from ottla.storage.recovery import Recovery, restore_state
+from ottla.storage.recovered_logs import restore_state
+from ottla.storage.recovery import Recovery
 from ottla.storage.retention import size_of
 from ottla.storage.spans import ensure_spans
 
@@ -211,16 +212,16 @@ class LogManager:
                 store = MessageStore(self.context, directory)
                 recovery = Recovery(store)
                 await self.context.offload(recovery.run)
-                for log in recovery.lost:
+                for log in recovery.logs.lost:
                     await recover_end(log)
-                for log in recovery.stale:
+                for log in recovery.logs.stale:
                     await rebuild_producers(log)
-                cut = [*recovery.cut, *recovery.lost]
+                cut = [*recovery.logs.cut, *recovery.logs.lost]
                 await ensure_spans(cut)
                 for log in cut:
                     log.size_bytes = size_of(log)
                 self._stores[directory] = store
-                if recovery.replayed_bytes or recovery.stale:
+                if recovery.replayed_bytes or recovery.logs.stale:
                     self.context.maintenance.request(store)
             return store
 

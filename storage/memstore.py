@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
     from ottla.storage.iobuf import Fragment, IOBuf
     from ottla.storage.partition_log import PartitionLog
+    from ottla.storage.run_table import RunTable
 
 __all__ = ["Memstore", "RunGroup", "TailCache"]
 
@@ -97,6 +98,14 @@ class RunGroup:
     def note(self, kind: int, epoch: int, base_offset: int, last_offset: int) -> None:
         """Add a run without bytes: a truncation, a new log start, a deletion."""
         self.runs.append([epoch, base_offset, last_offset, -1, 0, kind])
+
+    def enter(self, table: RunTable) -> None:
+        """Enter the written data runs in the partition's table of the segment."""
+        position = self.position
+        for epoch, base_offset, last_offset, max_timestamp_ms, length, flags in self.runs:
+            if flags & RunKind.MASK == RunKind.DATA:
+                table.append(epoch, base_offset, last_offset, max_timestamp_ms, position, length, flags)
+                position += length
 
     def read(self, target: IOBuf, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
         """Share whole batches from the one with `offset` on; returns the offset that follows, -1 if cut by size.

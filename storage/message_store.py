@@ -9,21 +9,17 @@ may have dropped the pages, and nothing that was waiting is ever acknowledged. W
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
-from ottla.storage.block import RunKind
 from ottla.storage.config import StoreLayout
 from ottla.storage.errors import StoreOfflineError
 from ottla.storage.file_store import FileStore
-from ottla.storage.memstore import Memstore, RunGroup
-from ottla.storage.segment import Segment
+from ottla.storage.flush_timer import FlushTimer
+from ottla.storage.memstore import Memstore
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
@@ -36,8 +32,6 @@ __all__ = ["MessageStore"]
 
 logger = logging.getLogger(__name__)
 
-# A limit in time of so many milliseconds is none.
-_NO_FLUSH_MS = 1 << 53
 _PUBLISH_SLICE = 128
 """After so many partitions of a block the event loop gets a turn."""
 
@@ -53,8 +47,8 @@ class MessageStore:
     """
 
     __slots__ = (
+        "_flush_timer",
         "_loop_is_running",
-        "_sync_at",
         "active",
         "checkpoint",
         "checkpointed_bytes",
@@ -91,8 +85,7 @@ class MessageStore:
         self.written_bytes = 0
         self.checkpointed_bytes = 0
         self._loop_is_running = False
-        # When the earliest un-flushed limit in time is due, by the event loop's clock.
-        self._sync_at = math.inf
+        self._flush_timer = FlushTimer(context, self._sync_soon)
 
     # What the logs call.
 
@@ -248,13 +241,14 @@ class MessageStore:
             part = groups[first : first + _PUBLISH_SLICE]
             for group in part:
                 assert segment is not None
-                enter_group(segment, group)
+                group.enter(segment.table(group.log.key))
                 group.log.on_flushed(group)
             if listener is not None:
                 listener.on_flushed([group.log for group in part])
         if memstore.batch_count:
             self.context.tail.add(memstore)
-            self._set_sync_timer(groups, synced=memstore.wants_sync)
+            if not memstore.wants_sync:
+                self._flush_timer.on_written(groups)
         _wake(memstore)
 
     def _go_offline(self, error: OSError, memstore: Memstore) -> None:
@@ -306,21 +300,7 @@ class MessageStore:
         if sealing is not None:
             self.context.maintenance.request(self)
 
-    def _set_sync_timer(self, groups: Sequence[RunGroup], *, synced: bool) -> None:
-        """The un-flushed limit in time: sync once this long after the first unsynced write."""
-        if synced:
-            return
-        flush_ms = min(group.log.config.flush_ms for group in groups)
-        sync_at = trio.current_time() + flush_ms / 1000 if flush_ms < _NO_FLUSH_MS else math.inf
-        if sync_at < self._sync_at:
-            self._sync_at = sync_at
-            self.context.spawn(partial(self._sync_later, sync_at))
-
-    async def _sync_later(self, sync_at: float) -> None:
-        await trio.sleep_until(sync_at)
-        if self._sync_at != sync_at:
-            return  # another topic of the store was in more of a hurry
-        self._sync_at = math.inf
+    def _sync_soon(self) -> None:
         if self.error is None:
             self.active.wants_sync = True
             if not self._loop_is_running:
@@ -352,13 +332,3 @@ def _wake(memstore: Memstore) -> None:
     """Let go who waits for a memstore; they look whether the store is still online."""
     if memstore.done is not None:
         memstore.done.set()
-
-
-def enter_group(segment: Segment, group: RunGroup) -> None:
-    """Enter a written group's runs in the segment's tables."""
-    table = segment.table(group.log.key)
-    position = group.position
-    for epoch, base_offset, last_offset, max_timestamp_ms, length, flags in group.runs:
-        if flags & RunKind.MASK == RunKind.DATA:
-            table.append(epoch, base_offset, last_offset, max_timestamp_ms, position, length, flags)
-            position += length

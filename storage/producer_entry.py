@@ -16,6 +16,7 @@ from ottla.storage.errors import (
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
+    from ottla.storage.producer_verification import VerificationGuard
 
 BATCHES_RETAINED = 5
 """How many batches a producer may have in flight, and so how many can come twice."""
@@ -112,20 +113,6 @@ class ProducerEntry:
         if producer_epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
-
-
-class VerificationGuard:
-    """A token of one verification with the transaction coordinator (KIP-890); compared by identity."""
-
-    __slots__ = ("lowest_sequence", "producer_epoch", "supports_epoch_bump", "timestamp_ms")
-
-    def __init__(
-        self, producer_epoch: int, lowest_sequence: int, *, supports_epoch_bump: bool, timestamp_ms: int
-    ) -> None:
-        self.producer_epoch = producer_epoch
-        self.lowest_sequence = lowest_sequence
-        self.supports_epoch_bump = supports_epoch_bump
-        self.timestamp_ms = timestamp_ms
 
 
 def check_marker_epoch(entry: ProducerEntry | None, header: BatchHeader, transaction_version: int) -> None:

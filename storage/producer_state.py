@@ -19,12 +19,12 @@ from ottla.storage.producer_entry import (
     NONE,
     BatchMetadata,
     ProducerEntry,
-    VerificationGuard,
     check_coordinator_epoch,
     check_marker_epoch,
     check_producer_epoch,
     check_sequence,
 )
+from ottla.storage.producer_verification import VerificationGuard, Verifications
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
@@ -84,7 +84,7 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         # First offset -> marker offset of transactions whose end is not yet below the high watermark.
         self._undecided: dict[int, int] = {}
-        self._verifications: dict[int, VerificationGuard] = {}
+        self._verifications = Verifications()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -172,8 +172,8 @@ class ProducerStateManager:
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id)
-        if header.is_transactional and self._verifications:
-            self._verifications.pop(header.producer_id, None)
+        if header.is_transactional:
+            self._verifications.end(header.producer_id)
         self.end_offset = last_offset + 1
         if marker is not None:
             return self._end_transaction(entry, header, marker, last_offset, timestamp_ms)
@@ -253,15 +253,9 @@ class ProducerStateManager:
         """
         if self.has_ongoing_transaction(producer_id, producer_epoch):
             return None
-        guard = self._verifications.get(producer_id)
-        if guard is None or producer_epoch > guard.producer_epoch:
-            guard = VerificationGuard(
-                producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, timestamp_ms=now_ms
-            )
-            self._verifications[producer_id] = guard
-        elif producer_epoch == guard.producer_epoch:
-            guard.lowest_sequence = min(guard.lowest_sequence, base_sequence)
-        return guard
+        return self._verifications.begin(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
 
     def _check_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
         if self.has_ongoing_transaction(header.producer_id, header.producer_epoch):
@@ -282,9 +276,7 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
-        stale = [pid for pid, guard in self._verifications.items() if now_ms - guard.timestamp_ms >= expiration_ms]
-        for producer_id in stale:
-            del self._verifications[producer_id]
+        self._verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
     def truncate_from_end(self, offset: int) -> bool:

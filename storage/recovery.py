@@ -12,21 +12,18 @@ from __future__ import annotations
 import logging
 import os
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from google_crc32c import value as crc32c
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
-from ottla.storage.block import Run, RunKind, iter_runs, split_key
+from ottla.storage.block import Run, RunKind, iter_runs
 from ottla.storage.block_scan import BlockHead, find_block, read_exactly, scan_heads
-from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, as_of_sequence, load_state, parse_checkpoint
-from ottla.storage.config import LogConfig
+from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.file_store import sync_file
 from ottla.storage.index_files import write_sealed_index
-from ottla.storage.log_append import replay_producer
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.recovered_logs import RecoveredLogs
 from ottla.storage.run_table import enter_run
 from ottla.storage.segment import (
     SEGMENT_HEADER_BYTES,
@@ -44,24 +41,15 @@ __all__ = ["Recovery"]
 
 logger = logging.getLogger(__name__)
 
-_NEVER = -1
-# Until `open_log` says which topic a log belongs to.
-_UNKNOWN_CONFIG = LogConfig()
-
 
 class Recovery:
-    """One store's recovery. Afterwards `stale` holds the logs whose producers must be read from their batches, `lost`
-    those of them whose end must be found first, and `cut` those whose size is not known, as a part was taken away.
-    """
+    """One store's recovery: its files, and through `logs` its partitions."""
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.disk = store.context.disk
-        self.stale: dict[PartitionLog, None] = {}
-        self.lost: dict[PartitionLog, None] = {}
-        self.cut: dict[PartitionLog, None] = {}
+        self.logs = RecoveredLogs(store)
         self.replayed_bytes = 0
-        self._as_of: dict[bytes, int] = {}
         self._point: Checkpoint | None = None
         self._verify_all = True
 
@@ -80,9 +68,9 @@ class Recovery:
             if not self._recover_segment(segment):
                 self._set_aside(segments[place + 1 :])
                 break
-        self._check_states()
+        files.next_sequence = self.logs.distrust_states_from(files.next_sequence)
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
-        for segment in files.segments if self.lost else files.segments[:-1]:
+        for segment in files.segments if self.logs.lost else files.segments[:-1]:
             if segment.tables is not None:
                 sync_file(self.disk, segment.data_path)
                 write_sealed_index(self.disk, segment, segment.tables)
@@ -190,14 +178,14 @@ class Recovery:
             if head.header.sequence != self.store.files.next_sequence:
                 break
             body = read_exactly(self.disk, handle, head.position, head.header.length)
-            if not self._is_sound(head, body, verify=self._verify_all or head.end == end):
+            if not _is_sound(head, body, verify=self._verify_all or head.end == end):
                 break
             # Written again, because the process before may have died of a failed sync: the kernel then holds these
             # pages to be clean, and no later sync would bring them to the disk.
             self.disk.pwritev(handle, [body], head.position)
             for run in head.runs:
                 self._enter(segment, run)
-                self._apply(head, run, body)
+                self.logs.apply(head, run, body)
             segment.pending_index += b"".join(run.pack() for run in head.runs)
             segment.run_count += len(head.runs)
             self.store.files.next_sequence += 1
@@ -212,9 +200,9 @@ class Recovery:
         """Without a checkpoint a rewritten segment must be read too: for its partitions' state, not for its runs."""
         for head in scan_heads(self.disk, handle, segment.size_bytes, skip_damage=True):
             body = read_exactly(self.disk, handle, head.position, head.header.length)
-            if self._is_sound(head, body, verify=True):
+            if _is_sound(head, body, verify=True):
                 for run in head.runs:
-                    self._apply(head, run, body)
+                    self.logs.apply(head, run, body)
             else:
                 keys = {"path": segment.data_path}
                 logger.error("%s: the block at byte %d is damaged", segment.data_path, head.position, extra=keys)
@@ -260,96 +248,28 @@ class Recovery:
                 self.disk.unlink(os.path.join(files.directory, name))
         return segments
 
-    # Partitions.
 
-    def _is_sound(self, head: BlockHead, body: bytes, *, verify: bool) -> bool:
-        """Whether the batches are where the directory says, and unharmed."""
-        view = memoryview(body)
-        for run in head.runs:
-            if run.kind != RunKind.DATA:
-                continue
-            start = run.position - head.position
-            piece = view[start : start + run.length]
-            try:
-                expected = run.base_offset
-                for pos, batch in iter_batches(piece):
-                    if batch.base_offset < expected or batch.last_offset > run.last_offset:
-                        return False
-                    if verify:
-                        verify_crc(piece, pos, batch)
-                    expected = batch.next_offset
-            except ProtocolError:
-                return False
-            if expected != run.last_offset + 1:
-                return False
-        return True
-
-    def _apply(self, head: BlockHead, run: Run, body: bytes) -> None:
-        log = self._log(run.key)
-        if head.header.sequence <= self._as_of[run.key]:
-            return
-        self.store.dirty[log] = None
-        kind = run.kind
-        if kind == RunKind.DATA:
-            if log.log_end_offset == 0 and run.base_offset > 0:
-                # What was before is gone from the files: a store without its checkpoint, after retention.
-                log.start_at(run.base_offset)
-            self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
-        elif kind == RunKind.TRUNCATE:
-            log.forget_from(run.base_offset)
-            self.cut[log] = None
-            if log.producers is not None and not log.producers.truncate_from_end(run.base_offset):
-                self.stale[log] = None
-        elif kind == RunKind.LOG_START:
-            if run.base_offset == run.last_offset:
-                log.start_at(run.base_offset)
-            else:
-                log.log_end_offset = max(log.log_end_offset, run.base_offset)
-                log.move_log_start(run.base_offset)
-                self.cut[log] = None
-        elif kind == RunKind.DELETE:
-            del self.store.logs[run.key]
-            self.store.dirty.pop(log, None)
-            self.stale.pop(log, None)
-            self.cut.pop(log, None)
-            self.store.snapshots.pop(run.key, None)
-
-    def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:
-        for pos, header in iter_batches(piece):
-            if header.leader_epoch >= 0:
-                log.epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0 and log not in self.stale:
-                replay_producer(log, piece[pos : pos + header.size_bytes], header)
-            log.log_end_offset = header.next_offset
-        log.size_bytes += len(piece)
-        log.flushed_end_offset = log.high_watermark = log.log_end_offset
-
-    def _log(self, key: bytes) -> PartitionLog:
-        log = self.store.logs.get(key)
-        if log is None:
-            topic_id, partition = split_key(key)
-            log = self.store.logs[key] = PartitionLog(self.store, UUID(bytes=topic_id), "", partition, _UNKNOWN_CONFIG)
-            self._as_of[key] = restore_state(log)
-        return log
-
-    def _check_states(self) -> None:
-        """A state that knows more than the blocks which were found cannot be believed."""
-        files = self.store.files
-        first_missing = files.next_sequence
-        for key, state in self.store.snapshots.items():
-            as_of = as_of_sequence(state)
-            if as_of >= first_missing:
-                log = self._log(key)
-                logger.error("%s: blocks are missing that its checkpoint knows of", log)
-                self.lost[log] = None
-                self.stale[log] = None
-                files.next_sequence = max(files.next_sequence, as_of + 1)
-
-
-def restore_state(log: PartitionLog) -> int:
-    """Load a log's checkpointed state, if there is one; returns the block up to which it is true."""
-    state = log.store.snapshots.get(log.key)
-    return load_state(log, state) if state is not None else _NEVER
+def _is_sound(head: BlockHead, body: bytes, *, verify: bool) -> bool:
+    """Whether the batches are where the directory says, and unharmed."""
+    view = memoryview(body)
+    for run in head.runs:
+        if run.kind != RunKind.DATA:
+            continue
+        start = run.position - head.position
+        piece = view[start : start + run.length]
+        try:
+            expected = run.base_offset
+            for pos, batch in iter_batches(piece):
+                if batch.base_offset < expected or batch.last_offset > run.last_offset:
+                    return False
+                if verify:
+                    verify_crc(piece, pos, batch)
+                expected = batch.next_offset
+        except ProtocolError:
+            return False
+        if expected != run.last_offset + 1:
+            return False
+    return True
 
 
 def _copy_tail(store: MessageStore, handle: Handle, position: int, end: int, path: str) -> None:
