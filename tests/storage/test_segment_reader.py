@@ -96,7 +96,7 @@ async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> No
 
 async def test_shows_what_compaction_left(harness: Any) -> None:
     settings = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
-    async with harness.manager(segment_bytes=3000) as manager:
+    async with harness.manager(segment_bytes=3000, tail_cache_bytes=0) as manager:
         log = await harness.open(manager, **settings)
         for number in range(60):
             harness.append(log, b"%d" % number + b"." * 100, key=b"k%d" % (number % 5))
