@@ -105,7 +105,7 @@ class ClassicMembers:
         own_name, metadata = classic.protocols[0]
         if protocol_type not in (None, PROTOCOL_TYPE) or protocol_name not in (None, own_name):
             raise InconsistentGroupProtocolError(f"{member_id} joined with {own_name} of type {PROTOCOL_TYPE}")
-        if group.group_epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.target_epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.expect(member)
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
         member.rebalance_deadline = math.inf
@@ -122,7 +122,8 @@ class ClassicMembers:
         self._consumer.prolong(group, member)
         current = member.current
         if (
-            current.epoch < group.group_epoch
+            current.epoch < group.target_epoch
+            or self._consumer.lacks_target(group)
             or current.state is MemberState.UNREVOKED_PARTITIONS
             or (current.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):

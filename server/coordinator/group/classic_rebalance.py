@@ -189,6 +189,10 @@ class Rebalance:
             self.prepare(group)
             return
         group.transition_to(ClassicState.STABLE, now_ms=self._clock.time_ms())
+        keys = {"group": group.group_id, "generation": generation_id, "members": len(group.members)}
+        logger.info(
+            "group %s: generation %d has its %d members", group.group_id, generation_id, len(group.members), extra=keys
+        )
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             self.answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))

@@ -125,6 +125,11 @@ class ConsumerProtocol:
                 raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
             yield
 
+    def lacks_target(self, group: ConsumerGroup) -> bool:
+        """Whether the next step of a member would compute a new target."""
+        interval_ms = self._config(group.group_id).assignment_interval_ms
+        return group.group_epoch > group.target_epoch and group.may_assign(self._clock.time_ms(), interval_ms)
+
     def config(self, group_id: str) -> ConsumerConfig:
         """The settings of a group."""
         return self._config(group_id)

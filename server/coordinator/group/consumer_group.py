@@ -199,6 +199,11 @@ class ConsumerGroup:
             found |= self.subscribed_topics(member.subscription)
         return frozenset(found)
 
+    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Many who join at once share one new target: `group.consumer.assignment.interval.ms` lies between two."""
+        since_ms = now_ms - self.target_timestamp_ms
+        return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
+
     def target_of(self, member: ConsumerMember) -> Assignment:
         return self.target.get(member.member_id, EMPTY_ASSIGNMENT)
 

@@ -83,17 +83,12 @@ class Plan:
         if self._bumps or metadata_hash != group.metadata_hash:
             epoch += 1
             written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
-        if epoch > group.target_epoch and self._is_due(now_ms):
+        if epoch > group.target_epoch and group.may_assign(now_ms, self._assignment_interval_ms):
             written += self._new_target(epoch, names, now_ms)
         elif self._replaced is not None:
             inherited = self.target[self._member_id]
             written.append(consumer_records.target_assignment(group.group_id, self._member_id, inherited))
         return written
-
-    def _is_due(self, now_ms: int) -> bool:
-        """Many who join at once share one new target: `group.consumer.assignment.interval.ms` lies between two."""
-        last_ms = self.group.target_timestamp_ms
-        return not last_ms or now_ms >= last_ms + self._assignment_interval_ms
 
     def _names(self, subscription: Subscription) -> frozenset[str]:
         resolved = self._regexes.get(subscription.topic_regex) if subscription.topic_regex else None

@@ -63,10 +63,11 @@ class World:
             revision=1, topics=image.topics.set("t", topic), topics_by_id=image.topics_by_id.set(T, topic)
         )
         self.log = log
+        self.clock = ManualClock(1_000)
         self.coordinator = GroupCoordinator(
             node_id=1,
             config=GroupConfig(offsets_topic_partitions=1, initial_rebalance_delay_ms=0)._replace(**config),
-            clock=ManualClock(1_000),
+            clock=self.clock,
             log=log,
             topics=GroupTopics(lambda: image),
             purgatory=Purgatory("group"),
@@ -682,3 +683,42 @@ async def test_a_classic_member_becomes_a_native_one(world: World) -> None:
     assert all(member.classic is None for member in group.members.values())
     await settle(world, same, native)
     assert group.state is ConsumerGroupState.STABLE
+
+
+async def test_members_that_join_in_quick_succession_share_one_target(log: Any) -> None:
+    """`group.consumer.assignment.interval.ms` lies between two assignments."""
+    async with running(log, consumer_assignment_interval_ms=1_000) as world:
+        members = [Native(world, f"m{number}") for number in range(3)]
+        await members[0].join()
+        assert len(members[0].owned) == PARTITIONS
+        for member in members[1:]:
+            await member.join()
+            await members[0].beat()
+        group = world.coordinator.describe_consumer_group("g")
+        assert group.state is ConsumerGroupState.ASSIGNING
+        assert len(members[0].owned) == PARTITIONS
+        world.clock.advance(1_000)
+        await settle(world, *members)
+        assert {len(member.owned) for member in members} == {2}
+        world.clock.advance(-1_000_000)  # set back: nobody waits until it has caught up
+        await members[0].leave()
+        await settle(world, *members[1:])
+
+
+async def test_classic_members_rejoin_when_there_is_a_new_target_or_may_be_one(log: Any) -> None:
+    async with running(
+        log, consumer_assignment_interval_ms=1_000, consumer_migration_policy=MigrationPolicy.UPGRADE
+    ) as world:
+        classic, native = Classic(world), Native(world)
+        await classic.start()
+        await native.join()
+        world.clock.advance(1_000)
+        await settle(world, classic, native)
+        await native.leave()
+        assert world.kind() == "consumer"
+        classic.beat()
+        world.clock.advance(1_000)
+        with pytest.raises(RebalanceInProgressError):
+            classic.beat()
+        await settle(world, classic)
+        assert len(classic.owned) == PARTITIONS
