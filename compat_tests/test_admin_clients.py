@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from compat_tests import java
+from compat_tests.admin_programs import PROGRAMS
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.clients import franz_go, kafkajs
 from compat_tests.ottla_broker import OttlaBroker
@@ -46,7 +48,7 @@ NOT_COMPARED = (
 
 def told(command: list[str], broker: BrokerProcess) -> dict[str, str]:
     """What a program says, call by call."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=HERE.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     answers: dict[str, str] = {}
     for number, line in enumerate(done.stdout.splitlines()):
@@ -79,3 +81,9 @@ def test_kafkajs(both: Both) -> None:
 def test_franz_go(both: Both) -> None:
     program = franz_go.PROGRAM.with_name("admin")
     compare(both, lambda broker: [str(program), broker.bootstrap], 35)
+
+
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_python(both: Both, client: str) -> None:
+    program = [sys.executable, "-m", "compat_tests.admin_programs", client]
+    compare(both, lambda broker: [*program, broker.bootstrap], 10)
