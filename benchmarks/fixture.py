@@ -3,7 +3,8 @@
     python -m benchmarks.fixture [--runs 20] [--json FILE]
 
 Starts are measured in fresh processes, resets in one broker, tests by running pytest on a hundred of them with and
-without the fixture. Wall time, medians; `resident` is what the process holds more than before it imported anything of Ottla.
+without the fixture. Wall time, the median and the lowest, which says more where the machine is busy with other things;
+`resident` is what the process holds more than before it imported anything of Ottla.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ottla.testing import Broker
@@ -46,87 +46,73 @@ print(json.dumps({
 broker.close()
 """
 
-_WITH = """
+_TEST = """
+import json
+import time
+
 import pytest
 
-@pytest.mark.parametrize("number", range({count}))
-def test_one(ottla_broker, number):
-    ottla_broker.produce("t", number)
-    assert ottla_broker.records("t")[0].json() == number
-"""
+stamps = []
 
-_WITHOUT = """
-import pytest
 
 @pytest.mark.parametrize("number", range({count}))
-def test_one(number):
-    assert number >= 0
+def test_one({fixture}number):
+    {body}
+    stamps.append(time.perf_counter())
+    if number == {count} - 1:
+        print(json.dumps((stamps[-1] - stamps[0]) / ({count} - 1) * 1000))
 """
 
+_BODIES = {
+    "with": ("ottla_broker, ", "ottla_broker.produce('t', number); assert len(ottla_broker.records('t')) == 1"),
+    "without": ("", "assert number >= 0"),
+}
 
-def starts(runs: int) -> dict[str, float]:
+
+def starts(runs: int) -> dict[str, list[float]]:
     """The first start in a process, with the imports that it needs."""
     figures = [json.loads(_python("-c", _START)) for _ in range(runs)]
-    return {name: statistics.median(figure[name] for figure in figures) for name in figures[0]}
+    return {name: [figure[name] for figure in figures] for name in figures[0]}
 
 
-def warm_starts(runs: int) -> float:
+def warm_starts(runs: int) -> list[float]:
     """Another broker in a process that had one, in ms."""
-
-    def start_and_close() -> float:
+    milliseconds = []
+    for _ in range(runs + 1):
         broker = Broker()
         began = time.perf_counter()
         broker.start()
-        seconds = time.perf_counter() - began
+        milliseconds.append((time.perf_counter() - began) * 1000)
         broker.close()
-        return seconds
-
-    start_and_close()
-    return statistics.median(start_and_close() for _ in range(runs)) * 1000
+    return milliseconds[1:]
 
 
-def resets(runs: int) -> dict[str, float]:
-    """A reset of a broker with topics of so many partitions, each with records, in ms."""
-    shapes: dict[str, Callable[[Broker], None]] = {
-        "1 topic": lambda broker: _fill(broker, 1, 1),
-        "5 topics of 3 partitions": lambda broker: _fill(broker, 5, 3),
-        "1 topic of 50 partitions": lambda broker: _fill(broker, 1, 50),
-    }
-    medians = {}
+def resets(runs: int) -> dict[str, list[float]]:
+    """A reset of a broker with topics of so many partitions, with a hundred records in each topic, in ms."""
+    shapes = {"1 topic": (1, 1), "5 topics of 3 partitions": (5, 3), "1 topic of 50 partitions": (1, 50)}
     with Broker() as broker:
-        for name, fill in shapes.items():
-            seconds = []
-            for _ in range(runs):
-                fill(broker)
-                began = time.perf_counter()
-                broker.reset()
-                seconds.append(time.perf_counter() - began)
-            medians[name] = statistics.median(seconds) * 1000
-    return medians
+        return {name: [_reset(broker, *shape) for _ in range(runs)] for name, shape in shapes.items()}
 
 
-def overhead(runs: int) -> dict[str, float]:
-    """What a test costs that produces a record and reads it, and what one without a broker does, in ms."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, code in (("with", _WITH), ("without", _WITHOUT)):
-            for count in (1, TESTS + 1):
-                Path(folder, f"test_{name}_{count}.py").write_text(code.format(count=count))
-        return {name: _per_test(folder, name, runs) for name in ("with", "without")}
-
-
-def _per_test(folder: str, name: str, runs: int) -> float:
-    def seconds(count: int) -> float:
-        began = time.perf_counter()
-        _python("-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{name}_{count}.py", folder=folder)
-        return time.perf_counter() - began
-
-    return statistics.median((seconds(TESTS + 1) - seconds(1)) / TESTS * 1000 for _ in range(runs))
-
-
-def _fill(broker: Broker, topics: int, partitions: int) -> None:
+def _reset(broker: Broker, topics: int, partitions: int) -> float:
     for number in range(topics):
         broker.create_topic(f"t{number}", partitions)
         broker.produce(f"t{number}", *range(100))
+    began = time.perf_counter()
+    broker.reset()
+    return (time.perf_counter() - began) * 1000
+
+
+def overhead(runs: int) -> dict[str, list[float]]:
+    """What a test costs that produces a record and reads it, and what one without a broker does, in ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {name: [_per_test(folder, *_BODIES[name]) for _ in range(runs)] for name in _BODIES}
+
+
+def _per_test(folder: str, fixture: str, body: str) -> float:
+    Path(folder, "test_it.py").write_text(_TEST.format(count=TESTS, fixture=fixture, body=body))
+    printed = _python("-m", "pytest", "-qs", "-p", "no:cacheprovider", "test_it.py", folder=folder)
+    return next(float(line.lstrip(".")) for line in printed.splitlines() if line.lstrip(".")[:1].isdigit())
 
 
 def _python(*words: str, folder: str | None = None) -> str:
@@ -142,20 +128,21 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    start, warm_ms, reset_ms = starts(arguments.runs), warm_starts(arguments.runs), resets(arguments.runs)
-    test_ms = overhead(max(1, arguments.runs // 5))
+    start = starts(arguments.runs)
+    rows = {
+        "import, the first time in a process": start["import_ms"],
+        "start": start["start_ms"],
+        "the first record sent and read": start["first_use_ms"],
+        "start of another broker": warm_starts(arguments.runs),
+        **{f"reset, {shape}": milliseconds for shape, milliseconds in resets(arguments.runs).items()},
+        **{f"a test {name} the fixture": each for name, each in overhead(max(1, arguments.runs // 5)).items()},
+    }
+    print(f"{'ms':38}{'median':>8}{'lowest':>8}")
+    for name, milliseconds in rows.items():
+        print(f"{name:38}{statistics.median(milliseconds):8.1f}{min(milliseconds):8.1f}")
+    print(f"resident: {statistics.median(start['resident_mb']):.1f} MB")
     if arguments.json is not None:
-        figures = {"first_start": start, "warm_start_ms": warm_ms, "reset_ms": reset_ms, "test_ms": test_ms}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-    print(f"import, the first time in a process  {start['import_ms']:7.1f} ms")
-    print(f"start                                {start['start_ms']:7.1f} ms")
-    print(f"the first record sent and read       {start['first_use_ms']:7.1f} ms")
-    print(f"resident                             {start['resident_mb']:7.1f} MB")
-    print(f"start of another broker              {warm_ms:7.1f} ms")
-    for shape, median_ms in reset_ms.items():
-        print(f"reset, {shape:30}{median_ms:7.1f} ms")
-    for name, each_ms in test_ms.items():
-        print(f"a test {name:7} the fixture           {each_ms:7.1f} ms")
+        arguments.json.write_text(json.dumps({**rows, "resident_mb": start["resident_mb"]}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
