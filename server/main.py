@@ -114,6 +114,9 @@ class Node:
             raise StartupError(f"cannot keep data in {data_dir}: {error.strerror}; choose another --data-dir") from None
         log_manager = LogManager(self._disk, data_dir, storage_config(config), self._clock, node_id=config.node_id)
         async with log_manager.run():
+            if log_manager.node_dir.was_clean is False:
+                folder = log_manager.node_dir.path
+                logger.warning("%s was not closed in order: its logs are recovered", folder, extra={"path": folder})
             store = await self._open_metadata(Path(data_dir))
             try:
                 await self._serve(addresses, log_manager, store, task_status)

@@ -100,6 +100,7 @@ def test_what_a_client_did_is_seen(broker: Process) -> None:
     assert (ready["http"], ready["node"]) == (broker.url, 1)
     (created,) = [line for line in lines if "was created" in line["event"] and line["topic"] == "orders"]
     assert created["partitions"] == 1
+    assert any(line.get("group") == "billing" and line.get("members") == 1 for line in lines)
     assert any("stopping" in line["event"] and line["signal"] == "SIGTERM" for line in lines)
     assert any(line["event"] == "stopped in order" for line in lines)
 
@@ -111,3 +112,15 @@ def test_one_line_says_why_it_cannot_have_its_http_port(broker: Process, tmp_pat
     assert done.returncode == 1
     assert "--http" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_after_a_kill_a_line_says_that_it_recovers(broker: Process, tmp_path: Path) -> None:
+    broker.process.kill()
+    broker.process.wait(30)
+    assert broker.process.stdout is not None
+    broker.process.stdout.close()
+    again = Process(tmp_path)
+    assert again.stop() == 0
+    lines = [json.loads(line) for line in again.log.read_text().splitlines()]
+    (recovers,) = [line for line in lines if "was not closed in order" in line["event"]]
+    assert recovers["path"].endswith("node-1")
