@@ -712,7 +712,6 @@ async def test_classic_members_rejoin_when_there_is_a_new_target_or_may_be_one(l
         classic, native = Classic(world), Native(world)
         await classic.start()
         await native.join()
-        world.clock.advance(1_000)
         await settle(world, classic, native)
         await native.leave()
         assert world.kind() == "consumer"
