@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -170,3 +173,45 @@ def test_a_small_value_cannot_become_a_large_one() -> None:
     endless["fields"] = [{"name": "r", "type": "R"}]
     with pytest.raises(avro.AvroError, match="too large"):
         avro.decode(b"\x00\x00\x00\x00\x07", endless)
+
+
+class Registry(BaseHTTPRequestHandler):
+    """A schema registry with one schema, as Confluent's answers."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        known = self.path == "/base/schemas/ids/7"
+        body = json.dumps({"schema": json.dumps(SCHEMA)} if known else {"error_code": 40403}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Tests have no use for it."""
+
+
+async def test_avro_by_a_schema_of_the_registry_which_is_asked_once() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            schemas = Schemas(
+                BrokerConfig({"ottla.console.schema.registry.url": f"http://127.0.0.1:{server.server_port}/base/"})
+            )
+            for _ in range(3):
+                assert (await decode(VALUE, Format.AUTO, schemas)).format is Format.AVRO
+                assert (await decode(b"\x00\x00\x00\x00\x08abc", Format.AUTO, schemas)).format is Format.HEX
+        finally:
+            server.shutdown()
+            thread.join()
+    assert Registry.asked == ["/base/schemas/ids/7", "/base/schemas/ids/8"]
+
+
+async def test_a_registry_that_cannot_be_reached_is_no_reason_to_fail() -> None:
+    schemas = Schemas(BrokerConfig({"ottla.console.schema.registry.url": "http://127.0.0.1:9"}))
+    assert (await decode(VALUE, Format.AUTO, schemas)).format is Format.HEX
+    schemas = Schemas(BrokerConfig({"ottla.console.schema.registry.url": "file:///etc"}))
+    assert (await decode(VALUE, Format.AUTO, schemas)).format is Format.HEX
