@@ -14,7 +14,7 @@ from ottla.server.cli.client import BrokerError as RefusedError
 from ottla.server.cli.client import Client
 from ottla.server.faults.dispatcher import EXEMPT_CLIENT_ID
 from ottla.server.faults.plan import FaultPlan
-from ottla.testing import topics
+from ottla.testing import event_loops, topics
 from ottla.testing.clock import AdjustableClock, BrokerClock
 from ottla.testing.errors import BrokerError, WaitTimeoutError
 from ottla.testing.faults import Faults
@@ -258,12 +258,12 @@ class Broker:
 
         Raises WaitTimeoutError, which is an AssertionError, with what there was. It blocks: see `wait_for_async`.
         """
-        _refuse_in_event_loop()
+        event_loops.refuse_to_block()
         return self._wait_for(topic, count, timeout_s)
 
     async def wait_for_async(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """`wait_for` for asyncio and Trio."""
-        return await _in_worker_thread(lambda: self._wait_for(topic, count, timeout_s))
+        return await event_loops.in_worker_thread(lambda: self._wait_for(topic, count, timeout_s))
 
     def _wait_for(self, topic: str, count: int, timeout_s: float) -> list[Record]:
         deadline = time.monotonic() + timeout_s
@@ -371,33 +371,3 @@ def _setting(value: object) -> str:
 def _what_came(topic: str, count: int, timeout_s: float, found: list[Record]) -> str:
     last = f"; the last is {found[-1]}" if found else ""
     return f"{topic} has {len(found)} of {count} records after {timeout_s:g} s{last}"
-
-
-def _running_loop() -> str | None:
-    """Which event loop runs in this thread."""
-    import sys
-
-    import trio
-
-    if trio.lowlevel.in_trio_task():
-        return "trio"
-    asyncio: Any = sys.modules.get("asyncio")
-    try:
-        return None if asyncio is None else asyncio.get_running_loop() and "asyncio"
-    except RuntimeError:
-        return None
-
-
-def _refuse_in_event_loop() -> None:
-    if _running_loop() is not None:
-        raise RuntimeError("wait_for would block the event loop, and with it what it waits for: await wait_for_async")
-
-
-async def _in_worker_thread(function: Callable[[], T]) -> T:
-    if _running_loop() == "trio":
-        import trio
-
-        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
-    import asyncio
-
-    return await asyncio.to_thread(function)

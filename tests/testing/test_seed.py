@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,19 @@ def test_what_cannot_be_read_is_told_with_its_line(tmp_path: Path, name: str, co
     path = write(tmp_path, name, content)
     with pytest.raises(SeedError, match=why):
         read_seed(path, None, now_ms=0)
+
+
+@pytest.mark.kcat
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+def test_what_kcat_prints_is_loaded_as_it_was(broker: Broker, tmp_path: Path) -> None:
+    broker.produce("t", "hällö", None, {"a": 1}, key="k", headers={"h": "v"})
+    before = broker.records("t")
+    printed = subprocess.run(
+        ["kcat", "-C", "-e", "-q", "-J", "-b", broker.bootstrap, "-t", "t"], capture_output=True, check=True, timeout=60
+    ).stdout
+    broker.reset()
+    assert broker.load(write(tmp_path, "t.jsonl", printed)) == 3
+    assert broker.records("t") == before
 
 
 def test_a_broker_loads_a_file(broker: Broker, tmp_path: Path) -> None:
