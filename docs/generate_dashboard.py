@@ -142,6 +142,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
                     for share, name in ((0.5, "median"), (0.99, "99th percentile"))
                 ),
             ),
+            ("Reads", "cps", ((_rate("ottla_reads_total", "source"), "from {{source}}"),)),
             (
                 "Data",
                 "bytes",

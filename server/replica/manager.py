@@ -62,6 +62,8 @@ class ReplicaManagerCounters:
         "fetch_errors",
         "fetched_bytes",
         "fetches",
+        "file_reads",
+        "memory_reads",
     )
 
     def __init__(self) -> None:
@@ -71,6 +73,8 @@ class ReplicaManagerCounters:
         self.fetches = 0
         self.fetched_bytes = 0
         self.fetch_errors = 0
+        self.memory_reads = 0
+        self.file_reads = 0
 
 
 class ReplicaManager:
@@ -292,7 +296,10 @@ class ReplicaManager:
     ) -> None:
         planned = [result for result in results if result.plan is not None]
         unread = [result.plan for result in planned if result.plan is not None and not result.plan.is_complete]
+        counters = self.counters
+        counters.memory_reads += len(planned) - len(unread)
         if unread:
+            counters.file_reads += len(unread)
             await read(unread)
         for result in planned:
             self._take_records(result)

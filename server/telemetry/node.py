@@ -58,6 +58,9 @@ APPEND_ERRORS: Final = counter("ottla_append_errors_total", "Record batches that
 FETCHES: Final = counter("ottla_fetches_total", "Fetch operations.")
 FETCH_BYTES: Final = counter("ottla_fetch_bytes_total", "Bytes of records fetched, by followers too.")
 FETCH_ERRORS: Final = counter("ottla_fetch_errors_total", "Partitions of fetches answered with an error.")
+READS: Final = counter(
+    "ottla_reads_total", "Partitions read by fetches, from memory or from files (and the page cache).", "source"
+)
 SESSIONS: Final = gauge("ottla_fetch_sessions", "Incremental fetch sessions.")
 SESSION_EVICTIONS: Final = counter("ottla_fetch_session_evictions_total", "Fetch sessions that had to make room.")
 
@@ -172,6 +175,7 @@ def _replicas(broker: Broker) -> Iterator[Family]:
     yield single(FETCHES, counters.fetches)
     yield single(FETCH_BYTES, counters.fetched_bytes)
     yield single(FETCH_ERRORS, counters.fetch_errors)
+    yield Family(READS, [(("memory",), counters.memory_reads), (("file",), counters.file_reads)])
     yield single(SESSIONS, len(manager.fetch_sessions))
     yield single(SESSION_EVICTIONS, manager.fetch_sessions.evictions)
     purgatories = [manager.append_purgatory, manager.fetch_purgatory, manager.delete_records_purgatory]

@@ -128,6 +128,10 @@ async def test_traffic_is_counted_by_topic(loaded: Serve) -> None:
     assert found.value("ottla_topic_bytes_in_total", topic="t") == batch_bytes
     assert found.value("ottla_topic_messages_in_total", topic="t") == 10
     assert found.value("ottla_topic_bytes_out_total", topic="t") == batch_bytes
+    assert (found.value("ottla_reads_total", source="memory"), found.value("ottla_reads_total", source="file")) == (
+        1,
+        0,
+    )
     assert found.value("ottla_topic_size_bytes", topic="t") == batch_bytes
     assert found.value("ottla_topic_failed_appends_total", topic="t") == 0
 
