@@ -41,7 +41,6 @@ TOOLS = {
     "kafka-metadata-quorum": "MetadataQuorumCommand",
     "kafka-producer-perf-test": "ProducerPerformance",
     "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",
-    "kafka-replica-verification": "ReplicaVerificationTool",
     "kafka-streams-application-reset": "StreamsResetter",
     "kafka-topics": "TopicCommand",
     "kafka-verifiable-consumer": "VerifiableConsumer",
