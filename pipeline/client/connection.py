@@ -60,7 +60,8 @@ class Connection:
             # A fetch may wait for its own time before it is answered.
             self._socket.settimeout(timeout_s + settings.fetch_max_wait_ms / 1000 + _SLACK_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+            if settings.receive_buffer_bytes:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
             self._negotiate()
         except OSError as error:
             self.close()

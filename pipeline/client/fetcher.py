@@ -34,13 +34,11 @@ class Fetched(NamedTuple):
 
     `aborted` lists the (producer id, first offset) of the aborted transactions in the range, for who reads committed.
     `next_offset` follows the last batch; it is the offset that was asked for if there was nothing.
-    `readable_end` is how far the partition can be read at present.
     """
 
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
     next_offset: int
-    readable_end: int
 
 
 class PartitionFetcher:
@@ -90,7 +88,7 @@ class PartitionFetcher:
             if not self._is_asked:
                 self._send(offset)
             answer = self._receive()
-            if answer.error_code == ErrorCode.NONE:
+            if answer is None or answer.error_code == ErrorCode.NONE:
                 return answer
             problem = self._refusal(answer.error_code)
         except ConnectionLostError as error:
@@ -144,7 +142,8 @@ class PartitionFetcher:
         else:
             self._is_asked = True
 
-    def _receive(self) -> PartitionData:
+    def _receive(self) -> PartitionData | None:
+        """The partition's part of an answer; None if a quota made the broker answer without any."""
         self._is_asked = False
         if self._connection is None:
             raise ConnectionLostError("the connection broke")
@@ -153,10 +152,12 @@ class PartitionFetcher:
             for part in topic.partitions:
                 found: PartitionData = part
                 return found
-        raise ConnectionLostError(f"the broker answers error {answer.error_code}")
+        if answer.error_code:
+            raise ConnectionLostError(f"the broker answers error {answer.error_code}")
+        time.sleep(max(answer.throttle_time_ms / 1000, _RETRY_PAUSE_S))
+        return None
 
     def _fetched(self, answer: PartitionData, offset: int) -> Fetched:
-        settings = self._settings
         records = memoryview(answer.records or b"")
         next_offset = offset
         try:
@@ -166,8 +167,7 @@ class PartitionFetcher:
         except RecordError as error:
             raise DecodingError(f"Partition {self.partition} at offset {offset}: {error}.") from error
         aborted = tuple((entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ())
-        end = answer.last_stable_offset if settings.read_committed else answer.high_watermark
-        return Fetched(records, aborted if settings.read_committed else (), next_offset, end)
+        return Fetched(records, aborted if self._settings.read_committed else (), next_offset)
 
     def _drop(self) -> None:
         """Close the connection: what may still be in flight on it is of no use any more."""

@@ -17,7 +17,8 @@ class ClientSettings(NamedTuple):
     """The few consumer properties that this client heeds, by Kafka's names.
 
     `default_api_timeout_ms` bounds how long it looks for a broker or a leader before it gives up. The fetch sizes are
-    larger than a consumer's own defaults: a scan wants few and large answers.
+    larger than a consumer's own defaults: a scan wants few and large answers. A `receive_buffer_bytes` of 0 leaves the
+    socket's buffer to the system.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -28,7 +29,7 @@ class ClientSettings(NamedTuple):
     max_partition_fetch_bytes: int = 8 * _MIB
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
-    receive_buffer_bytes: int = _MIB
+    receive_buffer_bytes: int = 0
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 30_000
 

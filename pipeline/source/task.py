@@ -69,7 +69,7 @@ class _Reading:
                 deadline = time.monotonic() + self._patience_s
                 yield from self._decoder.decode(fetched.records, self.offset, end, fetched.aborted)
                 self.offset = fetched.next_offset
-            elif fetched.readable_end < end and time.monotonic() > deadline:
+            elif time.monotonic() > deadline:
                 # What was there when the read was planned has gone, or waits for a transaction that never ends.
                 raise OffsetOutOfRangeError
 

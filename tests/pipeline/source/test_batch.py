@@ -14,6 +14,7 @@ from compat_tests.ottla_broker import OttlaBroker
 from ottla.pipeline.errors import DataLossError, OptionError, TopicError
 from ottla.pipeline.source.batch import BatchReader
 from ottla.pipeline.source.options import parse_options
+from ottla.pipeline.source.task import RangeTask
 
 NewTopic = Callable[..., str]
 Read = Callable[..., list[dict[str, Any]]]
@@ -203,3 +204,26 @@ def delete_records(client: Confluent, topic: str, before: int) -> None:
 
     (future,) = client._admin.delete_records([TopicPartition(topic, 0, before)]).values()
     future.result(30)
+
+
+def test_a_read_that_waits_for_ever_ends(
+    read: Read, client: Confluent, new_topic: NewTopic, reader: Callable[..., BatchReader]
+) -> None:
+    """An open transaction holds back what was there, uncommitted, when the read was planned."""
+    topic = new_topic(records=1)
+    transactions = client.transactional(f"{topic}-transactions")
+    transactions.begin()
+    transactions.send(topic, [Record(b"1")])
+    uncommitted = reader(subscribe=topic, kafka_default_api_timeout_ms=300, kafka_fetch_max_wait_ms=50)
+    (task,) = uncommitted.partitions()
+    assert isinstance(task, RangeTask)
+    task.client = task.client._replace(read_committed=True)
+
+    with pytest.raises(DataLossError, match=r"holds offsets 0 to 1, but 1 to 2 should be read"):
+        list(uncommitted.read(task))
+    task.fail_on_data_loss = False
+    (batch,) = uncommitted.read(task)
+    transactions.abort()
+    transactions.close()
+
+    assert batch.column("offset").to_pylist() == [0]
