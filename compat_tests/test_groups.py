@@ -153,6 +153,7 @@ def test_members_of_the_new_protocol_join_leave_and_crash_under_load(
         pytest.param("confluent-kafka", "range", marks=pytest.mark.groups),
         pytest.param("java", "cooperative-sticky", marks=[pytest.mark.groups, pytest.mark.java]),
         pytest.param("java", "range", marks=[pytest.mark.groups, pytest.mark.java]),
+        pytest.param("franz-go", "cooperative-sticky", marks=[pytest.mark.groups, pytest.mark.franz_go]),
     ],
 )
 def test_a_group_moves_to_the_new_protocol_and_back_while_it_works(

@@ -587,6 +587,28 @@ def test_commits_of_the_consumer_protocol(group: GroupWire, topic: Topic, versio
     assert group.commit(topic, version=version, member_id="m", generation_id=epoch) == UNKNOWN_MEMBER
 
 
+def test_commits_in_a_transaction_of_the_consumer_protocol(
+    wire: Wire, group: GroupWire, topic: Topic, transaction: tuple[str, int, int]
+) -> None:
+    epoch = group.start(topic, "m").member_epoch
+    transactional_id, producer_id, producer_epoch = transaction
+    request = AddOffsetsToTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        group_id=group.group_id,
+    )
+    assert wire.call(request, 3).error_code == 0
+    for who, code in [
+        (("m", epoch), "NONE"),
+        (("", -1), "NONE"),
+        (("m", epoch - 1), "ILLEGAL_GENERATION"),
+        (("m", epoch + 1), "ILLEGAL_GENERATION"),
+        (("x", epoch), UNKNOWN_MEMBER),
+    ]:
+        assert group.commit_in_transaction(topic, *transaction, member_id=who[0], generation_id=who[1]) == code, who
+
+
 def test_fetching_offsets_of_the_consumer_protocol(group: GroupWire, topic: Topic) -> None:
     epoch = group.start(topic, "m").member_epoch
     for member_id, member_epoch, code in [

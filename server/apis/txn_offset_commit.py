@@ -20,6 +20,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     GroupIdNotFoundError,
     ProducerFencedError,
+    StaleMemberEpochError,
     TransactionAbortableError,
 )
 from ottla.server.coordinator.group.commits import OffsetToCommit
@@ -87,7 +88,7 @@ async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -
 def _code(error: CoordinatorError, version: int) -> ErrorCode:
     if isinstance(error, ProducerFencedError):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(error, GroupIdNotFoundError):
+    if isinstance(error, GroupIdNotFoundError | StaleMemberEpochError):
         return ErrorCode.ILLEGAL_GENERATION
     if isinstance(error, TransactionAbortableError) and version < _FIRST_OF_V2 - 1:
         return ErrorCode.INVALID_TXN_STATE
