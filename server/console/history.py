@@ -10,7 +10,6 @@ import trio
 
 from ottla.server.console.lag import group_lag
 from ottla.server.console.rendering import Slices
-from ottla.server.coordinator.errors import CoordinatorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,9 @@ LENGTH: Final = 240
 
 MAX_GROUPS: Final = 500
 """Groups whose lag is kept; a cluster with more has curves of the first ones only."""
+
+MAX_OFFSETS: Final = 5_000
+"""Committed offsets that a sample reads, some 20 ms of work; groups beyond it have no curve."""
 
 
 class Curve:
@@ -117,17 +119,16 @@ class History:
         self._ends, self._sampled_at = ends, now
 
     async def _sample_lags(self) -> None:
-        slices = Slices()
         lags: dict[str, Curve] = {}
-        try:
-            listings = self._broker.group_coordinator.list_groups()[:MAX_GROUPS]
-        except CoordinatorError:
-            return  # still loading: the curves go on when it is done
-        for listing in listings:
-            lag = group_lag(self._broker, listing.group_id)
-            if lag is not None:
-                curve = lags[listing.group_id] = self.lags.get(listing.group_id) or Curve()
-                curve.add(lag)
-            if slices.over:
-                await slices.rest()
+        room = MAX_OFFSETS
+        for shard in self._broker.group_coordinator.runtime.loaded_shards():
+            for group_id in (*shard.groups, *shard.consumer_groups):
+                count = shard.offsets.count(group_id)
+                if not 0 < count <= room or len(lags) >= MAX_GROUPS:
+                    continue
+                room -= count
+                lag = await group_lag(self._broker, shard, group_id)
+                if lag is not None:
+                    curve = lags[group_id] = self.lags.get(group_id) or Curve()
+                    curve.add(lag)
         self.lags = lags

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.console import charts, history
 from ottla.server.console.groups import describe, list_groups
-from ottla.server.console.lag import partition_lags
+from ottla.server.console.lag import partition_lags, shard_of
 from ottla.server.console.pages.parameters import text
 from ottla.server.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
@@ -70,11 +70,12 @@ async def show(console: Console, request: Request) -> Response:
     group_id = text(request, "id")
     try:
         group = describe(console.broker, group_id)
-        lags = partition_lags(console.broker, group_id)
     except GroupIdNotFoundError:
         return await console.not_found(request, f"group {group_id}")
     except CoordinatorError as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
+    shard = shard_of(console.broker, group_id)
+    lags = [] if shard is None else await partition_lags(console.broker, shard, group_id, MAX_LAGS)
     known = [each.lag for each in lags if each.lag is not None]
     curve = console.history.lags.get(group_id)
     return await console.page(
@@ -83,8 +84,8 @@ async def show(console: Console, request: Request) -> Response:
         section="groups",
         group=group,
         members=group.members[:MAX_MEMBERS],
-        lags=lags[:MAX_LAGS],
-        hidden_lags=max(0, len(lags) - MAX_LAGS),
+        lags=lags,
+        hidden_lags=0 if shard is None else shard.offsets.count(group_id) - len(lags),
         owners=group.owners(),
         total_lag=sum(known) if known else None,
         highest_lag=max(known, default=0),

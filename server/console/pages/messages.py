@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
+from ottla.kproto.errors import ProtocolError
 from ottla.server.console.decoding import PAGE_BYTES, Format, Shown, decode
 from ottla.server.console.pages.parameters import as_integer, integer, text
 from ottla.server.console.reading import Budget, Kind, Message, scan, scan_back
@@ -94,7 +95,7 @@ async def show_all(console: Console, request: Request) -> Response:
     page = Page([], {}, 0, is_cut_short=False)
     try:
         page = await find(console, partitions, search)
-    except (ReplicaError, StorageError) as error:
+    except (ReplicaError, StorageError, ProtocolError) as error:
         problem = str(error)
     rows = [await row_of(console, message, search.format) for message in page.messages]
     return await console.page(

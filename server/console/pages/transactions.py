@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.console.pages.parameters import text
 from ottla.server.console.rendering import Slices
+from ottla.server.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import TransactionStatus
 
@@ -43,21 +44,38 @@ async def show_all(console: Console, request: Request) -> Response:
         transactions = broker.transaction_coordinator.list_transactions()
     except CoordinatorError as error:
         problem = str(error)
-    matching = [each for each in transactions if query.lower() in each.transactional_id.lower()]
-    matching.sort(key=lambda each: (each.status not in _UNDER_WAY, each.transactional_id))
+    under_way, others = await _sort_out(transactions, query.lower())
+    page = await select(others, matches=lambda _: True, after=None, limit=MAX_TRANSACTIONS)
+    shown = [*under_way, *(others[name] for name in page.names)][:MAX_TRANSACTIONS]
     return await console.page(
         request,
         "transactions.html",
         section="transactions",
         query=query,
         problem=problem,
-        transactions=matching[:MAX_TRANSACTIONS],
-        total=len(matching),
+        transactions=shown,
+        total=len(under_way) + len(others),
         under_way=_UNDER_WAY,
-        ongoing=sum(each.status in _UNDER_WAY for each in matching),
         opened=await _open_in_logs(broker),
         now_ms=broker.clock.time_ms(),
     )
+
+
+async def _sort_out(transactions: list[Transaction], wanted: str) -> tuple[list[Transaction], dict[str, Transaction]]:
+    """Those under way, and the others by their ids, of those whose id has `wanted` in it."""
+    under_way: list[Transaction] = []
+    others: dict[str, Transaction] = {}
+    slices = Slices()
+    for each in transactions:
+        if slices.over:
+            await slices.rest()
+        if wanted not in each.transactional_id.lower():
+            continue
+        if each.status in _UNDER_WAY:
+            under_way.append(each)
+        else:
+            others[each.transactional_id] = each
+    return under_way, others
 
 
 async def _open_in_logs(broker: Broker) -> list[OpenInLog]:
