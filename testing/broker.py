@@ -253,6 +253,11 @@ class Broker:
         with self._client() as client:
             return topics.records(client, topic, partition=partition, read_committed=read_committed)
 
+    def last_records(self, topic: str, count: int) -> tuple[list[Record], int]:
+        """The last records of a topic, also uncommitted ones, and how many offsets all its partitions have used."""
+        with self._client() as client:
+            return topics.last_records(client, topic, count)
+
     def wait_for(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """Wait until a topic has `count` records, and return all of them. The topic need not exist yet.
 

@@ -6,11 +6,13 @@
   names or as a mapping of names to partitions, and `load` names files of records.
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
 - `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` a line.
+
+When a test with `ottla_broker` fails, its report says which topics and groups there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+
+_BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 
 _MARKER = (
     "ottla(config=None, topics=(), load=(), process=False): what the `ottla_broker` of a test is like: broker settings "
@@ -35,6 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    broker = item.stash.get(_BROKER, None)
+    if report.failed and broker is not None:
+        from ottla.testing.summary import summary
+
+        report.sections.append(("ottla_broker", summary(broker)))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -58,14 +73,23 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         config = {**_session_config(request.config), **wanted.config}
         with Broker(config=config, process=wanted.process) as broker:
             wanted.prepare(broker, request.path.parent)
-            yield broker
+            yield from _shown(request.node, broker)
         return
     broker = request.getfixturevalue("ottla_session_broker")
     wanted.prepare(broker, request.path.parent)
-    yield broker
+    yield from _shown(request.node, broker)
     if not broker.is_running:
         broker.start()  # the test has stopped it
     broker.reset()
+
+
+def _shown(item: pytest.Item, broker: Broker) -> Iterator[Broker]:
+    """Lend the broker to a test, whose report may look at it meanwhile."""
+    item.stash[_BROKER] = broker
+    try:
+        yield broker
+    finally:
+        del item.stash[_BROKER]
 
 
 class _Wanted:

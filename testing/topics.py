@@ -79,6 +79,16 @@ def records(client: Client, topic: str, *, partition: int | None = None, read_co
     return [record for record in found.all() if partition in (None, record.partition)]
 
 
+def last_records(client: Client, topic: str, count: int) -> tuple[list[Record], int]:
+    """The last records of a topic, also uncommitted ones, and how many offsets it has used."""
+    reader = TopicReader(client, topic, read_committed=False)
+    offsets = reader.skip_to_last(count)
+    found = _Found()
+    while not reader.is_at_end:
+        found.add(reader.poll(0))
+    return found.all()[-count:], offsets
+
+
 def wait_for(client: Client, topic: str, count: int, deadline: float, poll_ms: int) -> list[Record]:
     """All records of a topic, as soon as there are `count` or the deadline has passed."""
     found = _Found()

@@ -68,6 +68,12 @@ class TopicReader:
         asked = [Partition(self.topic, index) for index in self._leaders]
         return {found.partition: offset for found, offset in offsets_at(self._client, asked, LATEST).items()}
 
+    def skip_to_last(self, count: int) -> int:
+        """Go on with the last `count` offsets of each partition; returns how many there are in all partitions."""
+        ends = self.ends()
+        self._offsets.update({index: max(0, end - count) for index, end in ends.items()})
+        return sum(ends.values())
+
     def poll(
         self, max_wait_ms: int, partitions: Iterable[int] | None = None, partition_bytes: int = _FETCH_BYTES
     ) -> list[Entry]:

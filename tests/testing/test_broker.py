@@ -73,6 +73,13 @@ def test_records_come_back_as_they_were_produced(broker: Broker) -> None:
     assert [record.text for record in broker.records("orders", partition=1) if record.key is None] == ["elsewhere"]
 
 
+def test_the_last_records_are_read_without_all_others(broker: Broker) -> None:
+    broker.produce("t", *range(1000))
+    last, offsets = broker.last_records("t", 2)
+    assert [record.json() for record in last] == [998, 999]
+    assert offsets == 1000
+
+
 def test_topics_are_created_listed_and_deleted(broker: Broker) -> None:
     broker.create_topic("a", partitions=2, configs={"retention.ms": 1000})
     broker.produce("b", "x")

@@ -155,6 +155,35 @@ def test_each_worker_of_xdist_has_a_broker_of_its_own(pytester: pytest.Pytester)
 
 
 @pytest.mark.usefixtures("alone")
+def test_the_report_of_a_failure_says_what_the_broker_held(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(ottla_broker):
+            ottla_broker.produce("orders", "first", {"id": 2}, key="ann")
+            assert len(ottla_broker.records("orders")) == 3
+
+
+        def test_without_a_broker(ottla_broker):
+            ottla_broker.stop()
+            raise AssertionError
+        """
+    )
+    result = pytester.runpytest_subprocess(*ALONE)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*- ottla_broker -*",
+            "127.0.0.1:*",
+            "topic orders: 1 partitions, 2 offsets",
+            "    0:0 key='ann' value='first'",
+            "    0:1 key='ann' value='{\"id\":2}'",
+            "*- ottla_broker -*",
+            "the broker was stopped",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("alone")
 def test_data_can_be_kept_in_a_folder(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(ottla_session_broker): ottla_session_broker.produce('kept', 'x')")
     result = pytester.runpytest_subprocess(*ALONE, "--ottla-data-dir", "data")

@@ -1,0 +1,46 @@
+"""What a broker holds, in few lines: for the report of a test that failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.testing.errors import BrokerError
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+    from ottla.testing.record import Record
+
+_MAX_TOPICS: Final = 20
+_LAST_RECORDS: Final = 3
+_MAX_CHARACTERS: Final = 100
+
+
+def summary(broker: Broker) -> str:
+    """Its topics with their last records, and its groups with their lag; or why that cannot be said."""
+    if not broker.is_running:
+        return "the broker was stopped"
+    try:
+        lines = [f"{broker.bootstrap}"]
+        topics = list(broker.topics().items())
+        for name, partitions in topics[:_MAX_TOPICS]:
+            records, offsets = broker.last_records(name, _LAST_RECORDS)
+            lines.append(f"topic {name}: {partitions} partitions, {offsets} offsets")
+            lines += [f"    {_line(record)}" for record in records]
+        if len(topics) > _MAX_TOPICS:
+            lines.append(f"and {len(topics) - _MAX_TOPICS} more topics")
+        for group in broker.groups().values():
+            lag = sum(group.lag.values())
+            lines.append(f"group {group.name}: {group.state}, {len(group.members)} members, {lag} records behind")
+    except BrokerError as error:
+        return f"the broker does not answer: {error}"
+    return "\n".join(lines)
+
+
+def _line(record: Record) -> str:
+    text = f"{record.partition}:{record.offset} key={_short(record.key)} value={_short(record.value)}"
+    return text if not record.headers else f"{text} headers={len(record.headers)}"
+
+
+def _short(data: bytes | None) -> str:
+    text = "None" if data is None else repr(data)[1:]
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
