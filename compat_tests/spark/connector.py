@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-ANSWER_TIMEOUT_S: Final = 120.0
+ANSWER_TIMEOUT_S: Final = 400.0
 
 # How long the connector waits for a broker: its own default is two minutes.
 PATIENCE: Final = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "25000"}

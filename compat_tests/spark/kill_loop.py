@@ -42,7 +42,7 @@ TOPIC: Final = "numbers"
 PARTITIONS: Final = 4
 KEYS: Final = 500
 RATE_PER_S: Final = 1_000
-FIRST_BATCH_TIMEOUT_S: Final = 240.0
+FIRST_BATCH_TIMEOUT_S: Final = 400.0
 FLUSH_TIMEOUT_S: Final = 60.0
 
 CONFIG: Final = """

@@ -37,8 +37,8 @@ FLIGHT: Final = (
 
 def publish(bootstrap: str, rows: Iterable[tuple[str, str]]) -> int:
     """Send each flight as an event, keyed by its carrier; how many they were."""
-    creation = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
-    creation[TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
     count = 0
     for carrier, document in rows:
