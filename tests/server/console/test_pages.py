@@ -11,6 +11,7 @@ from typing import Any
 from ottla.kproto.records import Record
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.transaction.state import Partition
 
 Browse = Callable[..., Any]
 
@@ -129,6 +130,21 @@ async def test_a_group_shows_its_lag_by_partition(browse: Browse) -> None:
         assert page.status == 200
         assert "Lag5" in "".join(page.text.split())
         assert (await browser.get("group", id="nobody")).status == 404
+
+
+async def test_transactions_under_way_come_first(browse: Browse) -> None:
+    async with browse() as browser:
+        await browser.node.create_topic("orders")
+        await browser.node.broker.controller.ensure_topic("__transaction_state")
+        coordinator = browser.node.broker.transaction_coordinator
+        for name in ("idle-a", "idle-b", "working <b>"):
+            producer = await coordinator.init_producer_id(name, 60_000, None)
+        await coordinator.add_partitions("working <b>", producer, [Partition("orders", 0)], 1)
+        page = await browser.get("transactions")
+        assert page.rows() == 3
+        assert page.text.index("working <b>") < page.text.index("idle-a") < page.text.index("idle-b")
+        assert "Ongoing" in page.text
+        assert (await browser.get("transactions", q="IDLE")).rows() == 2
 
 
 async def test_settings_show_what_was_changed_first(browse: Browse) -> None:
