@@ -13,6 +13,7 @@ from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -112,3 +113,33 @@ def test_a_consumer_beyond_its_byte_rate_gets_nothing(broker: BrokerProcess, wir
     assert answer.error_code == ErrorCode.NONE
     assert not any(bytes(p.records or b"") for t in answer.responses for p in t.partitions)
     assert answer.throttle_time_ms == pytest.approx(10_000, rel=0.1)
+
+
+def is_served(bootstrap: str) -> bool:
+    """Whether a new connection is answered; False if the broker closes it instead."""
+    with closing(Wire(bootstrap)) as connection:
+        try:
+            return bool(connection.call(ApiVersionsRequest(), 0).api_keys)
+        except (EOFError, ConnectionError):
+            return False
+
+
+def test_connections_from_an_address_beyond_its_rate_are_closed(own_broker: BrokerProcess) -> None:
+    entity = [EntityData(entity_type="ip", entity_name="127.0.0.1")]
+    op = OpData(key="connection_creation_rate", value=1.0, remove=False)
+    component = ComponentData(entity_type="ip", match_type=0, match="127.0.0.1")
+    with closing(Wire(own_broker.bootstrap)) as admin:
+        admin.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[op])]), 1)
+        deadline = time.monotonic() + 20
+        while not admin.call(DescribeClientQuotasRequest(components=[component]), 1).entries:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        served = [is_served(own_broker.bootstrap) for _ in range(14)]
+        # A rate is taken over ten seconds at least: ten may come at once. What waits to be closed takes up to a second.
+        assert served[:9] == [True] * 9
+        assert not all(served[9:])
+        op = OpData(key="connection_creation_rate", value=0.0, remove=True)
+        admin.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[op])]), 1)
+        deadline = time.monotonic() + 20
+        while not all(is_served(own_broker.bootstrap) for _ in range(3)):
+            assert time.monotonic() < deadline
