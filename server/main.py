@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.coordinator.group.config import GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
+from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
@@ -38,6 +36,7 @@ from ottla.server.quota import ClientQuotas
 from ottla.server.quota_connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.purgatory import Purgatory
+from ottla.server.settings.coordinators import group_config, transaction_config
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
 from ottla.storage.buffer_pool import MemoryBudget
@@ -236,7 +235,7 @@ class Node:
 
         groups = GroupCoordinator(
             node_id=config.node_id,
-            config=_group_config(config),
+            config=group_config(config),
             clock=self._clock,
             log=ReplicaLog(replica_manager, lambda: topic_id(CONSUMER_OFFSETS)),
             topics=GroupTopics(lambda: image),
@@ -247,7 +246,7 @@ class Node:
         markers = ReplicaMarkers(replica_manager, groups, topic_id, self._clock)
         transactions = TransactionCoordinator(
             node_id=config.node_id,
-            config=_transaction_config(config),
+            config=transaction_config(config),
             clock=self._clock,
             log=ReplicaLog(replica_manager, lambda: topic_id(TRANSACTION_STATE)),
             markers=markers,
@@ -291,30 +290,3 @@ async def _follow_settings(
         log_manager.set_config(storage_config(config))
         # Names in max.connections.per.ip.overrides are looked up, which may take a while.
         listeners.set_limits(await trio.to_thread.run_sync(connection_limits, config))
-
-
-def _group_config(config: BrokerConfig) -> GroupConfig:
-    return GroupConfig(
-        min_session_timeout_ms=config.group_min_session_timeout_ms,
-        max_session_timeout_ms=config.group_max_session_timeout_ms,
-        max_size=config.group_max_size,
-        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offsets_topic_partitions=config.offsets_topic_num_partitions,
-        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        consumer_max_size=config.group_consumer_max_size,
-        consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
-    )
-
-
-def _transaction_config(config: BrokerConfig) -> TransactionConfig:
-    return TransactionConfig(
-        max_timeout_ms=config.transaction_max_timeout_ms,
-        topic_partitions=config.transaction_state_log_num_partitions,
-        abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-        id_expiration_ms=config.transactional_id_expiration_ms,
-        id_expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-    )
