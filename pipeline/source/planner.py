@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from ottla.pipeline.client import EARLIEST, LATEST, Cluster, TopicPartition
 from ottla.pipeline.errors import DataLossError, OptionError, TopicError
-from ottla.pipeline.source.options import Offsets, Positions, SourceOptions
+from ottla.pipeline.source.options import SourceOptions
+from ottla.pipeline.source.positions import Offsets, Positions
 from ottla.pipeline.source.ranges import OffsetRange
 
 __all__ = ["Planner"]

@@ -22,8 +22,9 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.pipeline.client import EARLIEST, LATEST, TopicPartition
 from ottla.pipeline.errors import OptionError, PipelineError
-from ottla.pipeline.source.options import Offsets, SourceOptions
+from ottla.pipeline.source.options import SourceOptions
 from ottla.pipeline.source.planner import Planner
+from ottla.pipeline.source.positions import Offsets
 from ottla.pipeline.source.ranges import OffsetRange, split
 from ottla.pipeline.source.task import RangeTask, read_range
 
