@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,9 +50,11 @@ def taken(data_dir: Path) -> Iterator[Snapshot]:
         raise BackupError(f"{links} cannot be made: {error.strerror}") from None
     try:
         owners = [pid for node in nodes if (pid := lock_owner(node / LOCK_FILE)) is not None]
+        linker = _Linker(data_dir, links)
         try:
+            linker.link_all(nodes)  # So that nearly all is linked already when the brokers are held still.
             with paused(owners):
-                files = tuple(kept for node in nodes for kept in _link_all(data_dir, node, links))
+                files = linker.link_all(nodes)
         except OSError as error:
             raise BackupError(f"the files cannot be linked: {error}") from None
         yield Snapshot(tuple(node.name for node in nodes), files, bool(owners))
@@ -65,14 +67,35 @@ def node_dirs(data_dir: Path) -> list[Path]:
     return sorted(path for path in data_dir.glob("node-*") if path.is_dir())
 
 
-def _link_all(data_dir: Path, node: Path, links: Path) -> Iterator[Kept]:
-    for folder, folders, names in os.walk(node):
-        folders[:] = [name for name in folders if not name.endswith(DELETED_SUFFIX)]
-        relative = os.path.relpath(folder, data_dir)
-        os.makedirs(links / relative)
-        for name in names:
-            if name == LOCK_FILE or name.endswith(_UNFINISHED):
-                continue
-            link = links / relative / name
-            os.link(os.path.join(folder, name), link)
-            yield Kept(link, os.path.join(relative, name), link.stat().st_size)
+class _Linker:
+    """Links files by their inode, which nobody else gets while the link is there."""
+
+    def __init__(self, data_dir: Path, links: Path) -> None:
+        self._data_dir = str(data_dir)
+        self._links = links
+        self._linked: set[int] = set()
+
+    def link_all(self, nodes: Iterable[Path]) -> tuple[Kept, ...]:
+        """Every file of the nodes as it is now; while a broker runs, files may be missing or too short."""
+        return tuple(kept for node in nodes for kept in self._link_folder(str(node)))
+
+    def _link_folder(self, folder: str) -> Iterator[Kept]:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.endswith(DELETED_SUFFIX):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield from self._link_folder(entry.path)
+            elif entry.name != LOCK_FILE and not entry.name.endswith(_UNFINISHED):
+                with contextlib.suppress(FileNotFoundError):
+                    yield self._link(entry)
+
+    def _link(self, entry: os.DirEntry[str]) -> Kept:
+        status = entry.stat(follow_symlinks=False)
+        link = self._links / str(status.st_ino)
+        if status.st_ino not in self._linked:
+            os.link(entry.path, link)
+            if link.stat().st_ino != status.st_ino:
+                link.unlink()
+                raise FileNotFoundError(f"{entry.path} has been replaced in the meantime")
+            self._linked.add(status.st_ino)
+        return Kept(link, os.path.relpath(entry.path, self._data_dir), status.st_size)

@@ -1,6 +1,6 @@
 """`ottla backup`: copy a data folder while its broker runs, or when it is stopped.
 
-The broker stands still for some milliseconds while its files are noted, and then goes on. Everything that it had
+The broker stands still for a moment while the lengths of its files are noted, and then goes on. Everything that it had
 acknowledged before is in the copy. Put it back with `ottla restore`.
 """
 
