@@ -82,6 +82,7 @@ class FileRead:
         "damaged_index",
         "error",
         "hint",
+        "is_cold",
         "is_done",
         "needed_bytes",
         "next_offset",
@@ -109,6 +110,8 @@ class FileRead:
         self._left_bytes = 0
         self._last_end = -1
         self.is_done = False
+        # A worker thread reads it.
+        self.is_cold = False
         self.next_offset = offset
         self.needed_bytes = 0
         self.damaged_index: Segment | None = None

@@ -75,16 +75,19 @@ class ReadAhead:
         """How many logs are followed."""
         return len(self._followed)
 
-    async def extents_for(self, plan: ReadPlan) -> list[Extent]:
-        """The runs that a read needs, if they were looked up; a look that is under way is waited for."""
+    async def settle(self, plans: Iterable[ReadPlan]) -> None:
+        """Wait for the looks that are under way where these reads go on, and that they need."""
+        for plan in plans:
+            followed = self._followed.get(plan.log)
+            if followed is None or followed.offset != plan.offset or followed.looking is None:
+                continue
+            if followed.known_bytes() < plan.max_bytes:
+                await followed.looking.wait()
+
+    def extents_for(self, plan: ReadPlan) -> list[Extent]:
+        """The runs that a read needs, if they were looked up."""
         followed = self._followed.get(plan.log)
-        if followed is None or followed.offset != plan.offset:
-            return []
-        if followed.looking is not None and followed.known_bytes() < plan.max_bytes:
-            await followed.looking.wait()
-        if followed.offset != plan.offset or not followed.is_true or self._followed.get(plan.log) is not followed:
-            return []
-        return followed.extents
+        return followed.extents if followed is not None and followed.offset == plan.offset and followed.is_true else []
 
     def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
         """A read of files has ended; True if it is time to look further ahead in its log."""

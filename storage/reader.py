@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadPlan", "read", "read_batches"]
 
-# Memory for a large first batch, a rebuilt index: each asks for one more attempt.
-_MAX_ATTEMPTS = 4
+# Memory for a large first batch, a rebuilt index, exchanged segments: each asks for one more attempt.
+_MAX_ATTEMPTS = 8
 _SCAN_BYTES = 1_048_576
+# A fetch of more partitions lets others run in between.
+_PREPARED_AT_ONCE = 32
 
 
 class ReadPlan:
@@ -97,6 +99,7 @@ async def read(plans: Sequence[ReadPlan]) -> None:
     context = plans[0].log.store.context
     for _ in range(_MAX_ATTEMPTS):
         try:
+            await context.read_ahead.settle(plans)
             await _locate_sealed(plans)
             plans = await _read_files(context, plans)
         except OSError as error:
@@ -129,27 +132,34 @@ def _lacks_spans(plan: ReadPlan) -> bool:
 async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
     """Read what the plans need; returns those which must be read again, with more memory for a large first batch."""
     again: list[ReadPlan] = []
-    reads: list[FileRead] = []
-    ahead = context.read_ahead
+    followed: list[ReadPlan] = []
+    reads: dict[ReadPlan, FileRead] = {}
     try:
-        for plan in plans:
-            reads.append(
-                FileRead(context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch)
+        for number, plan in enumerate(plans, 1):
+            if number % _PREPARED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if _lacks_spans(plan):
+                # Segments were exchanged since: what is known of their files is not true any more.
+                again.append(plan)
+                continue
+            work = reads[plan] = FileRead(
+                context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch
             )
-            await _prepare(reads[-1], plan)
-        cold = await _read_inline(context, reads)
+            _prepare(work, plan)
+        cold = await _read_inline(context, list(reads.values()))
+        for work in cold:
+            work.is_cold = True
         if cold:
             await context.offload(_run_all, cold)
-        followed = []
-        for plan, work in zip(plans, reads, strict=True):
+        for plan, work in reads.items():
             if _finish(context, plan, work):
                 again.append(plan)
-            elif plan.error is None and ahead.on_read(plan, was_cold=work in cold):
+            elif plan.error is None and context.read_ahead.on_read(plan, was_cold=work.is_cold):
                 followed.append(plan)
         if followed:
-            ahead.look(followed)
+            context.read_ahead.look(followed)
     finally:
-        for work in reads:
+        for work in reads.values():
             work.close()
     return again
 
@@ -198,11 +208,11 @@ def _run_all(reads: Sequence[FileRead]) -> None:
         work.run()
 
 
-async def _prepare(work: FileRead, plan: ReadPlan) -> None:
+def _prepare(work: FileRead, plan: ReadPlan) -> None:
     """Say what must be read for a plan: what was looked up, else sealed spans, then runs whose place is in memory."""
     log, offset, end_offset = plan.log, plan.offset, plan.end_offset
     wanted = max(plan.max_bytes, 1)
-    known = await log.store.context.read_ahead.extents_for(plan)
+    known = log.store.context.read_ahead.extents_for(plan)
     if known:
         for extent in known:
             if wanted <= 0 or extent.entry.base_offset >= end_offset:

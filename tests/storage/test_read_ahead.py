@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.kproto.records import iter_batches, iter_records
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk_faults import Fault, FaultKind
 from ottla.storage.log_manager import LogManager
 from ottla.storage.partition_log import PartitionLog
-from ottla.storage.reader import read
+from ottla.storage.reader import ReadPlan, read
 from ottla.storage.simulated_disk import SimulatedDisk
 
 COUNT = 200
@@ -158,3 +159,74 @@ async def test_no_more_logs_are_followed_than_the_limit(harness: Any, monkeypatc
         assert "_look_at" not in reads.calls
         await next_read(logs[3], offsets[3])
         assert "_look_at" in reads.calls
+
+
+class Busy:
+    """Many partitions that are written, cleaned and read at once."""
+
+    def __init__(self, harness: Any, manager: LogManager, logs: list[PartitionLog]) -> None:
+        self.harness = harness
+        self.manager = manager
+        self.logs = logs
+        self.is_written = False
+        self.rounds = 0
+
+    async def write(self) -> None:
+        for number in range(36):
+            for log in self.logs:
+                await log.wait_for_room()
+                self.harness.append(log, b"%d" % number + b"x" * 60, key=b"%d" % (number % 7))
+            await self.logs[0].flush()
+            for log in self.logs:
+                log.advance_high_watermark(log.flushed_end_offset)
+            if number % 6 == 5 and not self.logs[0].config.compact:
+                await self.logs[number % len(self.logs)].advance_log_start_offset(number // 2)
+            if number % 3 == 0:
+                await self.manager.clean()
+        self.is_written = True
+
+    async def follow(self) -> None:
+        offsets = dict.fromkeys(self.logs, 0)
+        while not self.is_written or any(offset < log.flushed_end_offset for log, offset in offsets.items()):
+            await trio.lowlevel.checkpoint()
+            plans = [
+                log.plan_read(
+                    max(offset, log.log_start_offset),
+                    max_bytes=500,
+                    end_offset=log.flushed_end_offset,
+                    min_one_batch=True,
+                )
+                for log, offset in offsets.items()
+            ]
+            await read(plans)
+            for log, plan in zip(self.logs, plans, strict=True):
+                self.check(plan)
+                offsets[log] = plan.next_offset
+            self.rounds += 1
+
+    def check(self, plan: ReadPlan) -> None:
+        assert plan.error is None, plan.error
+        assert plan.records is not None
+        with plan.records as records:
+            content = records.to_bytes()
+        for pos, header in iter_batches(content):
+            for record in iter_records(content, pos, header):
+                assert (record.value or b"").startswith(b"%dx" % record.offset)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+async def test_readers_and_the_cleaner_at_once(harness: Any, compact: bool) -> None:
+    """Segments are sealed, rewritten, merged and removed under readers of many partitions, who see nothing of it."""
+    manager = make(Reads(), segment_bytes=3_000, rewrite_dead_ratio=0.01, fd_cache_capacity=2)
+    settings: dict[str, Any] = {"compact": compact, "delete": False, "min_cleanable_dirty_ratio": 0.01}
+    async with manager.run():
+        logs = [
+            await manager.open_log(harness.topic_id, "topic", number, LogConfig(**settings)) for number in range(40)
+        ]
+        busy = Busy(harness, manager, logs)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(busy.write)
+            for _ in range(2):
+                nursery.start_soon(busy.follow)
+        assert busy.rounds > 20
+        assert any(segment.generation for segment in logs[0].store.files.segments)
