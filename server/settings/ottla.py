@@ -42,7 +42,7 @@ class OttlaSettings:
     )
     ottla_metrics_max_partitions: int = integer(
         1000,
-        "Partitions, and committed offsets of groups, that /metrics lists one by one; the rest is in the sums only.",
+        "Partitions, groups and committed offsets that /metrics lists one by one; the rest is in the sums only.",
         check=between(0),
     )
     ottla_loop_hold_warning_ms: float = double(

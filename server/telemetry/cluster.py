@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import Role
 from ottla.server.telemetry.exposition import Pace
+from ottla.server.telemetry.first_by_name import FirstByName
 from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, single
 from ottla.storage.errors import StorageError
 
@@ -108,15 +109,15 @@ async def collect(broker: Broker) -> AsyncIterator[Family]:
     yield single(BROKERS, len(image.brokers))
     yield Family(BROKER_INFO, list(_broker_info(image)))
     yield single(TOPICS, len(image.topics))
-    listed = listed_topics(broker)
+    pace = Pace()
+    listed, omitted = await _listed_topics(broker, pace)
     yield Family(TOPIC_PARTITIONS, [((topic.name,), len(topic.partitions)) for topic in listed])
     for metric, read_state in _STATE:
         yield Family(metric, _states(listed, read_state))
     for metric, read_partition in _OFFSETS:
         yield Family(metric, _offsets(broker, listed, read_partition))
-    every = sum(len(topic.partitions) for topic in image.topics.values())
-    yield single(OMITTED, every - sum(len(topic.partitions) for topic in listed))
-    totals = await _totals(broker)
+    yield single(OMITTED, omitted)
+    totals = await _totals(broker, pace)
     yield single(LOCAL_PARTITIONS, totals.partitions)
     yield single(LOCAL_LEADERS, totals.leaders)
     yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.unopened_partitions)
@@ -129,16 +130,23 @@ async def collect(broker: Broker) -> AsyncIterator[Family]:
     yield Family(TOPIC_SIZE, [((name,), totals.size_bytes.get(name, 0)) for name, _ in held])
 
 
-def listed_topics(broker: Broker) -> list[TopicImage]:
-    """The topics that are listed one by one, in order of name."""
+async def _listed_topics(broker: Broker, pace: Pace) -> tuple[list[TopicImage], int]:
+    """The topics that are listed one by one, in order of name, and how many partitions all others have."""
     room = broker.config.ottla_metrics_max_partitions
+    every = 0
+    # Each has a partition at least.
+    first: FirstByName[TopicImage] = FirstByName(room)
+    for topic in broker.metadata.topics.values():
+        every += len(topic.partitions)
+        first.add(topic.name, topic)
+        await pace.rest()
     listed = []
-    for _, topic in sorted(broker.metadata.topics.items()):
+    for _, topic in first.items():
         room -= len(topic.partitions)
         if room < 0:
             break
         listed.append(topic)
-    return listed
+    return listed, every - sum(len(topic.partitions) for topic in listed)
 
 
 def local_partition(broker: Broker, topic: TopicImage, index: int) -> Partition | None:
@@ -169,19 +177,23 @@ def _offsets(broker: Broker, topics: list[TopicImage], read: Callable[[Partition
                 yield (topic.name, str(index)), read(partition)
 
 
-async def _totals(broker: Broker) -> _Totals:
-    pace = Pace()
+async def _totals(broker: Broker, pace: Pace) -> _Totals:
     partitions = leaders = offline = under_replicated = under_min_isr = 0
     size_bytes: dict[str, int] = {}
-    for partition in list(broker.replica_manager.partitions()):
-        partitions += 1
-        size_bytes[partition.topic] = size_bytes.get(partition.topic, 0) + partition.log.size_bytes
-        if partition.is_leader:
-            leaders += 1
-            under_replicated += len(partition.isr) < len(partition.replicas)
-            under_min_isr += partition.is_under_min_isr
-        elif partition.role is Role.OFFLINE:
-            offline += 1
-        if not partitions % 64:
+    for topic_id in list(broker.replica_manager.traffic):
+        topic = broker.metadata.topic_by_id(topic_id)
+        if topic is None:
+            continue
+        for index in range(len(topic.partitions)):
             await pace.rest()
+            partition = local_partition(broker, topic, index)
+            if partition is None:
+                continue
+            partitions += 1
+            size_bytes[topic.name] = size_bytes.get(topic.name, 0) + partition.log.size_bytes
+            if partition.is_leader:
+                leaders += 1
+                under_replicated += len(partition.isr) < len(partition.replicas)
+                under_min_isr += partition.is_under_min_isr
+            offline += partition.role is Role.OFFLINE
     return _Totals(partitions, leaders, offline, under_replicated, under_min_isr, size_bytes)

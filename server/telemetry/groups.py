@@ -1,7 +1,7 @@
 """Consumer groups and their lag, by the names that kafka_exporter has made known.
 
 As there, a topic that a group has committed an offset of is shown with all its partitions: those without a commit have
-the offset and the lag -1. At most `ottla.metrics.max.partitions` of these are listed.
+the offset and the lag -1. At most `ottla.metrics.max.partitions` groups are listed, and as many offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.telemetry.cluster import local_partition
 from ottla.server.telemetry.exposition import Pace
+from ottla.server.telemetry.first_by_name import FirstByName
 from ottla.server.telemetry.metric import Family, gauge
 
 if TYPE_CHECKING:
@@ -75,20 +76,20 @@ async def collect(broker: Broker) -> AsyncIterator[Family]:
     yield Family(COORDINATOR_FAILED, [((name,), len(runtime.failed)) for name, runtime in runtimes])
     pace = Pace()
     yield Family(TRANSACTIONS, await _transactions(broker, pace))
-    groups = {
-        group_id: (shard, group)
-        for shard in broker.group_coordinator.runtime.loaded_shards()
-        for group_id, group in (*shard.groups.items(), *shard.consumer_groups.items())
-    }
-    states = Counter(group.state.value for _, group in groups.values())
+    room = broker.config.ottla_metrics_max_partitions
+    first: FirstByName[tuple[GroupShard, int]] = FirstByName(room)
+    states: Counter[str] = Counter()
+    for shard in broker.group_coordinator.runtime.loaded_shards():
+        for group_id, group in [*shard.groups.items(), *shard.consumer_groups.items()]:
+            states[group.state.value] += 1
+            first.add(group_id, (shard, len(group.members)))
+            await pace.rest()
     yield Family(GROUPS, [((state,), count) for state, count in sorted(states.items())])
     rows: list[_Row] = []
-    room = broker.config.ottla_metrics_max_partitions
-    for group_id, (shard, _) in sorted(groups.items()):
-        count = shard.offsets.count(group_id)
-        if len(rows) + count <= room:
+    for group_id, (shard, _) in first.items():
+        if len(rows) + shard.offsets.count(group_id) <= room:
             rows += await _rows(broker, shard, group_id, pace)
-    yield Family(MEMBERS, [((group_id,), len(group.members)) for group_id, (_, group) in sorted(groups.items())])
+    yield Family(MEMBERS, [((group_id,), members) for group_id, (_, members) in first.items()])
     yield Family(OFFSET, ((row.labels, row.offset) for row in rows))
     yield Family(LAG, ((row.labels, row.lag) for row in rows))
     for metric, values in ((OFFSET_SUM, [row.offset for row in rows]), (LAG_SUM, [row.lag for row in rows])):
@@ -119,6 +120,7 @@ async def _rows(broker: Broker, shard: GroupShard, group_id: str, pace: Pace) ->
 async def _transactions(broker: Broker, pace: Pace) -> list[tuple[tuple[str], int]]:
     states: Counter[str] = Counter()
     for shard in broker.transaction_coordinator.runtime.loaded_shards():
-        states.update(transaction.status.name.lower() for transaction in shard.transactions())
-        await pace.rest()
+        for transaction in list(shard.transactions()):
+            states[transaction.status.name.lower()] += 1
+            await pace.rest()
     return [((state,), count) for state, count in sorted(states.items())]
