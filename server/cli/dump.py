@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.server.cli import CommandError
-from ottla.storage.disk import RealDisk
+from ottla.server.cli import CommandError, options
+from ottla.server.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.dump import LEVELS, dump_file
 from ottla.storage.errors import StorageError
 
@@ -32,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print everything down to the depth that was asked for."""
     is_damaged = False
     depth = LEVELS.index(arguments.show)
-    disk = RealDisk()
+    progress = options.Progress("read", enabled=not sys.stdout.isatty())
+    disk = WatchedDisk(progress, size_of(arguments.path))
     try:
         for path in _data_files(arguments.path):
             for item in dump_file(disk, path, depth, arguments.partition):
@@ -40,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print(json.dumps(item) if arguments.json else _line(item))
     except (OSError, StorageError) as error:
         raise CommandError(str(error)) from error
+    finally:
+        progress.finish()
     return EXIT_DAMAGED if is_damaged else 0
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.cli import CommandError
+from ottla.server.cli import CommandError, options
+from ottla.server.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import StorageError
 from ottla.storage.fsck import Report, check_node
@@ -60,9 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
         lock = disk.lock(os.path.join(path, LOCK_FILE))
     except StorageError as error:
         raise CommandError(f"{error}; stop the broker first") from error
+    progress = options.Progress("checked")
     try:
-        report = check_node(disk, path)
+        report = check_node(WatchedDisk(progress, size_of([path])), path)
     finally:
+        progress.finish()
         disk.close(lock)
     exit_code = EXIT_DAMAGED if report.is_damaged else EXIT_SOUND if report.is_sound else EXIT_REPAIRABLE
     if arguments.json:
