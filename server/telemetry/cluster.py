@@ -1,7 +1,7 @@
 """Topics, partitions and brokers, by the names that kafka_exporter has made known.
 
-What lists partitions one by one is bounded by `ottla.metrics.max.partitions`: topics come in order of name until the
-next one would go beyond it, and `ottla_metrics_omitted_partitions` says how many are left out.
+What lists partitions one by one is bounded by `ottla.metrics.max.partitions`: topics come in order of name, those that
+no longer fit are left out, and `ottla_metrics_omitted_partitions` says how many partitions that are.
 """
 
 from __future__ import annotations
@@ -142,10 +142,9 @@ async def _listed_topics(broker: Broker, pace: Pace) -> tuple[list[TopicImage], 
         await pace.rest()
     listed = []
     for _, topic in first.items():
-        room -= len(topic.partitions)
-        if room < 0:
-            break
-        listed.append(topic)
+        if len(topic.partitions) <= room:
+            room -= len(topic.partitions)
+            listed.append(topic)
     return listed, every - sum(len(topic.partitions) for topic in listed)
 
 

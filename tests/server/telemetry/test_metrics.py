@@ -205,14 +205,15 @@ async def test_a_failed_store_is_shown(serve_node: Serve) -> None:
 
 async def test_what_is_listed_one_by_one_is_bounded(loaded: Serve) -> None:
     async with loaded({"ottla.metrics.max.partitions": "3"}) as (node, _):
+        await node.create_topic("large", 10)
         await node.create_topic("u", 1)
         found = await scrape(node)
-    # In order of name: __consumer_offsets has one partition, t two, and u would be the fourth.
-    assert found.value("ottla_metrics_omitted_partitions") == 1
+    # In order of name: __consumer_offsets has one partition, large would not fit, t has two, and u would be the fourth.
+    assert found.value("ottla_metrics_omitted_partitions") == 11
     assert found.has("kafka_topic_partition_leader", topic="t", partition="1")
     assert not found.has("kafka_topic_partition_leader", topic="u", partition="0")
     assert not found.has("ottla_topic_bytes_in_total", topic="u")
-    assert found.value("ottla_partitions") == 4
+    assert found.value("ottla_partitions") == 14
 
 
 async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) -> None:
