@@ -5,6 +5,7 @@ is deterministic, and moves no more than it must. Every partition of a subscribe
 """
 
 from collections.abc import Callable, Mapping
+from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -62,11 +63,14 @@ def uniform_assignor(members: list[MemberSpec], partition_counts: Mapping[UUID, 
             owned[member.member_id].add(partition)
             taken.add(partition)
     for topic_id in topics:
-        subscribers = [member for member in ordered if topic_id in member.topic_ids]
+        # The least loaded first; of equals the first in order.
+        loads = [(len(owned[m.member_id]), place) for place, m in enumerate(ordered) if topic_id in m.topic_ids]
+        heapify(loads)
         for index in range(partition_counts[topic_id]):
             if (topic_id, index) not in taken:
-                least = min(subscribers, key=lambda member: len(owned[member.member_id]))
-                owned[least.member_id].add((topic_id, index))
+                load, place = loads[0]
+                owned[ordered[place].member_id].add((topic_id, index))
+                heapreplace(loads, (load + 1, place))
     if len({member.topic_ids for member in ordered}) > 1:
         _balance(ordered, owned)
     return {member_id: _grouped(partitions) for member_id, partitions in owned.items()}

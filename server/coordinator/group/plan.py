@@ -1,12 +1,19 @@
 """What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
 
+from functools import partial
+from typing import Final
 from uuid import UUID
+
+import trio
 
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, MemberSpec
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, ResolvedRegex, Subscription
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.runtime import CoordinatorRecord
+
+ASSIGNED_ON_THE_LOOP: Final = 200
+"""Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""
 
 
 class Plan:
@@ -52,7 +59,7 @@ class Plan:
     async def changes(self, now_ms: int) -> list[CoordinatorRecord]:
         """The records of what the group's topics, expressions and members bring about."""
         await self._resolve_regexes(now_ms)
-        return self._regex_records + self._new_epochs(now_ms)
+        return self._regex_records + await self._new_epochs(now_ms)
 
     async def _resolve_regexes(self, now_ms: int) -> None:
         """Match the members' expressions against the topics, unless that was done for the topics of now."""
@@ -73,7 +80,7 @@ class Plan:
         for regex in sorted(self._regexes.keys() - used):
             self._regex_records.append(consumer_records.regex_tombstone(group_id, regex))
 
-    def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:
+    async def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:
         """Raise the group's epoch if its topics or members changed, and then compute the target anew."""
         group = self.group
         written: list[CoordinatorRecord] = []
@@ -84,7 +91,7 @@ class Plan:
             epoch += 1
             written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
         if epoch > group.target_epoch and group.may_assign(now_ms, self._assignment_interval_ms):
-            written += self._new_target(epoch, names, now_ms)
+            written += await self._new_target(epoch, names, now_ms)
         elif self._replaced is not None:
             inherited = self.target[self._member_id]
             written.append(consumer_records.target_assignment(group.group_id, self._member_id, inherited))
@@ -94,7 +101,7 @@ class Plan:
         resolved = self._regexes.get(subscription.topic_regex) if subscription.topic_regex else None
         return subscription.topic_names if resolved is None else subscription.topic_names | resolved.topics
 
-    def _new_target(self, epoch: int, names: dict[str, frozenset[str]], now_ms: int) -> list[CoordinatorRecord]:
+    async def _new_target(self, epoch: int, names: dict[str, frozenset[str]], now_ms: int) -> list[CoordinatorRecord]:
         group = self.group
         ids = self._topics.ids(frozenset().union(*names.values()))
         members = [
@@ -106,8 +113,9 @@ class Plan:
             )
             for member_id, subscription in self._subscriptions.items()
         ]
-        preferred = self._assignor()
-        computed = ASSIGNORS[preferred](members, self._topics.partition_counts(ids.values()))
+        assign = partial(ASSIGNORS[self._assignor()], members, counts := self._topics.partition_counts(ids.values()))
+        is_large = len(members) + sum(counts.values()) > ASSIGNED_ON_THE_LOOP
+        computed = await trio.to_thread.run_sync(assign) if is_large else assign()
         written = [
             consumer_records.target_assignment(group.group_id, member_id, assignment)
             for member_id, assignment in computed.items()
