@@ -338,8 +338,8 @@ async def _the_message(console: Console, request: Request) -> tuple[TopicImage, 
     topic = console.broker.metadata.topic(request.path_params["topic"])
     if topic is None:
         return None
-    index, offset = request.path_params["partition"], request.path_params["offset"]
-    for partition in readable_partitions(console, topic, index) if index < len(topic.partitions) else ():
+    index, offset = (as_integer(request.path_params[name], -1) for name in ("partition", "offset"))
+    for partition in readable_partitions(console, topic, index) if 0 <= index < len(topic.partitions) else ():
         if not partition.log.log_start_offset <= offset < partition.log.high_watermark:
             return None
         try:
