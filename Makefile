@@ -121,10 +121,10 @@ $(LINKS):
 
 # Without Maven the tests that need Java skip, and say so.
 clients: ## kafkajs and the programs by franz-go, where there are Node.js and Go
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory compat_tests/node/node_modules/.complete; \
-	else echo "no npm: the scenarios with kafkajs are skipped"; fi
-	@if command -v go >/dev/null; then $(MAKE) --no-print-directory compat_tests/go/build/member; \
-	else echo "no Go: the scenarios with franz-go are skipped"; fi
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory compat_tests/node/node_modules/.complete \
+	|| echo "no npm, or nothing to fetch it from: the scenarios with kafkajs are skipped"
+	@command -v go >/dev/null && $(MAKE) --no-print-directory compat_tests/go/build/member \
+	|| echo "no Go, or nothing to fetch from: the scenarios with franz-go are skipped"
 
 compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
