@@ -93,6 +93,15 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield process
 
 
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """Apache Kafka and Ottla side by side, whatever `--broker` says: for what is compared word by word."""
+    if reason := java.missing():
+        pytest.skip(reason)
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
+        yield kafka, ottla
+
+
 @pytest.fixture
 def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that the scenario may stop, kill and start."""

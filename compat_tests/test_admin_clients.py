@@ -11,16 +11,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from compat_tests import java
 from compat_tests.admin_programs import PROGRAMS
-from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.clients import franz_go, kafkajs
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 
 pytestmark = pytest.mark.java
@@ -29,14 +27,6 @@ HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 100
 
 Both = tuple[BrokerProcess, BrokerProcess]
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    if reason := java.missing():
-        pytest.skip(reason)
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
-        yield kafka, ottla
 
 
 NOT_COMPARED = (

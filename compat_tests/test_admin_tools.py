@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests import java
-from compat_tests.apache_kafka import CLUSTER_ID, ApacheKafka
+from compat_tests.apache_kafka import CLUSTER_ID
 from compat_tests.java.tools import Done, JavaTools
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 from ottla.server.dispatch import SERVED
 
@@ -264,13 +263,6 @@ def jvm() -> Iterator[JavaTools]:
     tools = JavaTools()
     yield tools
     tools.close()
-
-
-@pytest.fixture(scope="module")
-def both(jvm: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """Apache Kafka and Ottla, which only these scenarios use: some of them look at everything that there is."""
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
-        yield kafka, ottla
 
 
 @pytest.fixture
