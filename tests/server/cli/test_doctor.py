@@ -78,7 +78,7 @@ def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPat
     assert doctor_machine.memory(1 << 60).level == "warn"
     assert doctor_machine.memory(0).level == "ok"
     assert doctor_machine.clock(str(tmp_path)).level == "ok"
-    monkeypatch.setattr(doctor_machine.time, "time", lambda: 0.0)
+    monkeypatch.setattr("time.time", lambda: 0.0)
     assert doctor_machine.clock(str(tmp_path)).level == "fail"
 
 

@@ -30,7 +30,7 @@ def test_every_command_of_the_page_works(broker: Any, broker_class: type[Any], t
     stopped = broker_class(tmp_path / "stopped")
     stopped.run("produce", "orders", stdin=b"a\nb\n")
     assert stopped.stop() == 0
-    done = []
+    done: list[str] = []
     for words in commands():
         folder = "stopped" if words[0] in ON_A_STOPPED_BROKER else "data"
         # What is named in the page, and where it is here.
