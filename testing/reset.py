@@ -26,6 +26,8 @@ async def reset(broker: Broker) -> None:
     topics = list(image.topics.values())
     if topics:
         await controller.delete_topics([topic.topic_id for topic in topics])
+        # Blocks of deleted topics would only leave this cache when it is full: after thousands of small topics.
+        broker.log_manager.context.tail.clear()
     for topic in topics:
         if topic.is_internal:
             await controller.ensure_topic(topic.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.server.cli.client import BrokerConnection, Client
 from ottla.server.cli.group_state import Coordinator
+from ottla.storage.disk import Disk
+from ottla.storage.message_store import MessageStore
 from ottla.testing import Broker, BrokerError, WaitTimeoutError
 
 Connect = Callable[[Broker], BrokerConnection]
@@ -54,6 +57,12 @@ def commit(broker: Broker, group: str, topic: str, offset: int) -> int:
             group, request, lambda answer: int(answer.topics[0].partitions[0].error_code), at_most=9
         )
     return int(answer.topics[0].partitions[0].error_code)
+
+
+def disk_of(broker: Broker) -> Disk:
+    thread = broker._thread
+    assert thread is not None
+    return thread.ready.broker.log_manager.context.disk
 
 
 def test_records_come_back_as_they_were_produced(broker: Broker) -> None:
@@ -239,6 +248,14 @@ class TestReset:
         while codes == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
             codes = {connection.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m")).error_code}
         assert codes == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+    def test_nothing_of_a_deleted_topic_stays_in_memory(self, broker: Broker) -> None:
+        for _ in range(20):
+            broker.produce("t", *range(10))
+            broker.reset()
+        gc.collect()
+        stores = [it for it in gc.get_objects() if isinstance(it, MessageStore) and it.context.disk is disk_of(broker)]
+        assert len(stores) <= 1  # the last one, to whose end a task may still be on its way
 
     def test_quotas_are_gone(self, broker: Broker, connect: Connect) -> None:
         connection = connect(broker)
