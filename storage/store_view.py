@@ -23,17 +23,18 @@ from ottla.storage.block_scan import BlockHead, find_block, read_exactly, scan_h
 from ottla.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint, split_state
 from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.fsck import store_directories
 from ottla.storage.producer_snapshot import read_snapshot
 from ottla.storage.run_table import RunTable, enter_run
 from ottla.storage.sealed_index import CorruptIndexError, SealedIndex
 from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
-from ottla.storage.segment_piece import Piece, read_piece
+from ottla.storage.segment_reader import Piece, read_piece
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["PartitionView", "view_store"]
+__all__ = ["PartitionView", "node_directories", "store_directories", "view_store"]
 
 _UNSETTLED: Final = RunFlag.TRANSACTIONAL | RunFlag.CONTROL
 
@@ -97,6 +98,17 @@ class _SegmentView:
 
     def keys(self) -> set[bytes]:
         return {page.key for page in self.index.all_pages()} if self.index is not None else set(self.tables)
+
+
+def node_directories(path: str) -> list[str]:
+    """The node folders in a data folder, or the folder itself if it is one; FileNotFoundError if there is none."""
+    if os.path.isfile(os.path.join(path, "node.json")):
+        return [path]
+    found = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.startswith("node-")]
+    found = [folder for folder in found if os.path.isfile(os.path.join(folder, "node.json"))]
+    if not found:
+        raise FileNotFoundError(f"{path} holds no node's folder")
+    return found
 
 
 def view_store(disk: Disk, directory: str) -> list[PartitionView]:

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.pipeline.client import EARLIEST, LATEST, TopicPartition
 from ottla.pipeline.errors import DataLossError, OptionError, StoreError, TopicError
 from ottla.pipeline.segments.options import SegmentOptions
+from ottla.pipeline.segments.scan import Scan
 from ottla.storage.errors import StorageError
-from ottla.storage.segment_reader import (
-    PartitionView,
-    Piece,
-    RealDisk,
-    node_directories,
-    split_piece,
-    store_directories,
-    view_store,
-)
+from ottla.storage.segment_reader import RealDisk, split_piece
+from ottla.storage.store_view import PartitionView, node_directories, store_directories, view_store
 
-__all__ = ["Scan", "plan"]
+__all__ = ["plan"]
 
 # Longer names are cut to this in a folder's name.
 _FOLDER_NAME_CHARACTERS: Final = 200
 _SHARED: Final = "shared"
 _ATTEMPTS: Final = 3
-
-
-class Scan(NamedTuple):
-    """A piece of a partition, of which the offsets in [`start`, `end`) are wanted.
-
-    `aborted` are the aborted transactions (producer id, first offset, the marker's offset) that reach into it.
-    """
-
-    partition: TopicPartition
-    piece: Piece
-    start: int
-    end: int
-    aborted: tuple[tuple[int, int, int], ...]
 
 
 def plan(options: SegmentOptions) -> list[Scan]:

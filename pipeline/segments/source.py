@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ottla.pipeline.decoder import RecordDecoder, spark_schema
 from ottla.pipeline.errors import StoreError
 from ottla.pipeline.segments.options import SegmentOptions, parse_segment_options
-from ottla.pipeline.segments.planner import Scan, plan
+from ottla.pipeline.segments.scan import Scan
 from ottla.pipeline.source.source import require_own_schema
 from ottla.storage.errors import StorageError
 from ottla.storage.segment_reader import RealDisk, read_piece
@@ -55,6 +55,9 @@ class SegmentsReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
+        # Here, because executors need not wait for what only planning imports.
+        from ottla.pipeline.segments.planner import plan
+
         return [_ScanTask(scan) for scan in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

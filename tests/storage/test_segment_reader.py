@@ -11,15 +11,8 @@ import pytest
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker, iter_batches, iter_records
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.partition_log import AppendOrigin, PartitionLog
-from ottla.storage.segment_reader import (
-    PartitionView,
-    RealDisk,
-    node_directories,
-    read_piece,
-    split_piece,
-    store_directories,
-    view_store,
-)
+from ottla.storage.segment_reader import RealDisk, read_piece, split_piece
+from ottla.storage.store_view import PartitionView, node_directories, store_directories, view_store
 
 DISK = RealDisk()
 Rows = list[tuple[int, bytes | None]]
