@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -29,6 +30,8 @@ from ottla.pipeline.tables.sync import TableSync
 __all__ = ["main", "run"]
 
 _WATCH_INTERVAL_S: Final = 0.25
+_PAUSE_S: Final = 5.0
+"""Between a query's failure and its next start."""
 _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
 
@@ -102,6 +105,7 @@ class _Running:
             return True
         if _PASSING.search(str(error)) is None or self._starts_left == 0:
             raise _sentence(self.sync, error) from error
+        time.sleep(_PAUSE_S)
         self.query = self._start()
         return False
 
