@@ -32,14 +32,26 @@ class Run(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Of a record, in bytes: the fields that are cut out, and where the key begins."""
+    """Of a record: how many bytes each of its parts takes."""
 
-    fields: tuple[int, int, int, int, int, int, int]
-    key_start: int
+    head: int  # length, attributes, timestamp delta
+    offset_delta: int
+    key_size: int
+    key: int
+    value_size: int
+    value: int
 
     @property
     def size_bytes(self) -> int:
-        return sum(self.fields)
+        return sum(self) + 1  # no headers
+
+    @property
+    def key_start(self) -> int:
+        return self.head + self.offset_delta + self.key_size
+
+    @property
+    def value_start(self) -> int:
+        return self.key_start + self.key + self.value_size
 
 
 def cut_run(payload: bytes, start: int, header: BatchHeader, index: int) -> Run | None:
@@ -61,15 +73,29 @@ def cut_run(payload: bytes, start: int, header: BatchHeader, index: int) -> Run 
     end = start if layout is None else start + count * layout.size_bytes
     if layout is None or end > len(payload):
         return None
-    columns = zip(*struct.iter_unpack("".join(f"{size}s" for size in layout.fields), payload[start:end]), strict=True)
-    heads, _, key_sizes, keys, value_sizes, values, header_counts = columns
-    if any(len(set(column)) > 1 for column in (heads, key_sizes, value_sizes, header_counts)):
+    if not _is_alike(payload, start, end, layout):
         return None
-    group_end = 4 + int.from_bytes(payload[layout.key_start + 2 : layout.key_start + 4], "big")
+    gaps = (layout.key_start, layout.value_size)
+    cut = struct.iter_unpack(f"{gaps[0]}x{layout.key}s{gaps[1]}x{layout.value}sx", payload[start:end])
+    keys, values = zip(*cut, strict=True)
+    key_start = start + layout.key_start
+    group_end = 4 + int.from_bytes(payload[key_start + 2 : key_start + 4], "big")
     first, last = min(keys), max(keys)
     if first[:group_end] != last[:group_end]:
         return None
     return Run(first[4:group_end].decode(), keys, values, end)
+
+
+def _is_alike(payload: bytes, start: int, end: int, layout: _Layout) -> bool:
+    """Whether the records of this layout have the same bytes wherever they may not differ."""
+    size = layout.size_bytes
+    key_start, value_start = layout.key_start, layout.value_start
+    places = (*range(layout.head), *range(key_start - layout.key_size, key_start))
+    for place in (*places, *range(value_start - layout.value_size, value_start), size - 1):
+        column = payload[start + place : end : size]
+        if column.count(column[0]) != len(column):
+            return False
+    return True
 
 
 def _layout(payload: bytes, start: int) -> _Layout | None:
@@ -85,14 +111,11 @@ def _layout(payload: bytes, start: int) -> _Layout | None:
     end = value_start + value_size
     if value_size < 0 or end + 1 != body + length or payload[end : end + 1] != b"\0":  # a tombstone, or headers
         return None
-    head = body + 2 - start
-    fields = (
-        head,
-        delta_end - body - 2,
-        key_start - delta_end,
-        key_size,
-        value_start - key_start - key_size,
-        value_size,
-        1,
+    return _Layout(
+        head=body + 2 - start,
+        offset_delta=delta_end - body - 2,
+        key_size=key_start - delta_end,
+        key=key_size,
+        value_size=value_start - key_start - key_size,
+        value=value_size,
     )
-    return _Layout(fields, key_start)
