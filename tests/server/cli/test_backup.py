@@ -133,6 +133,66 @@ def test_a_backup_under_load_has_all_that_was_acknowledged(
         assert all(latest[str(key)] >= acked["compacted", key] for key in range(KEYS))
 
 
+class Transactions:
+    """Sends each number to `left` and `right` in one transaction, until it is stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": "both", "transaction.timeout.ms": 3000}
+        self._producer = Producer(settings)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.committed = -1
+
+    def __enter__(self) -> Transactions:
+        self._producer.init_transactions()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.begin_transaction()
+            for topic in ("left", "right"):
+                self._producer.produce(topic, str(number))
+            self._producer.commit_transaction()
+            self.committed = number
+            number += 1
+
+
+def test_a_transaction_is_in_a_backup_as_a_whole_or_not_at_all(
+    broker: Any, make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker.run("topic", "create", "left", "right")
+    known = []
+    with Transactions(broker.address) as load:
+        for number in range(BACKUPS):
+            while load.committed < 10 * (number + 1):
+                time.sleep(0.01)
+            known.append(load.committed)
+            broker.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / f"backup-{number}"))
+    assert broker.stop() == 0
+
+    for number, committed in enumerate(known):
+        folder = tmp_path / f"restored-{number}"
+        broker.run("restore", str(tmp_path / f"backup-{number}"), "--data-dir", str(folder))
+        restored = make_broker(folder, "--set", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
+        deadline = time.monotonic() + 60
+        while True:  # What was open is aborted when its time is over.
+            (state,) = json.loads(restored.run("transaction", "list", "--json").stdout)
+            if state["state"].startswith("Complete"):
+                break
+            assert time.monotonic() < deadline, state
+            time.sleep(0.1)
+        left, right = (restored.run("consume", topic, "--read-committed").stdout.split() for topic in ("left", "right"))
+        assert restored.stop() == 0
+        assert left == right == [b"%d" % n for n in range(len(left))]
+        assert len(left) > committed
+
+
 def test_a_backup_of_a_stopped_broker_is_the_folder_itself(
     broker: Any, make_broker: Callable[..., Any], tmp_path: Path
 ) -> None:
