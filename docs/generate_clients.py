@@ -1,6 +1,7 @@
 """Writes the table of clients in docs/compatibility.md from the scenarios' results: `make compat-table`.
 
-`python docs/generate_clients.py RESULTS.xml` takes what pytest wrote with `--junitxml` over `compat_tests`.
+`python docs/generate_clients.py RESULTS.xml…` takes what pytest wrote with `--junitxml` over `compat_tests`; of a
+scenario that is in several files the last result counts.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ AREAS: Final = {
 _TITLES: Final = {"java": "Java"}
 
 
-def page(results: Path) -> str:
+def page(results: Sequence[Path]) -> str:
     """The page with its table as the results say; what stands around it is kept."""
     before, start, rest = PAGE.read_text().partition(START)
     _, _, after = rest.partition(END)
@@ -39,13 +40,17 @@ def page(results: Path) -> str:
     return before + "\n".join([START, "", *_table(results), "", END]) + after
 
 
-def _table(results: Path) -> Iterator[str]:
+def _table(results: Sequence[Path]) -> Iterator[str]:
+    outcomes = {
+        (case.get("classname") or "", case.get("name") or ""): _outcome(case)
+        for file in results
+        for case in ElementTree.parse(file).iter("testcase")
+    }
     passed: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for case in ElementTree.parse(results).iter("testcase"):
-        area = AREAS.get((case.get("classname") or "").rpartition(".")[2])
-        client = _client(case.get("name") or "")
+    for (module, name), outcome in outcomes.items():
+        area, client = AREAS.get(module.rpartition(".")[2]), _client(name)
         if area is not None and client is not None:
-            passed[client, area][_outcome(case)] += 1
+            passed[client, area][outcome] += 1
     yield "| client | " + " | ".join(AREAS.values()) + " |"
     yield "|---|" + "---:|" * len(AREAS)
     for client in CLIENTS:
@@ -82,4 +87,4 @@ def _title(client: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(Path(sys.argv[1])))
+    PAGE.write_text(page([Path(name) for name in sys.argv[1:]]))
