@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["ReadAhead"]
 
 _FOLLOWED_LOGS = 1024
+# Some 400 bytes each.
+_KNOWN_EXTENTS = 65_536
 _AHEAD_BYTES = 4 * 1_048_576
 
 
@@ -55,20 +57,24 @@ class _Followed:
     def known_bytes(self) -> int:
         return sum(extent.entry.length for extent in self.extents)
 
-    def go_on(self, offset: int) -> None:
-        """A read has ended at an offset."""
+    def go_on(self, offset: int) -> int:
+        """A read has ended at an offset; returns how many runs are done with."""
         self.offset = offset
-        while self.extents and self.extents[0].entry.last_offset < offset:
-            del self.extents[0]
+        done = 0
+        while done < len(self.extents) and self.extents[done].entry.last_offset < offset:
+            done += 1
+        del self.extents[:done]
+        return done
 
 
 class ReadAhead:
-    """The logs that are followed, the latest 1,024 of them."""
+    """The logs that are followed: the latest 1,024 of them, and as many as have 65,536 known places together."""
 
-    __slots__ = ("_context", "_followed")
+    __slots__ = ("_context", "_extent_count", "_followed")
 
     def __init__(self, context: StorageContext) -> None:
         self._context = context
+        self._extent_count = 0
         self._followed: OrderedDict[PartitionLog, _Followed] = OrderedDict()
 
     def __len__(self) -> int:
@@ -98,24 +104,32 @@ class ReadAhead:
             return False
         if followed is None or followed.offset != plan.offset or not followed.is_true:
             if was_cold:
+                self.forget(log)
                 self._followed[log] = _Followed(log, plan.next_offset)
-                self._followed.move_to_end(log)
-                if len(self._followed) > _FOLLOWED_LOGS:
-                    self._followed.popitem(last=False)
+                self._evict()
             return False
         self._followed.move_to_end(log)
-        followed.go_on(plan.next_offset)
+        self._extent_count -= followed.go_on(plan.next_offset)
         return followed.looking is None and followed.known_bytes() < 2 * min(plan.max_bytes, _AHEAD_BYTES)
 
     def forget(self, log: PartitionLog) -> None:
         """What was known of a log is not true any more, or of no use."""
-        self._followed.pop(log, None)
+        followed = self._followed.pop(log, None)
+        if followed is not None:
+            self._extent_count -= len(followed.extents)
+
+    def _evict(self) -> None:
+        """Forget those that were not read for the longest time, down to the bounds."""
+        while len(self._followed) > _FOLLOWED_LOGS or self._extent_count > _KNOWN_EXTENTS:
+            self.forget(next(iter(self._followed)))
 
     def look(self, plans: Iterable[ReadPlan]) -> None:
         """Look further ahead in these plans' logs, in the background."""
         jobs: list[tuple[_Followed, int]] = []
         for plan in plans:
-            followed = self._followed[plan.log]
+            followed = self._followed.get(plan.log)
+            if followed is None:
+                continue  # displaced by other logs of the same fetch
             followed.looking = trio.Event()
             jobs.append((followed, 2 * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
         self._context.spawn(partial(self._look, jobs))
@@ -127,7 +141,10 @@ class ReadAhead:
                 works.append(self._prepare(followed, ahead_bytes))
             found = await self._context.offload(_look_at, works)
             for (followed, _), extents in zip(jobs, found, strict=True):
-                followed.extents += extents
+                if self._followed.get(followed.log) is followed:
+                    followed.extents += extents
+                    self._extent_count += len(extents)
+            self._evict()
         except (OSError, StorageError):
             # A read that comes to this place will meet it again, and say so to who asked.
             for followed, _ in jobs:

@@ -161,6 +161,23 @@ async def test_no_more_logs_are_followed_than_the_limit(harness: Any, monkeypatc
         assert "_look_at" in reads.calls
 
 
+async def test_no_more_places_are_kept_than_the_limit(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.read_ahead._KNOWN_EXTENTS", 30)
+    manager = make(Reads(), segment_bytes=1 << 20)
+    async with manager.run():
+        logs = await fill(harness, manager, 4, is_sorted=False)
+        offsets = dict.fromkeys(logs, 0)
+        for _ in range(4):
+            for log in logs:
+                offsets[log] = await next_read(log, offsets[log])
+                known = [followed.extents for followed in manager.context.read_ahead._followed.values()]
+                assert sum(map(len, known)) <= 30
+                assert manager.context.read_ahead._extent_count == sum(map(len, known))
+        for log in logs:
+            manager.context.read_ahead.forget(log)
+        assert manager.context.read_ahead._extent_count == 0
+
+
 class Busy:
     """Many partitions that are written, cleaned and read at once."""
 
@@ -230,3 +247,23 @@ async def test_readers_and_the_cleaner_at_once(harness: Any, compact: bool) -> N
                 nursery.start_soon(busy.follow)
         assert busy.rounds > 20
         assert any(segment.generation for segment in logs[0].store.files.segments)
+
+
+async def test_a_fetch_of_more_logs_than_are_followed(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.read_ahead._FOLLOWED_LOGS", 2)
+    manager = make(Reads(), segment_bytes=1 << 20)
+    async with manager.run():
+        logs = await fill(harness, manager, 5, is_sorted=False)
+        offsets = dict.fromkeys(logs, 0)
+        while any(offset < log.flushed_end_offset for log, offset in offsets.items()):
+            plans = [
+                log.plan_read(offset, max_bytes=2000, end_offset=log.flushed_end_offset, min_one_batch=True)
+                for log, offset in offsets.items()
+            ]
+            await read(plans)
+            for log, plan in zip(logs, plans, strict=True):
+                assert plan.error is None, plan.error
+                assert plan.records is not None
+                plan.records.release()
+                offsets[log] = plan.next_offset
+            assert len(manager.context.read_ahead) <= 2
