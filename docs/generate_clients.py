@@ -28,7 +28,13 @@ AREAS: Final = {
     "test_transactions": "transactions",
     "test_restarts": "restarts",
 }
-_TITLES: Final = {"java": "Java"}
+_TESTS: Final = PAGE.parents[1] / "compat_tests"
+#: Of clients that are not Python's: where their version is declared.
+_DECLARED: Final = {
+    "java": (_TESTS / "java/pom.xml", r"<kafka\.version>([\d.]+)<"),
+    "kafkajs": (_TESTS / "node/package.json", r'"kafkajs": "([\d.]+)"'),
+    "franz-go": (_TESTS / "go/go.mod", r"franz-go v([\d.]+)"),
+}
 
 
 def page(results: Sequence[Path]) -> str:
@@ -80,10 +86,15 @@ def _cell(counts: Counter[str]) -> str:
 
 
 def _title(client: str) -> str:
+    name = "Java" if client == "java" else client
+    if client in _DECLARED:
+        file, pattern = _DECLARED[client]
+        found = re.search(pattern, file.read_text())
+        return f"{name} {found[1]}" if found is not None else name
     try:
-        return f"{client} {version(client)}"
+        return f"{name} {version(client)}"
     except PackageNotFoundError:
-        return _TITLES.get(client, client)
+        return name
 
 
 if __name__ == "__main__":
