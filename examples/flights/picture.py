@@ -54,7 +54,7 @@ def _cell(cell: Cell, x: float, y: float) -> list[str]:
     colour = "white" if share > 0.5 else "#333"
     return [
         f'<rect {shape} fill="hsl(18 75% {light}%)">{title}</rect>',
-        _text(x + CELL_WIDTH / 2, y + 0.68 * CELL_HEIGHT, f"{cell.mean_delay:.0f}", colour),
+        _text(x + CELL_WIDTH / 2, y + 0.68 * CELL_HEIGHT, str(round(cell.mean_delay)), colour),
     ]
 
 
