@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 COMPACTED = ("-c", "cleanup.policy=compact", "-c", "min.cleanable.dirty.ratio=0.01", "-c", "segment.bytes=1048576")
 PARTITIONS = 3
 KEYS = 50
-BACKUPS = 3
+BACKUPS = 2
 
 
 @pytest.fixture
