@@ -94,5 +94,5 @@ def test_the_coordinates_are_those_that_the_tests_use() -> None:
 
     parts = re.findall(r"<groupId>([^<*]+)</groupId>\s*<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)<", pom)
     used = [":".join(map(filled, part)) for part in parts if part[0] not in ("ottla", "org.apache.maven.plugins")]
-    (listed,) = [snippet.text.split() for snippet in snippets() if snippet.language == "text"]
+    (listed,) = [snippet.text.split() for snippet in snippets() if snippet.name == "packages"]
     assert listed == used
