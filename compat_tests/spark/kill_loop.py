@@ -58,7 +58,7 @@ source = "{source}"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.bindAddress" = "127.0.0.1"
 "spark.driver.memory" = "1g"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = "2"
 "spark.databricks.delta.snapshotPartitions" = "1"
 
@@ -67,7 +67,7 @@ name = "delta"
 topic = "{topic}"
 path = "{folder}/delta"
 schema = "n BIGINT, key STRING"
-max_offsets_per_batch = 3000
+max_offsets_per_batch = {batch}
 compact_every_batches = 5
 compact_files = 8
 
@@ -77,7 +77,7 @@ topic = "{topic}"
 path = "{folder}/parquet"
 format = "parquet"
 schema = "n BIGINT, key STRING"
-max_offsets_per_batch = 3000
+max_offsets_per_batch = {batch}
 compact_every_batches = 5
 compact_files = 8
 
@@ -88,7 +88,7 @@ path = "{folder}/by_key"
 schema = "n BIGINT"
 mode = "upsert"
 key = "k"
-max_offsets_per_batch = 3000
+max_offsets_per_batch = {batch}
 """
 
 
@@ -226,7 +226,7 @@ def run(
     Confluent(broker.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
     entries = {"bootstrap": broker.bootstrap, "folder": folder, "source": source, "topic": TOPIC}
     config, log = folder / "job.toml", folder / "job.log"
-    config.write_text(CONFIG.format(trigger="continuous", jars=session.jars(), **entries))
+    config.write_text(CONFIG.format(trigger="continuous", batch=3_000, jars=session.jars(), **entries))
     moments = random.Random(seed)
     load = Load(broker.bootstrap)
     load.start()
@@ -246,7 +246,7 @@ def run(
                 break
     finally:
         sent = load.stop()
-    config.write_text(CONFIG.format(trigger="availableNow", jars=session.jars(), **entries))
+    config.write_text(CONFIG.format(trigger="availableNow", batch=1_000_000, jars=session.jars(), **entries))
     return sent, Job(config, log).finish()
 
 
