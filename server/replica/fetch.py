@@ -22,7 +22,7 @@ CONSUMER_REPLICA_ID: Final = -1
 NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 
 #: A fetch of more partitions lets others run in between.
-LOOK_AT_ONCE: Final = 250
+LOOK_AT_ONCE: Final = 64
 
 
 class FetchParams:
