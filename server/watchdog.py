@@ -70,6 +70,9 @@ class LoopWatchdog(trio.abc.Instrument):
         self._ended.set()
         gc.callbacks.remove(self._on_collection)
         sys.setswitchinterval(self._switch_interval)
+
+    def sum_up(self) -> None:
+        """Say what was counted; before the end, which may take its time."""
         logger.info(
             "the loop was held %d times, for at most %.1f ms, of which the CPU worked at most %.1f ms",
             self.holds,

@@ -185,7 +185,7 @@ async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
 
     with trio.open_signal_receiver(*_stop_signals()) as signals:
         async with trio.open_nursery() as obeying:
-            obeying.start_soon(_obey, signals, node, obeying.cancel_scope)
+            obeying.start_soon(_obey, signals, node, watchdog, obeying.cancel_scope)
             async with trio.open_nursery() as serving:
                 ready = await serving.start(node.serve)
                 _settle_memory()
@@ -210,12 +210,16 @@ def _settle_memory() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-async def _obey(signals: AsyncIterator[int], node: Node, scope: trio.CancelScope) -> None:
+async def _obey(
+    signals: AsyncIterator[int], node: Node, watchdog: LoopWatchdog | None, scope: trio.CancelScope
+) -> None:
     """The first signal asks the node to stop in order, the second one cuts short what it still waits for."""
     async for received in signals:
         name = signal.Signals(received).name
         logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
         notify(STOPPING)
+        if watchdog is not None:
+            watchdog.sum_up()
         node.stop()
         break
     async for _ in signals:
