@@ -19,8 +19,10 @@ help:
 run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./data
 	@exec $(BIN)/ottla serve --listen $(LISTEN) --data-dir data
 
+# Real clients mostly wait, and would be in each other's way; the rest is work for every core.
 test: .venv/.test-ready jars clients ## every test
-	$(PYTEST)
+	$(PYTEST) --numprocesses=auto --dist=loadfile tests simulation examples
+	$(PYTEST) compat_tests
 
 check: .venv/.test-ready ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ ROWS: Final = {
     ("1 KB", "produce MB/s"): "produce, records of 1 KB, MB/s",
     ("1 KB", "consume MB/s"): "consume, records of 1 KB, MB/s",
     ("1 KB", "produce broker CPU s/GB"): "the broker's CPU for that, s/GB produced",
-    ("1 KB", "resident mb"): "its memory meanwhile, MB",
+    ("1 KB", "resident MB"): "its memory meanwhile, MB",
     ("latency at 1,000/s", "end to end p50 ms"): "latency at 1,000 records/s, median, ms",
 }
 

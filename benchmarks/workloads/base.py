@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from compat_tests.process import BrokerProcess
 
@@ -19,14 +19,20 @@ Workload = Callable[[BrokerProcess], Figures]
 LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", "cpu_percent")
 PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
 BYTES_PER_RUN: Final = 600_000_000
+# Apache Kafka makes fewer than 10,000 partitions by one request.
+_PARTITIONS_AT_ONCE: Final = 5_000
 
 
 def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Create a topic and wait until each partition has a leader."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+    first = min(partitions, _PARTITIONS_AT_ONCE)
+    topic = NewTopic(name, first, 1, config=dict(config or {}))
     for created in admin.create_topics([topic], request_timeout=120).values():
         created.result()
+    if first < partitions:
+        for grown in admin.create_partitions([NewPartitions(name, partitions)], request_timeout=120).values():
+            grown.result()
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         described = admin.list_topics(name, timeout=30).topics[name]
