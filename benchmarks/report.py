@@ -106,12 +106,13 @@ def _n(value: float | None) -> str:
 def write_page(results: Results) -> None:
     """Replace the part of the page that is between the marks."""
     about = machine()
-    pairs = sorted({result.pairs for result in results.values()})
-    runs = str(pairs[0]) if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
+    often = max(result.pairs for result in results.values())
+    seldom = [name for name, result in results.items() if result.pairs < often]
+    fewer = f" Fewer runs, and so less sure: {'; '.join(seldom)}." if seldom else ""
     text = (
-        f"`python -m benchmarks`, medians of {runs} alternating runs on {about['cores']} cores of {about['cpu']}, "
+        f"`python -m benchmarks`, medians of {often} alternating runs on {about['cores']} cores of {about['cpu']}, "
         f"{about['memory_gib']} GiB, Linux {about['kernel']}, Python {about['python']}.\n"
-        "A ratio above 1 means that Ottla is ahead.\n\n" + table(results)
+        f"A ratio above 1 means that Ottla is ahead.{fewer}\n\n" + table(results)
     )
     before, _, rest = PAGE.read_text().partition(START)
     after = rest.partition(END)[2]
