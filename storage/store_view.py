@@ -27,7 +27,8 @@ from ottla.storage.fsck import store_directories
 from ottla.storage.producer_snapshot import read_snapshot
 from ottla.storage.run_table import RunTable, enter_run
 from ottla.storage.sealed_index import CorruptIndexError, SealedIndex
-from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
+from ottla.storage.segment import SEGMENT_HEADER_BYTES, Segment
+from ottla.storage.segment_files import list_segments
 from ottla.storage.segment_reader import Piece, read_piece
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class _StoreView:
             with suppress(CorruptLogError):  # As at a start: all blocks are read instead.
                 self._point, states = parse_checkpoint(self._disk.read_file(path))
                 self._partitions = {key: _Partition.restored(state) for key, state in states.items()}
-        segments = _segments(self._disk, self._directory, names)
+        segments = list_segments(self._disk, self._directory, names)
         for segment in segments:
             self._segments.append(self._view(segment, is_last=segment is segments[-1]))
         found = (self._partition(key) for key in sorted(set().union(*(view.keys() for view in self._segments))))
@@ -294,26 +295,6 @@ def _sealed_piece(segment: Segment, index: SealedIndex, pages: range, limit: int
         pages,
     )
     return piece, truncated_to
-
-
-def _segments(disk: Disk, directory: str, names: list[str]) -> list[Segment]:
-    """The segments that count, by position: the newest generation of each, less what a rewritten one replaced."""
-    newest = dict(sorted(filter(None, map(parse_segment_name, names))))
-    found: list[Segment] = []
-    end_position = 0
-    for position, generation in newest.items():
-        if position < end_position:
-            continue
-        segment = Segment(directory, position, generation)
-        found.append(segment)
-        if generation:
-            handle = disk.open_read(segment.data_path)
-            try:
-                header = parse_segment_header(read_exactly(disk, handle, 0, SEGMENT_HEADER_BYTES))
-            finally:
-                disk.close(handle)
-            end_position = header.end_position if header is not None else 0
-    return found
 
 
 def _is_sound(disk: Disk, handle: Handle, head: BlockHead) -> bool:
