@@ -1,86 +1,116 @@
-"""`python -m benchmarks`: every workload against Ottla and Apache Kafka in turn, and the table of the medians.
+"""`python -m benchmarks`: every workload against Ottla and Apache Kafka in turn, and the tables of the medians.
 
     python -m benchmarks [--pairs 3] [--quick] [--only NAME …] [--broker ottla|kafka|both] [--json FILE] [--no-profile]
+    python -m benchmarks --page
 
-Each run starts a fresh broker on an empty folder; the brokers alternate, so that a noisy moment meets both. Two more
-runs of Ottla, whose figures are not counted, find the longest hold of its event loop and where its time goes. The
-results of the workloads that were run replace theirs in the file; the table and the pictures show the whole file.
+Each run starts a fresh broker on an empty folder; the brokers alternate, so that a noisy moment meets both. One more
+run of Ottla, whose figures are not counted, finds the longest hold of its event loop and where its time goes. A
+workload's results replace its earlier ones in the file as soon as it is done, so that nothing is lost by an interrupt;
+a workload that fails is named at the end. The page and the pictures show the whole file; `--page` does only that.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
+import time
+import traceback
 from pathlib import Path
 
-from benchmarks import charts, librdkafka, profile, report, requests
+from benchmarks import charts, librdkafka, profile, report, requests, results
+from benchmarks.brokers import BROKERS, fresh
 from benchmarks.c_program import MissingToolError
-from benchmarks.workloads import QUICK, WORKLOADS, Figures, Workload
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess
+from benchmarks.figures import shown
+from benchmarks.workloads import QUICK, WORKLOADS, Figures
 
 RESULTS = Path("benchmarks/results/throughput.json")
-_HEAP_MB = 1024
-
-_BROKERS: dict[str, Callable[[Path], BrokerProcess]] = {
-    "ottla": OttlaBroker,
-    "kafka": lambda folder: ApacheKafka(folder, heap_mb=_HEAP_MB),
-}
+ASIDE = Path(".cache/benchmarks.json")
 
 
-def measure(kind: str, workload: Workload) -> Figures:
-    """One run of one workload against a fresh broker."""
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder, _BROKERS[kind](Path(folder)) as broker:
-        return workload(broker)
-
-
-def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> dict[str, list[Figures]]:
+def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> results.Result:
     """The brokers in turn, and the other one first in every second pair."""
-    figures: dict[str, list[Figures]] = {kind: [] for kind in kinds}
+    runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
     for pair in range(pairs):
         for kind in kinds if pair % 2 == 0 else reversed(kinds):
-            figures[kind].append(measure(kind, WORKLOADS[name]))
-            shown = ", ".join(f"{figure} {value:,.2f}" for figure, value in figures[kind][-1].items())
-            print(f"{name} | {kind} | {shown}", flush=True)
-    return figures
+            began = time.monotonic()
+            with fresh(kind) as broker:
+                runs[kind].append(WORKLOADS[name](broker))
+            figures = ", ".join(f"{figure} {shown(value)}" for figure, value in runs[kind][-1].items())
+            print(f"  {pair + 1}/{pairs} {kind}, {time.monotonic() - began:.0f} s: {figures}", flush=True)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return results.Result(pairs, runs, date=today, machine=results.machine())
 
 
-def main() -> int:
+def run_workload(name: str, kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> None:
+    """Measure a workload and keep what was measured; then look at it and keep that."""
+    result = measure_pairs(name, kinds, pairs)
+    results.merge({name: result}, path)
+    if look and "ottla" in kinds:
+        began = time.monotonic()
+        seen = profile.look_at(name, WORKLOADS[name])
+        profile.keep(name, seen, path.parent / "profiles")
+        result.hold = seen.hold
+        results.merge({name: result}, path)
+        print(f"  looked at, {time.monotonic() - began:.0f} s: {seen.hold}", flush=True)
+
+
+def run_all(names: tuple[str, ...], kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> list[str]:
+    """Run one workload after the other; those that failed. An interrupt ends it with what is done until then."""
+    failed: list[str] = []
+    start = time.monotonic()
+    for number, name in enumerate(names):
+        print(f"[{number + 1}/{len(names)}, {(time.monotonic() - start) / 60:.1f} min] {name}", flush=True)
+        try:
+            run_workload(name, kinds, pairs, path, look=look)
+        except KeyboardInterrupt:
+            print(f"interrupted in {name}", file=sys.stderr)
+            return [*failed, *names[number:]]
+        except MissingToolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever one workload fails of, the others go on
+            traceback.print_exc()
+            if isinstance(error, subprocess.CalledProcessError):
+                print(error.stderr, file=sys.stderr)
+            failed.append(name)
+    return failed
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3, help="runs of each workload against each broker")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, metavar="NAME", help="workloads by name")
-    parser.add_argument("--broker", choices=("ottla", "kafka", "both"), default="both")
-    parser.add_argument("--json", type=Path, default=RESULTS, help=f"where the figures go (default: {RESULTS})")
-    parser.add_argument("--no-profile", action="store_true", help="leave out the runs for holds and profiles")
-    arguments = parser.parse_args()
-    names = arguments.only or (QUICK if arguments.quick else tuple(WORKLOADS))
-    kinds = ("ottla", "kafka") if arguments.broker == "both" else (arguments.broker,)
-    try:
-        librdkafka.build()
-        requests.build()
-        for name in names:
-            result = report.Result(arguments.pairs, measure_pairs(name, kinds, arguments.pairs))
-            if not arguments.no_profile and "ottla" in kinds:
-                result.hold = profile.longest_hold(WORKLOADS[name])
-                profile.record(name, WORKLOADS[name], arguments.json.parent / "profiles")
-            report.merge({name: result}, arguments.json)
-    except MissingToolError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except subprocess.CalledProcessError as error:
-        print(f"{name} failed: {error.stderr}", file=sys.stderr)
-        return 1
-    results = report.load(arguments.json)
-    print(report.table({name: results[name] for name in names}))
-    if arguments.json == RESULTS:
-        report.write_page(results)
-        charts.draw(results)
-    return 0
+    parser.add_argument("--broker", choices=(*BROKERS, "both"), default="both", help="one: its figures are kept aside")
+    parser.add_argument("--json", type=Path, help=f"where the figures go ({RESULTS}, or {ASIDE} of one broker alone)")
+    parser.add_argument("--no-profile", action="store_true", help="leave out the run for holds and profile")
+    parser.add_argument("--page", action="store_true", help="measure nothing, only write the page and the pictures")
+    return parser.parse_args()
+
+
+def main() -> int:
+    asked = arguments()
+    kinds = tuple(BROKERS) if asked.broker == "both" else (asked.broker,)
+    names = tuple(asked.only or (QUICK if asked.quick else WORKLOADS))
+    path: Path = asked.json or (RESULTS if len(kinds) == len(BROKERS) else ASIDE)
+    failed: list[str] = []
+    if not asked.page:
+        try:
+            librdkafka.build()
+            requests.build()
+            failed = run_all(names, kinds, asked.pairs, path, look=not asked.no_profile)
+        except MissingToolError as error:
+            print(error, file=sys.stderr)
+            return 2
+    kept = results.load(path)
+    if path == RESULTS:
+        report.write_page(kept)
+        charts.draw(kept)
+    print(report.generated({name: kept[name] for name in names if name in kept}))
+    for name in failed:
+        print(f"failed or not run: {name}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import Results
+from benchmarks.results import Results
 
 FOLDER: Final = Path("docs/images")
 _SIZES: Final = {"100 B": "100 B", "1 KB": "1 KB", "10 KB": "10 KB"}
@@ -29,6 +29,7 @@ def draw(results: Results) -> None:
 
 def _bars(results: Results, workloads: dict[str, str], axis: str, path: Path) -> None:
     """Two panels, produce and consume; in each a group of bars a workload, one bar a broker."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     present = [name for name in workloads if name in results]
@@ -47,4 +48,5 @@ def _bars(results: Results, workloads: dict[str, str], axis: str, path: Path) ->
         panel.spines[["top", "right"]].set_visible(False)
         panel.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": path.stem}):  # the same figures give the same file
+        figure.savefig(path, metadata={"Date": None})

@@ -1,11 +1,12 @@
 """Why a figure is what it is: the longest hold of the event loop in a workload, and where the broker's time goes.
 
-Both are runs of their own, because looking costs time.
+Both come from one run of their own, whose figures are not counted, because looking costs time.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,73 +14,110 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.c_program import MissingToolError
+from benchmarks.results import Hold
 from benchmarks.workloads import Workload
 from compat_tests.ottla_broker import OttlaBroker
 
 _WATCH_LOOP: Final = {"ottla.loop.hold.warning.ms": "0.5"}
-_HELD: Final = re.compile(
+_SUMMED_UP: Final = re.compile(
     r"the loop was held (\d+) times, for at most ([\d.]+) ms, of which the CPU worked at most ([\d.]+) ms"
 )
-_SAMPLES_PER_S: Final = 200
+_HELD: Final = re.compile(
+    r"the loop was held for (?P<ms>[\d.]+) ms \((?P<cpu>[\d.]+) ms of CPU\) by (?P<task>\S+)"
+    r"(?P<collected>, [\d.]+ ms of it garbage collection)?[^\n]*\n(?P<stack>(?:  [^\n]*\n?)*)"
+)
+_SAMPLES_PER_S: Final = 100
 _LINES: Final = 25
+_HOLDS: Final = 5
 
 
-class Hold(NamedTuple):
-    """Steps of a task that took 0.5 ms or longer: how many, the longest, and the longest in CPU time."""
+class Seen(NamedTuple):
+    """What looking at a workload has shown."""
 
-    times: int
-    longest_ms: float
-    longest_cpu_ms: float
+    hold: Hold
+    digest: str
 
 
-def longest_hold(workload: Workload) -> Hold:
-    """Run a workload under the loop watchdog. On a shared machine the time without CPU is mostly its neighbours'."""
+class WatchedBroker(OttlaBroker):
+    """Ottla under its loop watchdog, and from each of its starts to the next stop under py-spy."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, overrides=_WATCH_LOOP)
+        self.samples: list[Path] = []
+        self._spy: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        super().start()
+        program = Path(sys.executable).with_name("py-spy")
+        if not program.exists():
+            raise MissingToolError("py-spy is needed: install the group `bench`, or leave the profiles out")
+        self.samples.append(self.folder / f"samples-{len(self.samples)}")
+        command = [program, "record", "--nonblocking", "--pid", self.pid, "--rate", _SAMPLES_PER_S]
+        output = ["--duration", "unlimited", "--format", "raw", "--output", self.samples[-1]]
+        self._spy = subprocess.Popen(
+            [*map(str, command + output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def stop(self) -> int:
+        if self._spy is not None:
+            self._spy.send_signal(signal.SIGINT)
+            self._spy.wait(60)
+            self._spy = None
+        return super().stop()
+
+
+def look_at(name: str, workload: Workload) -> Seen:
+    """Run a workload once. On a shared machine the time of a hold without CPU is mostly its neighbours'."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
-        broker = OttlaBroker(Path(folder), overrides=_WATCH_LOOP)
+        broker = WatchedBroker(Path(folder))
         with broker:
             workload(broker)
-        found = _HELD.findall(broker.log_path.read_text(errors="replace"))
-    count, longest_ms, longest_cpu_ms = found[-1]
-    return Hold(int(count), float(longest_ms), float(longest_cpu_ms))
+        log = broker.log_path.read_text(errors="replace")
+        samples = "".join(path.read_text() for path in broker.samples if path.exists())
+    return Seen(longest_hold(log), f"{name}\n\n{digest(samples)}\n{longest_holds(log)}")
 
 
-def record(name: str, workload: Workload, folder: Path) -> Path:
-    """Run a workload under py-spy, and write where the samples fell: `<name>.txt` in `folder`."""
+def keep(name: str, seen: Seen, folder: Path) -> Path:
+    """Write `<name>.txt` in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    program = Path(sys.executable).with_name("py-spy")
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as data:
-        raw = Path(data) / "samples"
-        with OttlaBroker(Path(data)) as broker:
-            command = [program, "record", "--nonblocking", "--pid", str(broker.pid), "--rate", str(_SAMPLES_PER_S)]
-            spy = subprocess.Popen(
-                [*map(str, command), "--duration", "unlimited", "--format", "raw", "--output", str(raw)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                workload(broker)
-            finally:
-                spy.send_signal(2)
-                spy.wait(60)
-        text = _digest(raw.read_text())
     path = folder / (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".txt")
-    path.write_text(f"{name}: samples of the broker, {_SAMPLES_PER_S} a second while it was at work\n\n{text}")
+    path.write_text(seen.digest)
     return path
 
 
-def _digest(raw: str) -> str:
-    """The functions by their own share of the samples, and by the share of what they call as well."""
+def longest_hold(log: str) -> Hold:
+    """What the watchdog summed up at the end of each of a broker's lives, and whose the longest hold by CPU was."""
+    lives = [(int(times), float(ms), float(cpu_ms)) for times, ms, cpu_ms in _SUMMED_UP.findall(log)]
+    if not lives:
+        raise ValueError(f"the broker's log does not say how long its loop was held:\n{log[-2000:]}")
+    longest = _by_cpu(log)[:1]
+    by = "".join(f"{held['task'].rpartition('.')[2]}{held['collected'] and ', collecting garbage'}" for held in longest)
+    return Hold(sum(life[0] for life in lives), max(life[1] for life in lives), max(life[2] for life in lives), by)
+
+
+def longest_holds(log: str) -> str:
+    """The longest holds that were logged, with their stacks. The watchdog logs ten a second."""
+    return "longest holds of the loop\n" + "".join(held[0].rstrip() + "\n" for held in _by_cpu(log)[:_HOLDS])
+
+
+def _by_cpu(log: str) -> list[re.Match[str]]:
+    return sorted(_HELD.finditer(log), key=lambda held: float(held["cpu"]), reverse=True)
+
+
+def digest(samples: str) -> str:
+    """The functions by their own share of the samples (py-spy's raw format), and with the share of what they call."""
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
-    total = 0
-    for line in raw.splitlines():
+    for line in samples.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
-        total += int(count)
         own[frames[-1]] += int(count)
         for frame in set(frames):
             whole[frame] += int(count)
-    return f"own time\n{_shares(own, total)}\nwith what they call\n{_shares(whole, total)}"
+    total = own.total()
+    about = f"{total} samples of threads at work, {_SAMPLES_PER_S} a second\n"
+    return f"{about}\nown time\n{_shares(own, total)}\nwith what they call\n{_shares(whole, total)}"
 
 
 def _shares(counter: Counter[str], total: int) -> str:

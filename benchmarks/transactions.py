@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks import report
+from benchmarks import tables
+from benchmarks.brokers import fresh
+from benchmarks.results import Result
 from benchmarks.workloads import Figures, Workload, create_topic
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 
 PARTITIONS: Final = 4
@@ -117,19 +115,15 @@ def main() -> int:
     parser.add_argument("--broker", choices=("ottla", "kafka", "both"), default="both")
     arguments = parser.parse_args()
     kinds = ("ottla", "kafka") if arguments.broker == "both" else (arguments.broker,)
-    results = {name: report.Result(arguments.pairs, {kind: [] for kind in kinds}) for name in WORKLOADS}
+    results = {name: Result(arguments.pairs, {kind: [] for kind in kinds}) for name in WORKLOADS}
     for pair in range(arguments.pairs):
         for kind in kinds if pair % 2 == 0 else reversed(kinds):
-            with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
-                broker: BrokerProcess = (
-                    OttlaBroker(Path(folder)) if kind == "ottla" else ApacheKafka(Path(folder), heap_mb=1024)
-                )
-                with broker:
-                    for name, workload in WORKLOADS.items():
-                        results[name].runs[kind].append(workload(broker))
-                        print(f"{name}, {kind}: {results[name].runs[kind][-1]}", file=sys.stderr, flush=True)
+            with fresh(kind) as broker:
+                for name, workload in WORKLOADS.items():
+                    results[name].runs[kind].append(workload(broker))
+                    print(f"{name}, {kind}: {results[name].runs[kind][-1]}", file=sys.stderr, flush=True)
     if "ottla" in kinds:
-        print(report.table(results))
+        print(tables.by_figure(results))
     return 0
 
 

@@ -6,8 +6,10 @@ from typing import Final
 
 from benchmarks.workloads.base import LOWER_IS_BETTER, PRODUCER, Figures, Workload, create_topic
 from benchmarks.workloads.idle import idle
+from benchmarks.workloads.java import java
 from benchmarks.workloads.latency import latency
 from benchmarks.workloads.requests import empty_fetch, list_offsets, metadata, offset_commit, producers, small
+from benchmarks.workloads.start import start
 from benchmarks.workloads.throughput import catch_up, tail, throughput
 
 __all__ = ["LOWER_IS_BETTER", "PRODUCER", "QUICK", "WORKLOADS", "Figures", "Workload", "create_topic"]
@@ -19,6 +21,9 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "1 KB, acks=all": throughput(1_000, acks="all"),
     "1 KB, lz4": throughput(1_000, extra=("compression.codec=lz4",)),
     "1 KB, zstd": throughput(1_000, extra=("compression.codec=zstd",)),
+    "Java, 100 B": java(100),
+    "Java, 1 KB": java(1_000),
+    "Java, 10 KB": java(10_000),
     "1 KB, 1 partition": throughput(1_000, partitions=1),
     "1 KB, 100 partitions": throughput(1_000, partitions=100),
     "1 KB, 1,000 partitions": throughput(1_000, partitions=1_000),
@@ -38,6 +43,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "ListOffsets": small(list_offsets),
     "OffsetCommit": small(offset_commit),
     "empty Fetch": small(empty_fetch),
+    "start": start(),
     "idle, 1,000 connections, 10,000 partitions": idle(1_000, 10_000),
 }
 QUICK: Final = ("100 B", "1 KB", "10 KB", "latency at 1,000/s")

@@ -10,6 +10,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
+from benchmarks import librdkafka
 from compat_tests.process import BrokerProcess
 
 Figures = dict[str, float]
@@ -18,7 +19,10 @@ Workload = Callable[[BrokerProcess], Figures]
 
 LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", "cpu_percent")
 PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
-BYTES_PER_RUN: Final = 600_000_000
+_BYTES_PER_RUN: Final = 600_000_000
+_MAX_RECORDS: Final = 4_000_000
+_WARM_UP_BYTES: Final = 200_000_000
+_WARM_UP_PARTITIONS: Final = 4
 # Apache Kafka makes fewer than 10,000 partitions by one request.
 _PARTITIONS_AT_ONCE: Final = 5_000
 
@@ -40,6 +44,21 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
             return
         time.sleep(0.1)
     raise TimeoutError(f"{name} has no leaders")
+
+
+def records_per_run(size_bytes: int) -> int:
+    """How many records are written and read: 600 MB, but no more than four million."""
+    return min(_MAX_RECORDS, _BYTES_PER_RUN // size_bytes)
+
+
+def warm_up(broker: BrokerProcess, size_bytes: int) -> None:
+    """Write and read something that is not counted: a JVM compiles in its first seconds what it runs often."""
+    count = min(_MAX_RECORDS, _WARM_UP_BYTES // size_bytes)
+    topic = unique("warm-up")
+    create_topic(broker, topic, _WARM_UP_PARTITIONS)
+    where = (broker.bootstrap, topic, _WARM_UP_PARTITIONS, count)
+    librdkafka.run("produce", *where, size_bytes, "acks=1", *PRODUCER)
+    librdkafka.run("consume", *where)
 
 
 def unique(name: str) -> str:

@@ -27,6 +27,7 @@ from ottla.server.cli.client import BrokerConnection, parse_address
 Build = Callable[[str, int], tuple[Request, int]]
 """From a topic and a partition to the request and the version it is sent in."""
 
+_WARM_UP_SECONDS = 2
 _SECONDS = 4
 _RECORDS = 16
 _RECORD_BYTES = 1_000
@@ -74,7 +75,7 @@ def small(build: Build, *, connections: int = 10, partitions: int = 10) -> Workl
         if build is offset_commit:
             _load_groups(broker)
         frames = [requests.frame(*build(topic, partition)) for partition in range(partitions)]
-        requests.run(broker.bootstrap, frames, connections=connections, seconds=1)  # warms both sides
+        requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
         used_s = cost(broker.pid).cpu_s - before.cpu_s
@@ -95,6 +96,7 @@ def producers(connections: int, *, partitions: int = 4) -> Workload:
         topic = unique(f"producers-{connections}")
         create_topic(broker, topic, partitions)
         frames = [requests.frame(*produce(topic, partition)) for partition in range(partitions)]
+        requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
         gigabytes = measured["answered"] * _RECORDS * _RECORD_BYTES / 1e9

@@ -9,10 +9,17 @@ from collections.abc import Mapping
 
 from benchmarks import librdkafka
 from benchmarks.process_cost import cost
-from benchmarks.workloads.base import BYTES_PER_RUN, PRODUCER, Figures, Workload, create_topic, forget_cached, unique
+from benchmarks.workloads.base import (
+    PRODUCER,
+    Figures,
+    Workload,
+    create_topic,
+    forget_cached,
+    records_per_run,
+    unique,
+    warm_up,
+)
 from compat_tests.process import BrokerProcess
-
-_MAX_RECORDS = 4_000_000
 
 
 def throughput(
@@ -26,7 +33,8 @@ def throughput(
     """Produce as fast as the broker takes it, then read all of it from the beginning."""
 
     def run(broker: BrokerProcess) -> Figures:
-        count = min(_MAX_RECORDS, BYTES_PER_RUN // size_bytes)
+        count = records_per_run(size_bytes)
+        warm_up(broker, size_bytes)
         topic = unique(f"throughput-{size_bytes}-{partitions}")
         create_topic(broker, topic, partitions, config)
         before = cost(broker.pid)
@@ -45,6 +53,7 @@ def throughput(
             "consume_records_per_s": count / consumed["seconds"],
             "consume_cpu_s_per_gb": (after.cpu_s - between.cpu_s) / gigabytes,
             "resident_mb": after.resident_mb,
+            "peak_mb": after.peak_mb,
             "open_files": after.open_files,
         }
 
@@ -55,7 +64,8 @@ def tail(size_bytes: int, *, partitions: int = 4) -> Workload:
     """Produce as fast as the broker takes it while a consumer reads along."""
 
     def run(broker: BrokerProcess) -> Figures:
-        count = BYTES_PER_RUN // size_bytes
+        count = records_per_run(size_bytes)
+        warm_up(broker, size_bytes)
         topic = unique(f"tail-{size_bytes}")
         create_topic(broker, topic, partitions)
         before = cost(broker.pid)
@@ -79,7 +89,7 @@ def catch_up(size_bytes: int, *, partitions: int = 4) -> Workload:
     """Read what was written before the broker's start: from the disk, then from the page cache."""
 
     def run(broker: BrokerProcess) -> Figures:
-        count = BYTES_PER_RUN // size_bytes
+        count = records_per_run(size_bytes)
         topic = unique(f"catch-up-{size_bytes}")
         create_topic(broker, topic, partitions)
         librdkafka.run("produce", broker.bootstrap, topic, partitions, count, size_bytes, "acks=1", *PRODUCER)

@@ -1,0 +1,32 @@
+"""The brokers that are compared, each as a fresh process on an empty folder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.process import BrokerProcess
+
+_HEAP_MB: Final = 1024
+
+BROKERS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
+    "ottla": OttlaBroker,
+    "kafka": lambda folder: ApacheKafka(folder, heap_mb=_HEAP_MB),
+}
+
+
+@contextmanager
+def fresh(kind: str) -> Iterator[BrokerProcess]:
+    """A broker that has just been started. It is killed after: ten thousand partitions take Kafka minutes to close."""
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+        broker = BROKERS[kind](Path(folder))
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.kill()

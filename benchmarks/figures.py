@@ -1,0 +1,18 @@
+"""How figures are compared and written."""
+
+from __future__ import annotations
+
+from benchmarks.workloads import LOWER_IS_BETTER
+
+
+def better(figure: str, ours: float, theirs: float) -> float:
+    """How many times as good as Apache Kafka Ottla is in a figure, whichever direction is good."""
+    return theirs / ours if figure.endswith(LOWER_IS_BETTER) else ours / theirs
+
+
+def shown(value: float | None) -> str:
+    """Three digits that count; nothing for what was not measured."""
+    if value is None:
+        return ""
+    digits = next((digits for digits, least in enumerate((100, 10, 0)) if value >= least), 2)
+    return f"{value:,.{digits}f}"

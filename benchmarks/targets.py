@@ -1,0 +1,75 @@
+"""What Ottla was to reach beside Apache Kafka, and whether it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.figures import better, shown
+from benchmarks.results import Result, Results
+
+_DASH: Final = "–"  # noqa: RUF001
+_NOTHING: Final = Result(0, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One figure of a workload, and what was aimed at: so many times as good as Kafka, or no more than a limit."""
+
+    title: str
+    workload: str
+    figure: str
+    times: float | None = None
+    at_most: float | None = None
+
+    def aim(self) -> str:
+        """The target in the terms of the figure: of what should be small, at most so many times Kafka's."""
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g}"
+        assert self.times is not None
+        lower = better(self.figure, 2, 1) < 1
+        return f"≤ {1 / self.times:.2g} × Kafka's" if lower else f"≥ {self.times:g} × Kafka's"  # noqa: RUF001
+
+    def reached(self, ours: float, theirs: float | None) -> bool | None:
+        """None where Kafka, with which it is to be compared, was not measured."""
+        if self.at_most is not None:
+            return ours <= self.at_most
+        assert self.times is not None
+        return None if theirs is None else round(better(self.figure, ours, theirs), 2) >= self.times
+
+
+_SIZES: Final = ("100 B", "1 KB", "10 KB")
+_AT_1000: Final = "latency at 1,000/s"
+
+TARGETS: Final = (
+    Target("produce 100 B, records/s", "100 B", "produce_records_per_s", times=1.2),
+    Target("produce 1 KB, MB/s", "1 KB", "produce_mb_per_s", times=1.5),
+    Target("produce 10 KB, MB/s", "10 KB", "produce_mb_per_s", times=1.5),
+    Target("consume 100 B, records/s", "100 B", "consume_records_per_s", times=1),
+    Target("consume 1 KB, MB/s", "1 KB", "consume_mb_per_s", times=1),
+    Target("consume 10 KB, MB/s", "10 KB", "consume_mb_per_s", times=1),
+    Target("end to end at 1,000 records/s, p50, ms", _AT_1000, "end_to_end_p50_ms", times=1),
+    Target("end to end at 1,000 records/s, p99, ms", _AT_1000, "end_to_end_p99_ms", at_most=2),
+    Target("acknowledgement at 1,000 records/s, p50, ms", _AT_1000, "acknowledgement_p50_ms", times=1),
+    Target("produce 1 KB, broker CPU s/GB", "1 KB", "produce_cpu_s_per_gb", times=2),
+    Target("consume 1 KB, broker CPU s/GB", "1 KB", "consume_cpu_s_per_gb", times=1 / 1.2),
+    Target("start to the first answer, ms", "start", "first_answer_ms", at_most=300),
+    Target("resident when idle, MB", "start", "resident_mb", at_most=50),
+    Target("resident under load (1 KB), peak, MB", "1 KB", "peak_mb", at_most=300),
+)
+
+
+def table(results: Results) -> str:
+    """One row a target; what was not measured is left open."""
+    rows = ["| | Apache Kafka | Ottla | ratio | target | reached |", "|---|---:|---:|---:|---|---|"]
+    rows += [_row(target, results) for target in TARGETS]
+    return "\n".join(rows)
+
+
+def _row(target: Target, results: Results) -> str:
+    result = results.get(target.workload, _NOTHING)
+    ours, theirs = result.median("ottla", target.figure), result.median("kafka", target.figure)
+    reached = None if ours is None else target.reached(ours, theirs)
+    verdict = {True: "yes", False: "**no**", None: _DASH}[reached]
+    ratio = f"{better(target.figure, ours, theirs):.2f}×" if ours and theirs else _DASH  # noqa: RUF001
+    return f"| {target.title} | {shown(theirs)} | {shown(ours)} | {ratio} | {target.aim()} | {verdict} |"
