@@ -65,7 +65,7 @@ def _memstore() -> Iterator[tuple[str, Operation]]:
             memstore.group(each, RUN_BYTES).add(header, view, fragment, 0, 0)
             memstore.size_bytes += view.nbytes
             memstore.batch_count += 1
-        memstore.seal(0, 1, 0)
+        memstore.seal(0, 1, 0, memstore.block_bytes())
 
     yield "memstore: take a batch of each of 1,000 partitions and seal the block", seal
 

@@ -24,6 +24,7 @@ _SENT: Final = re.compile(
     r"(?P<records>\d+) records sent, (?P<rate>[\d.]+) records/sec .*, (?P<p50>\d+) ms 50th, .* (?P<p99>\d+) ms 99th,"
 )
 _READ_COLUMNS: Final = 10
+_READ_RECORDS, _READ_PER_S = 4, 9
 
 
 def produce(bootstrap: str, topic: str, count: int, size_bytes: int, *properties: str) -> dict[str, float]:
@@ -65,10 +66,11 @@ def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 def read(printed: str, count: int) -> dict[str, float]:
     """What the consumer's tool said: a line of columns. Raises ValueError if it did not read everything."""
-    rows = [line.split(", ") for line in printed.splitlines() if line.count(", ") == _READ_COLUMNS - 1]
-    if not rows or int(rows[-1][4]) < count:
+    lines = [line.split(", ") for line in printed.splitlines()]
+    rows = [line for line in lines if len(line) == _READ_COLUMNS and line[_READ_RECORDS].isdigit()]
+    if not rows or int(rows[-1][_READ_RECORDS]) < count:
         raise ValueError(f"not everything was read:\n{printed}")
-    return {"records_per_s": float(rows[-1][9])}
+    return {"records_per_s": float(rows[-1][_READ_PER_S])}
 
 
 def _run(tool: str, *words: str) -> str:

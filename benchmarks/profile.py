@@ -5,8 +5,8 @@ Both come from one run of their own, whose figures are not counted, because look
 
 from __future__ import annotations
 
+import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,9 +24,11 @@ _SUMMED_UP: Final = re.compile(
     r"the loop was held (\d+) times, for at most ([\d.]+) ms, of which the CPU worked at most ([\d.]+) ms"
 )
 _HELD: Final = re.compile(
-    r"the loop was held for (?P<ms>[\d.]+) ms \((?P<cpu>[\d.]+) ms of CPU\) by (?P<task>\S+)"
-    r"(?P<collected>, [\d.]+ ms of it garbage collection)?[^\n]*\n(?P<stack>(?:  [^\n]*\n?)*)"
+    r"the loop was held for [\d.]+ ms \((?P<cpu>[\d.]+) ms of CPU\) by (?P<task>.+?)"
+    r"(?P<collected>, [\d.]+ ms of it garbage collection)?(?:; \d+ more were not logged)?\n"
 )
+_FOLDER_OF_FILE: Final = re.compile(r'File "[^"]*/(?:ottla|site-packages|python[\d.]+)/')
+_WATCHDOG: Final = "watchdog.py"
 _SAMPLES_PER_S: Final = 100
 _LINES: Final = 25
 _HOLDS: Final = 5
@@ -40,11 +42,16 @@ class Seen(NamedTuple):
 
 
 class WatchedBroker(OttlaBroker):
-    """Ottla under its loop watchdog, and from each of its starts to the next stop under py-spy."""
+    """Ottla under its loop watchdog, and from each of its starts to the next stop under py-spy.
+
+    `samples` are the files of the latter, one a start; `log` is what was logged between, without starts and stops.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, overrides=_WATCH_LOOP)
         self.samples: list[Path] = []
+        self.log = ""
+        self._log_size = 0
         self._spy: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -52,6 +59,7 @@ class WatchedBroker(OttlaBroker):
         program = Path(sys.executable).with_name("py-spy")
         if not program.exists():
             raise MissingToolError("py-spy is needed: install the group `bench`, or leave the profiles out")
+        self._log_size = self.log_path.stat().st_size
         self.samples.append(self.folder / f"samples-{len(self.samples)}")
         command = [program, "record", "--nonblocking", "--pid", self.pid, "--rate", _SAMPLES_PER_S]
         output = ["--duration", "unlimited", "--format", "raw", "--output", self.samples[-1]]
@@ -60,11 +68,13 @@ class WatchedBroker(OttlaBroker):
         )
 
     def stop(self) -> int:
-        if self._spy is not None:
-            self._spy.send_signal(signal.SIGINT)
-            self._spy.wait(60)
-            self._spy = None
-        return super().stop()
+        self.log += self.log_path.read_text(errors="replace")[self._log_size :]
+        try:
+            return super().stop()
+        finally:
+            if self._spy is not None:
+                self._spy.wait(60)  # it ends with the process that it looks at
+                self._spy = None
 
 
 def look_at(name: str, workload: Workload) -> Seen:
@@ -73,9 +83,9 @@ def look_at(name: str, workload: Workload) -> Seen:
         broker = WatchedBroker(Path(folder))
         with broker:
             workload(broker)
-        log = broker.log_path.read_text(errors="replace")
+        whole_log = broker.log_path.read_text(errors="replace")
         samples = "".join(path.read_text() for path in broker.samples if path.exists())
-    return Seen(longest_hold(log), f"{name}\n\n{digest(samples)}\n{longest_holds(log)}")
+    return Seen(longest_hold(whole_log, broker.log), f"{name}\n\n{digest(samples)}\n{longest_holds(broker.log)}")
 
 
 def keep(name: str, seen: Seen, folder: Path) -> Path:
@@ -86,31 +96,43 @@ def keep(name: str, seen: Seen, folder: Path) -> Path:
     return path
 
 
-def longest_hold(log: str) -> Hold:
-    """What the watchdog summed up at the end of each of a broker's lives, and whose the longest hold by CPU was."""
-    lives = [(int(times), float(ms), float(cpu_ms)) for times, ms, cpu_ms in _SUMMED_UP.findall(log)]
+def longest_hold(whole_log: str, log: str) -> Hold:
+    """What the watchdog summed up at the end of each of the broker's lives, and whose the longest hold by CPU was."""
+    lives = [(int(times), float(ms), float(cpu_ms)) for times, ms, cpu_ms in _SUMMED_UP.findall(whole_log)]
     if not lives:
-        raise ValueError(f"the broker's log does not say how long its loop was held:\n{log[-2000:]}")
-    longest = _by_cpu(log)[:1]
-    by = "".join(f"{held['task'].rpartition('.')[2]}{held['collected'] and ', collecting garbage'}" for held in longest)
+        raise ValueError(f"the broker's log does not say how long its loop was held:\n{whole_log[-2000:]}")
+    by = "".join(_whose(held) for _, held in _by_cpu(log)[:1])
     return Hold(sum(life[0] for life in lives), max(life[1] for life in lives), max(life[2] for life in lives), by)
 
 
 def longest_holds(log: str) -> str:
     """The longest holds that were logged, with their stacks. The watchdog logs ten a second."""
-    return "longest holds of the loop\n" + "".join(held[0].rstrip() + "\n" for held in _by_cpu(log)[:_HOLDS])
+    texts = [_FOLDER_OF_FILE.sub('File "', event) for event, _ in _by_cpu(log)[:_HOLDS]]
+    return "\n".join(["longest holds of the loop by CPU, of those that were logged", *texts, ""])
 
 
-def _by_cpu(log: str) -> list[re.Match[str]]:
-    return sorted(_HELD.finditer(log), key=lambda held: float(held["cpu"]), reverse=True)
+def _by_cpu(log: str) -> list[tuple[str, re.Match[str]]]:
+    """The holds in a log of a JSON object a line: each event, and its parts."""
+    events = [str(json.loads(line).get("event")) for line in log.splitlines() if line.startswith("{")]
+    held = [(event, match) for event in events if (match := _HELD.match(event))]
+    return sorted(held, key=lambda pair: float(pair[1]["cpu"]), reverse=True)
+
+
+def _whose(held: re.Match[str]) -> str:
+    return held["task"].removeprefix("ottla.") + (", collecting garbage" if held["collected"] else "")
 
 
 def digest(samples: str) -> str:
-    """The functions by their own share of the samples (py-spy's raw format), and with the share of what they call."""
+    """The functions by their own share of the samples (py-spy's raw format), and with the share of what they call.
+
+    What the watchdog takes is left out.
+    """
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
     for line in samples.splitlines():
         stack, _, count = line.rpartition(" ")
+        if _WATCHDOG in stack:
+            continue
         frames = [re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";")]
         own[frames[-1]] += int(count)
         for frame in set(frames):

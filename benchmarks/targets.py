@@ -35,7 +35,7 @@ class Target:
         if self.at_most is not None:
             return ours <= self.at_most
         assert self.times is not None
-        return None if theirs is None else round(better(self.figure, ours, theirs), 2) >= self.times
+        return None if theirs is None else round(better(self.figure, ours, theirs), 2) >= round(self.times, 2)
 
 
 _SIZES: Final = ("100 B", "1 KB", "10 KB")
