@@ -90,6 +90,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     gc.disable()  # importing makes many objects and little garbage: collecting would cost a tenth of the start
 
+    from ottla.server.cli.trio_import import import_trio
+
+    import_trio()
     import trio
 
     from ottla.server.config import ConfigError
