@@ -20,7 +20,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.server.metadata.errors import ThrottlingQuotaExceededError
-from ottla.server.metadata.quota_changes import CLIENT_ID, USER
+from ottla.server.metadata.image import CLIENT_ID, USER
 from ottla.server.quota_rates import Rate, TokenBucket
 
 if TYPE_CHECKING:

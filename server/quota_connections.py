@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.server.metadata.quota_changes import IP
+from ottla.server.metadata.image import IP
 from ottla.server.quota_rates import Rate
 from ottla.server.settings.types import INT32_MAX
 

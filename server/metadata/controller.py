@@ -1,17 +1,19 @@
-"""The controller: every change of the cluster's metadata goes through here."""
+"""The controller: every change of the cluster's metadata goes through here.
+
+What a change consists of is another module's affair, loaded when the first change of its kind is asked for.
+"""
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID, uuid4
 
 import trio
 
 from ottla.server.config import BrokerConfig
 from ottla.server.metadata import keys
-from ottla.server.metadata.config_changes import ConfigChange, change_configs, check_configs
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
     ConflictError,
@@ -22,7 +24,6 @@ from ottla.server.metadata.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
-from ottla.server.metadata.feature_changes import FeatureUpdate, change_feature
 from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
@@ -35,14 +36,16 @@ from ottla.server.metadata.image import (
     ResourceType,
     TopicImage,
 )
-from ottla.server.metadata.internal_topics import internal_topic
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
-from ottla.server.metadata.partition_changes import PartitionUpdate
-from ottla.server.metadata.quota_changes import change_quota
-from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion, plan_scram
 from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic, plan_partitions, plan_topic
 from ottla.server.metadata.topic_names import CollisionIndex
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.config_changes import ConfigChange
+    from ottla.server.metadata.feature_changes import FeatureUpdate
+    from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
+    from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 
 R = TypeVar("R")
 
@@ -128,6 +131,8 @@ class Controller:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, TopicImage | MetadataError]:
         """Create topics, or only say what would be created. Names are distinct."""
+        from ottla.server.metadata.topic_changes import plan_topic
+
         chosen = {topic.name: self._topic_id() for topic in topics}
 
         def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
@@ -164,6 +169,9 @@ class Controller:
         existing = self.image.topic(name)
         if existing is not None:
             return existing
+        from ottla.server.metadata.internal_topics import internal_topic
+        from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
+
         asked = NewTopic(name, USE_DEFAULT, USE_DEFAULT)
         if name in INTERNAL_TOPICS:
             asked = internal_topic(name, self._config, len(tuple(self.image.live_brokers())))
@@ -209,6 +217,7 @@ class Controller:
         self, asked: Sequence[NewPartitions], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, MetadataError | None]:
         """Add partitions to topics. Names are distinct."""
+        from ottla.server.metadata.topic_changes import plan_partitions
 
         def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
             results: dict[str, MetadataError | None] = {}
@@ -264,6 +273,7 @@ class Controller:
         validate_only: bool = False,
     ) -> dict[ConfigResource, MetadataError | None]:
         """Change the configs of resources; with `replace`, what is not named goes."""
+        from ottla.server.metadata.config_changes import change_configs, check_configs
 
         def plan(image: MetadataImage) -> _Plan[dict[ConfigResource, MetadataError | None]]:
             results: dict[ConfigResource, MetadataError | None] = {}
@@ -290,6 +300,7 @@ class Controller:
         self, asked: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, MetadataError | None]:
         """Set and remove (None) quotas of entities."""
+        from ottla.server.metadata.quota_changes import change_quota
 
         def plan(image: MetadataImage) -> _Plan[dict[QuotaEntity, MetadataError | None]]:
             results: dict[QuotaEntity, MetadataError | None] = {}
@@ -315,6 +326,7 @@ class Controller:
         self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
     ) -> dict[str, MetadataError | None]:
         """Set and remove credentials; the answer is by user."""
+        from ottla.server.metadata.scram_changes import plan_scram
 
         def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
             changes, errors = plan_scram(image.scram_credentials, deletions, upsertions)
@@ -329,6 +341,7 @@ class Controller:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Set the finalized levels of features, all or none; raises InvalidUpdateVersionError."""
+        from ottla.server.metadata.feature_changes import change_feature
 
         def plan(image: MetadataImage) -> _Plan[None]:
             levels = dict(image.features)

@@ -130,7 +130,7 @@ class _Evolution:
             return
         partitions = list(topic.partitions)
         partitions[number] = keys.decode_partition(entry.value)
-        self._changed[name] = replace(topic, partitions=tuple(partitions))
+        self._changed[name] = topic._replace(partitions=tuple(partitions))
 
     def finish(self) -> tuple[PersistentMap[str, TopicImage], PersistentMap[UUID, TopicImage]]:
         """The topics of the next image by name and by id."""

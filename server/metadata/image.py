@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
 from ottla.server.metadata.persistent_map import PersistentMap
-from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 NO_LEADER: Final = -1
 
@@ -25,8 +27,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch`
     only when leadership changes; neither ever goes back (Metadata v9 and later promise it)."""
 
@@ -44,15 +45,14 @@ class PartitionState:
         return cls(leader=replicas[0], replicas=replicas, isr=replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     """One topic. `configs` holds only what was set on the topic itself, as strings; `revision` is that of
     the topic's own key in the store, for a compare-and-swap."""
 
     name: str
     topic_id: UUID
     partitions: tuple[PartitionState, ...]
-    configs: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    configs: Mapping[str, str] = _EMPTY
     revision: int = 0
 
     @property
@@ -70,16 +70,14 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigResource:
+class ConfigResource(NamedTuple):
     """A thing that can be configured. The name of all brokers together (the cluster-wide default) is ''."""
 
     type: ResourceType
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where a broker's listener is reached by clients (the advertised address)."""
 
     listener: str
@@ -88,8 +86,7 @@ class Endpoint:
     security_protocol: str = "PLAINTEXT"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A registered broker. `epoch` is the revision of its registration and fences older incarnations."""
 
     node_id: int
@@ -102,6 +99,11 @@ class BrokerImage:
         """The address that clients of `listener` are told, or None if the broker lacks that listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
+
+#: What a client quota's entity may consist of.
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
 
 #: A client quota's entity: sorted (type, name) pairs; a None name is the default of that type.
 QuotaEntity = tuple[tuple[str, str | None], ...]
@@ -154,8 +156,7 @@ class MetadataImage:
         return (broker for broker in self.brokers.values() if not broker.fenced)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChange:
+class PartitionChange(NamedTuple):
     """A partition that is new (`before` is None) or whose state changed."""
 
     topic: TopicImage
@@ -164,8 +165,7 @@ class PartitionChange:
     after: PartitionState
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataDelta:
+class MetadataDelta(NamedTuple):
     """What differs between two images; subscribers apply it in the order of the fields.
 
     A topic that was deleted and created again under its name is in `deleted_topics` with the old id and

@@ -6,10 +6,12 @@ fewer brokers than the replication factor asks for, the topic takes what there i
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.server.config import BrokerConfig
-from ottla.server.metadata.topic_changes import NewTopic
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.topic_changes import NewTopic
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
@@ -18,6 +20,8 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 
 def internal_topic(name: str, config: BrokerConfig, live_brokers: int) -> NewTopic:
     """What to create for one of INTERNAL_TOPICS."""
+    from ottla.server.metadata.topic_changes import NewTopic
+
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ottla.server.metadata.image import (
@@ -28,7 +28,9 @@ from ottla.server.metadata.image import (
     QuotaEntity,
     ResourceType,
 )
-from ottla.server.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 CLUSTER: Final = "/cluster/"
 CLUSTER_ID: Final = "/cluster/id"
@@ -90,6 +92,8 @@ def scram(key: ScramKey) -> str:
 
 
 def parse_scram(key: str) -> ScramKey:
+    from ottla.server.metadata.scram_changes import ScramMechanism
+
     mechanism, _, user = key.removeprefix(SCRAM).partition("/")
     return user, ScramMechanism(int(mechanism))
 
@@ -100,6 +104,8 @@ def encode_scram(credential: ScramCredential) -> bytes:
 
 
 def decode_scram(value: bytes) -> ScramCredential:
+    from ottla.server.metadata.scram_changes import ScramCredential
+
     document = decode(value)
     salt, stored_key, server_key = (bytes.fromhex(document[name]) for name in ("salt", "stored_key", "server_key"))
     return ScramCredential(salt, stored_key, server_key, document["iterations"])
@@ -123,7 +129,7 @@ def decode_topic(value: bytes) -> tuple[UUID, list[tuple[int, ...]], dict[str, s
 
 
 def encode_partition(state: PartitionState) -> bytes:
-    return encode({name: getattr(state, name) for name in PartitionState.__dataclass_fields__})
+    return encode(state._asdict())
 
 
 def decode_partition(value: bytes) -> PartitionState:

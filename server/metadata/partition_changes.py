@@ -7,7 +7,6 @@ org.apache.kafka.controller.PartitionChangeBuilder does.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
@@ -23,12 +22,12 @@ PartitionUpdate = Callable[[PartitionState], PartitionState]
 
 def with_leader(state: PartitionState, leader: int) -> PartitionState:
     """The state under a new leader, in its next leader epoch."""
-    return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1)
+    return state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1)
 
 
 def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
     """The state with other in-sync replicas; a reassignment whose replicas are all in sync ends with it."""
-    return complete_reassignment(replace(state, isr=tuple(isr), partition_epoch=state.partition_epoch + 1))
+    return complete_reassignment(state._replace(isr=tuple(isr), partition_epoch=state.partition_epoch + 1))
 
 
 def elect_preferred(state: PartitionState, live: Collection[int]) -> PartitionState:
@@ -48,7 +47,7 @@ def elect_unclean(state: PartitionState, live: Collection[int]) -> PartitionStat
     for candidate in (*(it for it in state.replicas if it in state.isr), *state.replicas):
         if candidate in live:
             isr = state.isr if candidate in state.isr else (candidate,)
-            return with_leader(replace(state, isr=isr), candidate)
+            return with_leader(state._replace(isr=isr), candidate)
     raise PreferredLeaderNotAvailableError("No replica of the partition is alive.")
 
 
@@ -65,8 +64,7 @@ def reassign(state: PartitionState, target: Sequence[int], brokers: Sequence[int
     leaving = tuple(broker for broker in state.adding_replicas if broker not in wanted)
     if not set(state.isr) - set(leaving):
         raise InvalidReplicaAssignmentError("No in-sync replica would be left.")
-    begun = replace(
-        state,
+    begun = state._replace(
         replicas=(*wanted, *removing),
         isr=tuple(broker for broker in state.isr if broker not in leaving),
         adding_replicas=adding,
@@ -84,8 +82,7 @@ def cancel_reassignment(state: PartitionState) -> PartitionState:
     isr = tuple(broker for broker in state.isr if broker in kept)
     if not isr:
         raise InvalidReplicaAssignmentError("None of the original replicas is in sync.")
-    reverted = replace(
-        state,
+    reverted = state._replace(
         replicas=kept,
         isr=isr,
         adding_replicas=(),
@@ -103,5 +100,5 @@ def complete_reassignment(state: PartitionState) -> PartitionState:
     isr = tuple(broker for broker in state.isr if broker in target)
     if not isr:
         return state
-    done = replace(state, replicas=target, isr=isr, adding_replicas=(), removing_replicas=())
+    done = state._replace(replicas=target, isr=isr, adding_replicas=(), removing_replicas=())
     return done if state.leader in isr else with_leader(done, isr[0])

@@ -12,11 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from ottla.server.metadata.errors import InvalidRequestError, UnsupportedEntityTypeError
-from ottla.server.metadata.image import QuotaEntity
-
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
+from ottla.server.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
 
 _CLIENT_KEYS: Final = {
     "producer_byte_rate": int,

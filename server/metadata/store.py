@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 #: A watcher that falls behind by this many transactions gets WatchLaggedError and lists again.
 WATCH_BUFFER: Final = 1_000
@@ -18,8 +17,7 @@ WATCH_BUFFER: Final = 1_000
 NO_LEASE: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(NamedTuple):
     """A key with its value. `create_revision` is that of the transaction since which the key exists
     without a break, `mod_revision` that of its last change."""
 
@@ -30,16 +28,14 @@ class KeyValue:
     lease: int = NO_LEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(NamedTuple):
     """A condition of a transaction: the key's `mod_revision` is this; 0 means that the key is absent."""
 
     key: str
     mod_revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Set a key, and tie it to a lease if one is named."""
 
     key: str
@@ -47,15 +43,13 @@ class Put:
     lease: int = NO_LEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """Remove a key, which may be absent."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePrefix:
+class DeletePrefix(NamedTuple):
     """Remove every key that begins with `prefix`."""
 
     prefix: str
@@ -64,16 +58,14 @@ class DeletePrefix:
 Operation = Put | Delete | DeletePrefix
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """All keys under a prefix, sorted, as they were at `revision`."""
 
     revision: int
     entries: tuple[KeyValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What one transaction did under a watched prefix: the keys set, as they are now, and those removed."""
 
     revision: int

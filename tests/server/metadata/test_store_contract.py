@@ -14,6 +14,7 @@ from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableErro
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.sqlite import open_sqlite_store
 from ottla.server.metadata.store import (
+    NO_LEASE,
     WATCH_BUFFER,
     Compare,
     Delete,
@@ -207,7 +208,7 @@ async def test_closing_ends_the_watchers(store: MetadataStore) -> None:
 _KEYS = st.sampled_from(["/a", "/a/1", "/a/2", "/b", "/b/1"])
 _OPERATIONS = st.lists(
     st.one_of(
-        st.builds(Put, _KEYS, st.binary(max_size=3)),
+        st.builds(Put, _KEYS, st.binary(max_size=3), st.just(NO_LEASE)),
         st.builds(Delete, _KEYS),
         st.builds(DeletePrefix, st.sampled_from(["/a/", "/b"])),
     ),
