@@ -10,12 +10,14 @@ kafka-python. Each is given its own message object to build from, so that a buil
 from __future__ import annotations
 
 import sys
+import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from benchmarks.micro import Operation, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import produce as hot_produce
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -157,9 +159,6 @@ def _join_group_response() -> Message:
     )
 
 
-Operation = Callable[[], object]
-
-
 def _ours(case: Case, raw: bytes) -> tuple[Operation, Operation]:
     cls, message, version = type(case.message), case.message, case.version
     assert codec.parse(cls, version, raw) == message
@@ -211,7 +210,9 @@ def benchmarks() -> Iterator[tuple[str, str, Operation]]:
 
 def quick(rounds: int = 12) -> None:
     """Print the microseconds of each operation, the best of short runs spread over time, beside ours."""
-    timers = [(what, whose, timeit.Timer(operation)) for what, whose, operation in benchmarks()]
+    timers = [
+        (what, whose, timeit.Timer(operation, timer=time.process_time)) for what, whose, operation in benchmarks()
+    ]
     table: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
         for what, whose, timer in timers:
@@ -231,12 +232,8 @@ def main() -> None:
     if "--quick" in sys.argv:
         quick()
         return
-    import pyperf
-
-    runner = pyperf.Runner()
-    runner.metadata["description"] = "Kafka protocol messages: ottla.kproto beside kio and kafka-python"
-    for what, whose, operation in benchmarks():
-        runner.bench_func(f"{what}: {whose}", operation)
+    operations = ((f"{what}: {whose}", operation) for what, whose, operation in benchmarks())
+    by_pyperf("benchmarks.codec", "Kafka protocol messages: ottla.kproto beside kio and kafka-python", operations)
 
 
 if __name__ == "__main__":

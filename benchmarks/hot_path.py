@@ -3,27 +3,27 @@
     python -m benchmarks.hot_path            # pyperf: calibrated, in worker processes; see --help, try --fast
     python -m benchmarks.hot_path --quick    # a table in some seconds, less exact
 
-Beside `benchmarks.records` (CRC, requests, batches) and `benchmarks.codec` (messages): taking a batch into a memstore,
-looking up an offset or a timestamp in an index, assembling a fetch from memory, sealing a block.
+The sum over a batch, taking a batch into a memstore, looking up an offset or a timestamp in an index, assembling a
+fetch from memory, sealing a block. CPU time. Beside it there are `benchmarks.records` (requests, batches) and
+`benchmarks.codec` (messages).
 """
 
 from __future__ import annotations
 
 import sys
-import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
-from ottla.kproto.records import Record, build_batch, parse_batch_header
+from ottla.kproto.records import Record, build_batch, crc_matches, parse_batch_header
 from ottla.storage.block import log_key
 from ottla.storage.iobuf import Fragment, IOBuf
 from ottla.storage.memstore import Memstore, RunGroup
 from ottla.storage.run_table import RunTable
-
-Operation = Callable[[], object]
 
 FETCH_VERSION = 12
 RUN_BYTES = 1 << 20
@@ -45,6 +45,13 @@ class _Log:
 
 def _log(partition: int) -> Any:
     return _Log(partition)
+
+
+def _crc() -> Iterator[tuple[str, Operation]]:
+    for size, records in (("1 KB", 1), ("16 KB", 16), ("256 KB", 256)):
+        view = memoryview(bytearray(build_batch([Record(value=b"v" * 950) for _ in range(records)])))
+        header = parse_batch_header(view)
+        yield f"CRC: check that of a batch of {size}", partial(crc_matches, view, 0, header)
 
 
 def _memstore() -> Iterator[tuple[str, Operation]]:
@@ -102,6 +109,7 @@ def _fetch() -> Iterator[tuple[str, Operation]]:
 
 def benchmarks() -> Iterator[tuple[str, Operation]]:
     """Every measured operation by what it does."""
+    yield from _crc()
     yield from _memstore()
     yield from _index()
     yield from _fetch()
@@ -110,21 +118,14 @@ def benchmarks() -> Iterator[tuple[str, Operation]]:
 def quick() -> None:
     """Print the microseconds of each operation, best of several short runs."""
     for what, operation in benchmarks():
-        timer = timeit.Timer(operation)
-        loops = max(1, timer.autorange()[0] // 20)
-        print(f"{what:72}{min(timer.repeat(20, loops)) / loops * 1e6:>10.2f} µs")
+        print(f"{what:72}{best_us(operation):>10.2f} µs")
 
 
 def main() -> None:
     if "--quick" in sys.argv:
         quick()
         return
-    import pyperf
-
-    runner = pyperf.Runner()
-    runner.metadata["description"] = "Steps of the path of a record: memstore, index, fetch"
-    for what, operation in benchmarks():
-        runner.bench_func(what, operation)
+    by_pyperf("benchmarks.hot_path", "Steps of the path of a record: CRC, memstore, index, fetch", benchmarks())
 
 
 if __name__ == "__main__":

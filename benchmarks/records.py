@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import io
 import sys
-import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import fetch, produce
 from ottla.kproto.hot.fetch import FetchedPartition
@@ -31,8 +31,6 @@ from ottla.kproto.records import (
     patch_base_offset_and_epoch,
     validate_produced_batch,
 )
-
-Operation = Callable[[], object]
 
 BATCH_SIZES = {"1 KiB": 1, "16 KiB": 16, "64 KiB": 64, "256 KiB": 256}
 PRODUCE_VERSION = 9
@@ -67,7 +65,7 @@ def _fetch(size: str, batch: bytes) -> Iterator[tuple[str, str, Operation]]:
 
     partitions: list[Any] = [FetchedPartition(index, 0, 900, 900, 0, None, memoryview(batch)) for index in range(4)]
     response = FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=partitions)])
-    raw = codec.build(response, FETCH_VERSION)
+    raw = b"".join(fetch.build_parts(response, FETCH_VERSION))
     write = entity_writer(KioResponse)
     kio_response, _ = entity_reader(KioResponse)(raw, 0)
     kafka_python_response: Any = KafkaPythonResponse.decode(raw, version=FETCH_VERSION)
@@ -123,9 +121,7 @@ def quick() -> None:
     """Print microseconds for each operation, best of several short runs, and how many times ours the others take."""
     table: dict[str, dict[str, float]] = {}
     for what, whose, operation in benchmarks():
-        timer = timeit.Timer(operation)
-        loops = max(1, timer.autorange()[0] // 40)
-        table.setdefault(what, {})[whose] = min(timer.repeat(40, loops)) / loops * 1e6
+        table.setdefault(what, {})[whose] = best_us(operation)
     for what, times in table.items():
         ours = times.pop("ottla")
         others = "".join(f"{whose:>15}{time:>9.2f} ({time / ours:4.1f}x)" for whose, time in times.items())
@@ -136,12 +132,10 @@ def main() -> None:
     if "--quick" in sys.argv:
         quick()
         return
-    import pyperf
-
-    runner = pyperf.Runner()
-    runner.metadata["description"] = "Record batches, Produce and Fetch: ottla.kproto beside other libraries"
-    for what, whose, operation in benchmarks():
-        runner.bench_func(f"{what}: {whose}", operation)
+    operations = ((f"{what}: {whose}", operation) for what, whose, operation in benchmarks())
+    by_pyperf(
+        "benchmarks.records", "Record batches, Produce and Fetch: ottla.kproto beside other libraries", operations
+    )
 
 
 if __name__ == "__main__":

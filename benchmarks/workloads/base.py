@@ -21,7 +21,7 @@ LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", 
 PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
 _BYTES_PER_RUN: Final = 600_000_000
 _MAX_RECORDS: Final = 4_000_000
-_WARM_UP_BYTES: Final = 200_000_000
+_WARM_UP_BYTES: Final = 500_000_000
 _WARM_UP_PARTITIONS: Final = 4
 # Apache Kafka makes fewer than 10,000 partitions by one request.
 _PARTITIONS_AT_ONCE: Final = 5_000
