@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
-from compat_tests.spark.connector import Connector, stop_queries
+from compat_tests.spark.tables import Tables
+from compat_tests.spark.topics import FORMATS, Topics, stop_queries
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -25,7 +26,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
         item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
     if "spark" not in config.option.markexpr:
-        left_out = [item for item in mine if item.get_closest_marker("quick") is None]
+        # Of the source without a jar tests/pipeline has the quick ones.
+        left_out = [item for item in mine if item.get_closest_marker("quick") is None or FORMATS["ottla"] in item.name]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 
@@ -40,11 +42,18 @@ def spark(programs: None) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def connector(spark: SparkSession, broker: BrokerProcess) -> Connector:
+def connector(spark: SparkSession, broker: BrokerProcess) -> Topics:
     """Spark's own connector on the broker that all scenarios share."""
-    return Connector(spark, broker.bootstrap)
+    return Topics(spark, broker.bootstrap)
 
 
-@pytest.fixture
-def connector_to(spark: SparkSession) -> Callable[[BrokerProcess], Connector]:
-    return lambda process: Connector(spark, process.bootstrap)
+@pytest.fixture(params=FORMATS, ids=list(FORMATS.values()))
+def reader(spark: SparkSession, broker: BrokerProcess, request: pytest.FixtureRequest) -> Topics:
+    """Spark's own connector, and the source without a jar in its place: a job changes one word."""
+    return Topics(spark, broker.bootstrap, request.param)
+
+
+@pytest.fixture(params=FORMATS, ids=list(FORMATS.values()))
+def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Tables:
+    """Table jobs, by the connector and by the source without a jar."""
+    return Tables(spark, broker.bootstrap, tmp_path, request.param)

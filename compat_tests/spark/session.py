@@ -1,7 +1,7 @@
 """The one Spark session of a test run: it takes seconds to start, so everybody shares it.
 
 Spark runs in local mode on two threads, with the archives that `make jars` lays into .jars/spark: Spark's Kafka
-connector and Delta Lake. Sources that need no archive work in it as well.
+connector and Delta Lake. The sources of `ottla.pipeline`, which need none, are registered in it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import SparkSession
+
+from ottla.pipeline.segments import SegmentsDataSource
+from ottla.pipeline.source import OttlaDataSource
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 JARS: Final = ROOT / ".jars" / "spark"
@@ -77,10 +80,13 @@ def shared() -> SparkSession:
 
     Its queries are small and each is run once: compiling them well takes longer than running them.
     """
-    return start(
+    spark = start(
         {
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.adaptive.enabled": "false",
         }
     )
+    spark.dataSource.register(OttlaDataSource)
+    spark.dataSource.register(SegmentsDataSource)
+    return spark

@@ -1,4 +1,4 @@
-"""Streams by Spark's own connector, their triggers, their limits and their checkpoints."""
+"""Streams by Spark's own connector and without a jar: their triggers, their limits and their checkpoints."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.connector import Connector, await_that, batches, drain, finish, numbers, rows_of, to_files
 from compat_tests.spark.test_batch import send_numbers
+from compat_tests.spark.topics import Topics, await_that, batches, drain, finish, numbers, rows_of, to_files
 
 
 def await_rows(query: StreamingQuery, count: int) -> None:
@@ -21,29 +21,29 @@ def await_rows(query: StreamingQuery, count: int) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_restart_from_the_checkpoint_adds_each_record_once(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path, kind: str
+    reader: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path, kind: str
 ) -> None:
     topic = new_topic(partitions=2)
     send_numbers(reference, topic, 50, partitions=2)
-    assert numbers(drain(connector.stream(topic), tmp_path / "table", kind)) == list(range(50))
+    assert numbers(drain(reader.stream(topic), tmp_path / "table", kind)) == list(range(50))
     send_numbers(reference, topic, 30, partitions=2, start=50)
-    assert numbers(drain(connector.stream(topic), tmp_path / "table", kind)) == list(range(80))
-    assert numbers(drain(connector.stream(topic), tmp_path / "table", kind)) == list(range(80))
+    assert numbers(drain(reader.stream(topic), tmp_path / "table", kind)) == list(range(80))
+    assert numbers(drain(reader.stream(topic), tmp_path / "table", kind)) == list(range(80))
 
 
 def test_available_now_takes_no_more_than_max_offsets_in_a_batch(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
+    reader: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=4)
     send_numbers(reference, topic, 100, partitions=4)
-    query = to_files(connector.stream(topic, maxOffsetsPerTrigger=20, minPartitions=8), tmp_path / "table")
+    query = to_files(reader.stream(topic, maxOffsetsPerTrigger=20, minPartitions=8), tmp_path / "table")
     finish(query)
     assert batches(query) == [20, 20, 20, 20, 20]
-    assert numbers(connector.spark.read.parquet(str(tmp_path / "table"))) == list(range(100))
+    assert numbers(reader.spark.read.parquet(str(tmp_path / "table"))) == list(range(100))
 
 
-def test_min_offsets_wait_for_more(connector: Connector, reference: Confluent, topic: str, tmp_path: Path) -> None:
-    stream = connector.stream(topic, minOffsetsPerTrigger=50, maxTriggerDelay="10m")
+def test_min_offsets_wait_for_more(reader: Topics, reference: Confluent, topic: str, tmp_path: Path) -> None:
+    stream = reader.stream(topic, minOffsetsPerTrigger=50, maxTriggerDelay="10m")
     send_numbers(reference, topic, 60)
     query = to_files(stream, tmp_path / "table", trigger={"processingTime": "200 milliseconds"})
     await_that(lambda: sum(batches(query)) == 60, query)
@@ -54,49 +54,47 @@ def test_min_offsets_wait_for_more(connector: Connector, reference: Confluent, t
     assert min(batches(query)) >= 50
 
 
-def test_processing_time_follows_the_topic(
-    connector: Connector, reference: Confluent, topic: str, tmp_path: Path
-) -> None:
-    query = to_files(connector.stream(topic), tmp_path / "table", trigger={"processingTime": "100 milliseconds"})
+def test_processing_time_follows_the_topic(reader: Topics, reference: Confluent, topic: str, tmp_path: Path) -> None:
+    query = to_files(reader.stream(topic), tmp_path / "table", trigger={"processingTime": "100 milliseconds"})
     for start in range(0, 30, 10):
         send_numbers(reference, topic, 10, start=start)
         await_rows(query, start + 10)
     query.stop()
-    rows = rows_of(connector.spark.read.parquet(str(tmp_path / "table")))
+    rows = rows_of(reader.spark.read.parquet(str(tmp_path / "table")))
     assert [row.offset for row in rows] == list(range(30))
     assert len(batches(query)) >= 3
 
 
 def test_a_stream_from_the_latest_offset_sees_only_what_comes(
-    connector: Connector, reference: Confluent, topic: str, tmp_path: Path
+    reader: Topics, reference: Confluent, topic: str, tmp_path: Path
 ) -> None:
     send_numbers(reference, topic, 10)
-    stream = connector.stream(topic, startingOffsets="latest")
+    stream = reader.stream(topic, startingOffsets="latest")
     query = to_files(stream, tmp_path / "table", trigger={"processingTime": "100 milliseconds"})
     await_that(lambda: bool(query.recentProgress), query)
     send_numbers(reference, topic, 5, start=10)
     await_that(lambda: sum(batches(query)) == 5, query)
     query.stop()
-    assert numbers(connector.spark.read.parquet(str(tmp_path / "table"))) == [10, 11, 12, 13, 14]
+    assert numbers(reader.spark.read.parquet(str(tmp_path / "table"))) == [10, 11, 12, 13, 14]
 
 
 def test_starts_at_given_offsets_and_times(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
+    reader: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=2)
     send_numbers(reference, topic, 20, partitions=2)
-    by_offset = connector.stream(topic, startingOffsets={topic: {"0": 8, "1": -2}})
+    by_offset = reader.stream(topic, startingOffsets={topic: {"0": 8, "1": -2}})
     assert numbers(drain(by_offset, tmp_path / "offset")) == sorted([16, 18, *range(1, 20, 2)])
-    by_time = connector.stream(topic, startingTimestamp=1_700_000_015_000)
+    by_time = reader.stream(topic, startingTimestamp=1_700_000_015_000)
     assert numbers(drain(by_time, tmp_path / "time")) == [15, 16, 17, 18, 19]
 
 
 def test_a_pattern_finds_a_topic_that_comes_later(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
+    reader: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     first = new_topic()
     send_numbers(reference, first, 10)
-    stream = connector.stream(subscribePattern=f"{first}(-later)?")
+    stream = reader.stream(subscribePattern=f"{first}(-later)?")
     assert numbers(drain(stream, tmp_path / "table")) == list(range(10))
     reference.create_topic(f"{first}-later")
     send_numbers(reference, f"{first}-later", 5, start=100)
@@ -104,18 +102,18 @@ def test_a_pattern_finds_a_topic_that_comes_later(
 
 
 def test_an_assigned_partition_is_read_alone(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
+    reader: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=3)
     send_numbers(reference, topic, 30, partitions=3)
-    assigned = connector.stream(assign={topic: [1]})
+    assigned = reader.stream(assign={topic: [1]})
     assert numbers(drain(assigned, tmp_path / "table")) == list(range(1, 30, 3))
 
 
 def test_a_committed_stream_waits_for_the_end_of_a_transaction(
-    connector: Connector, reference: Confluent, topic: str, tmp_path: Path
+    reader: Topics, reference: Confluent, topic: str, tmp_path: Path
 ) -> None:
-    stream = connector.stream(topic, kafka__isolation__level="read_committed")
+    stream = reader.stream(topic, kafka__isolation__level="read_committed")
     writer = reference.transactional(f"spark-{topic}")
     writer.begin()
     writer.send(topic, [Record(b"%d" % n) for n in range(10)])
@@ -127,12 +125,12 @@ def test_a_committed_stream_waits_for_the_end_of_a_transaction(
     assert numbers(drain(stream, tmp_path / "table")) == list(range(10, 20))
 
 
-def test_headers_in_a_stream(connector: Connector, reference: Confluent, topic: str) -> None:
+def test_headers_in_a_stream(reader: Topics, reference: Confluent, topic: str) -> None:
     producer = reference.producer()
     producer.send(topic, [Record(b"%d" % n, headers=(("n", b"%d" % n),)) for n in range(5)])
     seen: list[tuple[bytes, str, bytes]] = []
     query = (
-        connector.stream(topic, includeHeaders=True)
+        reader.stream(topic, includeHeaders=True)
         .selectExpr("value", "headers[0] as header")
         .writeStream.foreachBatch(
             lambda rows, number: seen.extend((r.value, r.header.key, r.header.value) for r in rows.collect())

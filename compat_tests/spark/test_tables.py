@@ -11,16 +11,7 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.process import BrokerProcess
-from compat_tests.spark.connector import await_that
 from compat_tests.spark.tables import Tables, send
-from compat_tests.spark.test_faults import delete_records
-from ottla.pipeline.errors import BrokerUnavailableError, DataLossError, TopicError
-from ottla.pipeline.tables.errors import CheckpointError, TableError
-
-
-@pytest.fixture(params=["ottla", "kafka"])
-def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Tables:
-    return Tables(spark, broker.bootstrap, tmp_path, request.param)
 
 
 def test_json_into_a_delta_table_by_an_inferred_schema_that_evolves(
@@ -144,42 +135,6 @@ def test_progress_and_metrics(tables: Tables, reference: Confluent, topic: str) 
     tables.sync({"topic": topic, "name": "orders"}, as_json=False, metrics=str(metrics))
     assert tables.lines[0].startswith("orders: batch 0, 1 rows, 1 dead letters, lag 0, ")
     assert 'ottla_table_rows_total{table="orders"} 1' in metrics.read_text()
-
-
-def test_faults_are_sentences(tables: Tables, reference: Confluent, new_topic: Callable[..., str]) -> None:
-    topic, other = new_topic(), new_topic()
-    send(reference, topic, [{"id": 1}])
-    tables.sync({"topic": topic})
-    with pytest.raises(TopicError, match=r"There is no topic 'never-created' at .*: create it, or correct topic"):
-        tables.sync({"topic": "never-created"})
-    with pytest.raises(CheckpointError, match=f"belongs to topic '{topic}', not '{other}': give this table"):
-        tables.sync({"topic": other, "name": topic})
-    with pytest.raises(TableError, match=r"has rows already, but the checkpoint .* is new"):
-        tables.sync({"topic": topic, "name": "again"})
-    with pytest.raises(BrokerUnavailableError, match=r"No broker answers at 127\.0\.0\.1:1"):
-        tables.sync({"topic": topic}, bootstrap="127.0.0.1:1")
-
-
-def test_a_topic_created_again_is_noticed(tables: Tables, reference: Confluent, topic: str) -> None:
-    send(reference, topic, [{"id": 1}])
-    tables.sync({"topic": topic})
-    reference.delete_topic(topic)
-    await_that(lambda: topic not in reference.topics())
-    reference.create_topic(topic)
-    await_that(lambda: topic in reference.topics())
-    with pytest.raises(CheckpointError, match="was deleted and created again"):
-        tables.sync({"topic": topic})
-
-
-def test_offsets_that_retention_removed(tables: Tables, reference: Confluent, topic: str) -> None:
-    send(reference, topic, [{"id": n} for n in range(10)])
-    tables.sync({"topic": topic})
-    send(reference, topic, [{"id": n} for n in range(10, 20)])
-    delete_records(reference, topic, 15)
-    with pytest.raises(DataLossError, match=r"Offsets 10 to 14 of .* were removed by retention .* on_data_loss"):
-        tables.sync({"topic": topic})
-    tables.sync({"topic": topic, "on_data_loss": "continue"})
-    assert sorted(row.id for row in tables.table(topic).collect()) == [*range(10), *range(15, 20)]
 
 
 @pytest.mark.parametrize(

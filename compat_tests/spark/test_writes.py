@@ -9,8 +9,8 @@ import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.connector import Connector, finish
 from compat_tests.spark.test_batch import send_numbers
+from compat_tests.spark.topics import Topics, finish
 
 
 def everything(client: Confluent, topic: str, count: int, partition: int = 0) -> list[Record]:
@@ -22,7 +22,7 @@ def everything(client: Confluent, topic: str, count: int, partition: int = 0) ->
 
 @pytest.mark.quick
 def test_a_batch_with_keys_headers_and_partitions(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str]
+    connector: Topics, reference: Confluent, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(partitions=2)
     rows = connector.spark.range(100).selectExpr(
@@ -31,7 +31,7 @@ def test_a_batch_with_keys_headers_and_partitions(
         "int(id % 2) as partition",
         "array(struct('source' as key, binary('spark') as value)) as headers",
     )
-    connector.write(rows, topic, includeHeaders=True)
+    connector.write(rows, topic)
     even, odd = (everything(reference, topic, 50, partition) for partition in (0, 1))
     assert sorted(int(record.value) for record in even if record.value) == list(range(0, 100, 2))
     assert {record.headers for record in even + odd} == {(("source", b"spark"),)}
@@ -40,7 +40,7 @@ def test_a_batch_with_keys_headers_and_partitions(
 
 
 def test_the_topic_may_stand_in_a_column(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str]
+    connector: Topics, reference: Confluent, new_topic: Callable[..., str]
 ) -> None:
     topics = [new_topic(), new_topic()]
     rows = connector.spark.range(10).selectExpr(
@@ -51,7 +51,7 @@ def test_the_topic_may_stand_in_a_column(
 
 
 def test_a_stream_from_topic_to_topic_goes_on_from_its_checkpoint(
-    connector: Connector, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
+    connector: Topics, reference: Confluent, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     source, target = new_topic(), new_topic()
 

@@ -54,7 +54,7 @@ class Checkpoint:
         return None if text is None else Identity(**json.loads(text))
 
     def claim(self, table: TableConfig, topic_id: str) -> Identity:
-        """Make it this table's. CheckpointError if it is another's."""
+        """Make it this table's, or say for which topic it was made. CheckpointError if it is another table's."""
         held = self.identity()
         if held is None:
             held = Identity(str(uuid.uuid4()), table.topic, topic_id, table.path, table.mode, table.decode)
@@ -71,12 +71,6 @@ class Checkpoint:
                     f"The checkpoint {self.folder} belongs to {what} {theirs!r}, not {mine!r}: "
                     "give this table a checkpoint of its own."
                 )
-        if held.topic_id != topic_id:
-            raise CheckpointError(
-                f"Topic {table.topic!r} was deleted and created again since the checkpoint {self.folder} was written: "
-                "its offsets mean other records now. Remove the checkpoint to read the new topic from its start, "
-                "into a table of its own."
-            )
         return held
 
     def next_offsets(self) -> dict[str, dict[str, int]] | None:

@@ -9,10 +9,10 @@ from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.errors import CheckpointError, TableError
 from ottla.pipeline.tables.sinks import Sink
 
-__all__ = ["check", "connect", "lag"]
+__all__ = ["check", "check_topic", "connect", "lag"]
 
 _PATIENCE_MS = 10_000
-_NO_TOPIC_ID = "unchecked"
+_UNCHECKED = "unchecked"
 
 
 def connect(job: JobConfig) -> Cluster | None:
@@ -28,23 +28,46 @@ def check(cluster: Cluster | None, table: TableConfig, checkpoint: Checkpoint, s
 
     BrokerUnavailableError, TopicError, CheckpointError, TableError or DataLossError.
     """
-    topic_id = _NO_TOPIC_ID if cluster is None else cluster.topic_ids([table.topic]).get(table.topic)
-    if topic_id is None:
-        assert cluster is not None
-        names = ", ".join(sorted(cluster.topic_names())[:10]) or "none"
-        raise TopicError(
-            f"There is no topic {table.topic!r} at {cluster.settings.servers}: create it, or correct topic in the "
-            f"configuration. There are: {names}."
-        )
+    topic_id = _topic_id(cluster, table)
     if checkpoint.identity() is None and table.mode == "append" and sink.has_rows():
         raise TableError(
             f"The table {table.path} has rows already, but the checkpoint {checkpoint.folder} is new: the topic would "
             "be written into it a second time. Give back the checkpoint it was filled by, or name another path."
         )
     identity = checkpoint.claim(table, topic_id)
+    _check_topic_id(topic_id, identity, checkpoint)
     if cluster is not None:
         _check_offsets(cluster, table, checkpoint)
     return identity
+
+
+def check_topic(cluster: Cluster | None, table: TableConfig, identity: Identity, checkpoint: Checkpoint) -> None:
+    """TopicError or CheckpointError if the topic is no longer the one that the checkpoint was made for.
+
+    Spark knows a topic by its name alone, and takes one that was created anew for the old one if it is as long.
+    """
+    _check_topic_id(_topic_id(cluster, table), identity, checkpoint)
+
+
+def _topic_id(cluster: Cluster | None, table: TableConfig) -> str:
+    if cluster is None:
+        return _UNCHECKED
+    if (found := cluster.topic_ids([table.topic]).get(table.topic)) is not None:
+        return found
+    names = ", ".join(sorted(cluster.topic_names())[:10]) or "none"
+    raise TopicError(
+        f"There is no topic {table.topic!r} at {cluster.settings.servers}: create it, or correct topic in the "
+        f"configuration. There are: {names}."
+    )
+
+
+def _check_topic_id(topic_id: str, identity: Identity, checkpoint: Checkpoint) -> None:
+    if _UNCHECKED not in (topic_id, identity.topic_id) and topic_id != identity.topic_id:
+        raise CheckpointError(
+            f"Topic {identity.topic!r} was deleted and created again since the checkpoint {checkpoint.folder} was "
+            "made: its offsets mean other records now. Remove the checkpoint to read the new topic from its start, "
+            "into a table of its own."
+        )
 
 
 def _check_offsets(cluster: Cluster, table: TableConfig, checkpoint: Checkpoint) -> None:

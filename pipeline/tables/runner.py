@@ -36,7 +36,9 @@ _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
 
 # A broker that restarts; and Spark waits only seconds for its Python processes, which a busy machine may not keep.
-_PASSING: Final = re.compile("BrokerUnavailableError|Python worker failed to connect back|CANNOT_OPEN_SOCKET")
+_PASSING: Final = re.compile(
+    "BrokerUnavailableError|TimeoutException|Python worker failed to connect back|CANNOT_OPEN_SOCKET"
+)
 _DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 
 Say = Callable[[str], None]
@@ -73,11 +75,13 @@ def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession 
     try:
         with _stopped_by_signals() as stopped:
             for sync, identity in zip(syncs, identities, strict=True):
-                running.append(_Running(sync, identity))
+                running.append(_Running(cluster, sync, identity))
             _await_end(running, watch, stopped)
     finally:
         for table in running:
             table.query.stop()
+        for sync in syncs:
+            sync.close()
         if cluster is not None:
             cluster.close()
     for sync in syncs:
@@ -87,15 +91,16 @@ def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession 
 class _Running:
     """A table's query. It is started again where Spark gave up for a reason that passes."""
 
-    def __init__(self, sync: TableSync, identity: Identity) -> None:
+    def __init__(self, cluster: Cluster | None, sync: TableSync, identity: Identity) -> None:
         self.sync = sync
+        self._cluster = cluster
         self._identity = identity
         self._starts_left = _STARTS
         self._last_batch = sync.last_batch
         self.query = self._start()
 
     def is_done(self) -> bool:
-        """Whether it came to its end; JobError, or what a batch raised, if that was not the end of the topic."""
+        """Whether it came to its end; PipelineError, which says why, if that was not the end of the topic."""
         if self.sync.last_batch != self._last_batch:
             self._last_batch, self._starts_left = self.sync.last_batch, _STARTS
         if self.query.isActive:
@@ -104,10 +109,20 @@ class _Running:
         if error is None:
             return True
         if _PASSING.search(str(error)) is None or self._starts_left == 0:
-            raise _sentence(self.sync, error) from error
+            raise self._reason(error) from error
         time.sleep(_PAUSE_S)
         self.query = self._start()
         return False
+
+    def _reason(self, error: Exception) -> PipelineError:
+        """What would keep the job from starting now says best why it failed."""
+        if isinstance(self.sync.failure, PipelineError):
+            return self.sync.failure
+        try:
+            preflight.check(self._cluster, self.sync.table, self.sync.checkpoint, self.sync.sink)
+        except PipelineError as reason:
+            return reason
+        return _sentence(self.sync, error)
 
     def _start(self) -> StreamingQuery:
         self._starts_left -= 1
@@ -168,8 +183,6 @@ class _Watch:
 def _sentence(sync: TableSync, error: Exception) -> PipelineError:
     """What a person is told of a query that failed."""
     table = sync.table
-    if isinstance(sync.failure, PipelineError):
-        return sync.failure
     text = str(sync.failure or error)
     if _DATA_LOSS.search(text):
         return DataLossError(

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
 from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.errors import ConfigError
@@ -44,6 +45,7 @@ class TableSync:
         self._dead_letters = open_sink(spark, table.format, table.dead_letters, (), table.compact_files)
         self._spark = spark
         self._job = job
+        self._cluster = preflight.connect(job)  # Batches are written by a thread of their own.
         self._identity: Identity | None = None
         self._decoder: Decoder | None = None
         self._batches_since_compaction = 0
@@ -70,6 +72,11 @@ class TableSync:
             self.sink.compact()
             self._batches_since_compaction = 0
 
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._cluster is not None:
+            self._cluster.close()
+
     def _keep_failure(self, rows: DataFrame, batch_id: int) -> None:
         try:
             self._write(rows, batch_id)
@@ -89,6 +96,7 @@ class TableSync:
         decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = _counted(decoded)
+            preflight.check_topic(self._cluster, self.table, self._identity, self.checkpoint)
             if counts.rows:
                 self._write_rows(decoded, app_id, batch_id)
             if counts.dead:

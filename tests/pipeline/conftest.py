@@ -14,8 +14,6 @@ from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.spark import session
-from ottla.pipeline.segments import SegmentsDataSource
-from ottla.pipeline.source import OttlaDataSource
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +79,4 @@ def spark() -> SparkSession:
     """The session that all tests of this process share."""
     if reason := java.missing() or session.missing():
         pytest.skip(reason)
-    shared = session.shared()
-    shared.dataSource.register(OttlaDataSource)
-    shared.dataSource.register(SegmentsDataSource)
-    return shared
+    return session.shared()

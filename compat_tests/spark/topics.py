@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, `spark.read.format("kafka")`, with the few words that the scenarios need."""
+"""Topics as Spark reads them, by its own connector or by `format("ottla")`, in the few words that scenarios need."""
 
 from __future__ import annotations
 
@@ -12,41 +12,40 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+FORMATS: Final = {"kafka": "connector", "ottla": "no-jar"}
+"""Spark's own connector, and the source that needs no jar: Spark's names for them, and what scenarios call them."""
+
 ANSWER_TIMEOUT_S: Final = 400.0
 
-# How long the connector waits for a broker: its own default is two minutes.
+# How long they wait for a broker: the connector's own default is two minutes.
 PATIENCE: Final = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "25000"}
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
-    """Reads and writes topics of one broker through Spark."""
+class Topics:
+    """The topics of one broker: read by the format of that name, written by Spark's own connector."""
 
     spark: SparkSession
     bootstrap: str
+    format: str = "kafka"
 
-    def batch(self, topic: str, **options: object) -> DataFrame:
-        rows: DataFrame = self._reader(self.spark.read, {"subscribe": topic} | options).load()
-        return rows
+    def batch(self, topic: str | None = None, **options: object) -> DataFrame:
+        return self._read(self.spark.read, topic, options)
 
     def stream(self, topic: str | None = None, **options: object) -> DataFrame:
-        known: dict[str, object] = {"startingOffsets": "earliest"}
-        if topic is not None:
-            known["subscribe"] = topic
-        rows: DataFrame = self._reader(self.spark.readStream, known | options).load()
+        return self._read(self.spark.readStream, topic, {"startingOffsets": "earliest", **options})
+
+    def _read(self, reader: Any, topic: str | None, options: Mapping[str, object]) -> DataFrame:
+        reader = reader.format(self.format).option("kafka.bootstrap.servers", self.bootstrap)
+        subscribed = {"subscribe": topic} if topic else {}
+        for name, value in {**PATIENCE, **subscribed, **options}.items():
+            reader = reader.option(name.replace("__", "."), option_text(value))
+        rows: DataFrame = reader.load()
         return rows
 
-    def _reader(self, reader: Any, options: Mapping[str, object]) -> Any:
-        reader = reader.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
-        for name, value in ({**PATIENCE, **options}).items():
-            reader = reader.option(name.replace("__", "."), option_text(value))
-        return reader
-
-    def write(self, rows: DataFrame, topic: str | None = None, **options: object) -> None:
+    def write(self, rows: DataFrame, topic: str | None = None) -> None:
         writer = rows.write.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
-        for name, value in ({"topic": topic} if topic else {} | options).items():
-            writer = writer.option(name, option_text(value))
-        writer.save()
+        (writer.option("topic", topic) if topic else writer).save()
 
 
 def option_text(value: object) -> str:
