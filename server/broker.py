@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.server.quota import ClientQuotas
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
     from ottla.server.config import BrokerConfig
+    from ottla.server.coordinator.coordinators import Coordinators
+    from ottla.server.coordinator.group.coordinator import GroupCoordinator
+    from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.dispatch import ApiTable
     from ottla.server.listener import Listeners
     from ottla.server.metadata.controller import Controller
@@ -36,9 +40,7 @@ class Broker:
     log_manager: LogManager
     replica_manager: ReplicaManager
     producer_ids: ProducerIds
-    group_coordinator: Any = None
-    transaction_coordinator: Any = None
-    transaction_markers: Any = None
+    coordinators: Coordinators = field(init=False)
     #: Set when the node listens, and when it serves.
     listeners: Listeners | None = None
     is_serving: bool = False
@@ -52,3 +54,15 @@ class Broker:
     def metadata(self) -> MetadataImage:
         """The cluster's metadata as this node knows it now; an image never changes, so take it once a request."""
         return self.controller.image
+
+    @property
+    def group_coordinator(self) -> GroupCoordinator:
+        return self.coordinators.groups
+
+    @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        return self.coordinators.transactions
+
+    @property
+    def transaction_markers(self) -> ReplicaMarkers:
+        return self.coordinators.markers

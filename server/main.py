@@ -18,25 +18,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.coordinator.group.consumer import ConsumerConfig
-from ottla.server.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.dispatch import ApiTable, Dispatcher
 from ottla.server.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.errors import StartupError
 from ottla.server.listener import ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import BrokerImage, ConfigResource, Endpoint, MetadataImage, ResourceType
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.producer_ids import ProducerIds
 from ottla.server.quota import ClientQuotas
 from ottla.server.quota_connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
-from ottla.server.replica.purgatory import Purgatory
-from ottla.server.settings.coordinators import group_config, transaction_config
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
 from ottla.storage.buffer_pool import MemoryBudget
@@ -45,8 +37,6 @@ from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.server.config import BrokerConfig
     from ottla.server.faults.plan import FaultPlan
     from ottla.server.http.server import HttpServer
@@ -190,7 +180,11 @@ class Node:
             async with trio.open_nursery() as nursery:
                 if http is not None:
                     nursery.start_soon(http.run, broker)
-                self._coordinate(broker, nursery)
+                broker.coordinators = Coordinators(
+                    config, self._clock, replica_manager, broker.producer_ids.next, nursery
+                )
+                controller.subscribe(replica_manager.apply)
+                controller.subscribe(broker.coordinators.follow)
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
                 controller.subscribe(connection_rates.apply)
@@ -214,57 +208,6 @@ class Node:
         from ottla.server.faults.dispatcher import FaultyDispatcher
 
         return FaultyDispatcher(broker.apis, broker, quotas, self._faults)
-
-    def _coordinate(self, broker: Broker, nursery: trio.Nursery) -> None:
-        config = self._config
-        replica_manager = broker.replica_manager
-        image = MetadataImage()
-
-        def topic_id(name: str) -> UUID | None:
-            topic = image.topic(name)
-            return None if topic is None else topic.topic_id
-
-        def consumer_config(group_id: str) -> ConsumerConfig:
-            own = config.group_config(image.resource_configs(ConfigResource(ResourceType.GROUP, group_id)))
-            return ConsumerConfig(
-                own.consumer_session_timeout_ms,
-                own.consumer_heartbeat_interval_ms,
-                config.group_consumer_max_size,
-                own.consumer_assignment_interval_ms,
-            )
-
-        groups = GroupCoordinator(
-            node_id=config.node_id,
-            config=group_config(config),
-            clock=self._clock,
-            log=ReplicaLog(replica_manager, lambda: topic_id(CONSUMER_OFFSETS)),
-            topics=GroupTopics(lambda: image),
-            purgatory=Purgatory("group"),
-            nursery=nursery,
-            group_config=consumer_config,
-        )
-        markers = ReplicaMarkers(replica_manager, groups, topic_id, self._clock)
-        transactions = TransactionCoordinator(
-            node_id=config.node_id,
-            config=transaction_config(config),
-            clock=self._clock,
-            log=ReplicaLog(replica_manager, lambda: topic_id(TRANSACTION_STATE)),
-            markers=markers,
-            new_producer_id=broker.producer_ids.next,
-            nursery=nursery,
-        )
-        broker.group_coordinator = groups
-        broker.transaction_coordinator = transactions
-        broker.transaction_markers = markers
-
-        async def follow(delta: MetadataDelta) -> None:
-            nonlocal image
-            await replica_manager.apply(delta)
-            image = delta.after
-            groups.apply(delta)
-            transactions.apply(delta)
-
-        broker.controller.subscribe(follow)
 
     async def _end_when_asked(self, broker: Broker, listeners: Listeners) -> None:
         await self._stop.wait()

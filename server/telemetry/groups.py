@@ -17,6 +17,8 @@ from ottla.server.telemetry.metric import Family, gauge
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
+    from ottla.server.coordinator.group.classic_group import ClassicGroup
+    from ottla.server.coordinator.group.consumer_group import ConsumerGroup
     from ottla.server.coordinator.group.shard import GroupShard
 
 MEMBERS: Final = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
@@ -66,8 +68,6 @@ class _Row(NamedTuple):
 
 async def collect(broker: Broker) -> AsyncIterator[Family]:
     """The families of this module."""
-    if broker.group_coordinator is None or broker.transaction_coordinator is None:
-        return
     runtimes = (
         ("group", broker.group_coordinator.runtime),
         ("transaction", broker.transaction_coordinator.runtime),
@@ -80,7 +80,8 @@ async def collect(broker: Broker) -> AsyncIterator[Family]:
     first: FirstByName[tuple[GroupShard, int]] = FirstByName(room)
     states: Counter[str] = Counter()
     for shard in broker.group_coordinator.runtime.loaded_shards():
-        for group_id, group in [*shard.groups.items(), *shard.consumer_groups.items()]:
+        groups: list[tuple[str, ClassicGroup | ConsumerGroup]] = [*shard.groups.items(), *shard.consumer_groups.items()]
+        for group_id, group in groups:
             states[group.state.value] += 1
             first.add(group_id, (shard, len(group.members)))
             await pace.rest()

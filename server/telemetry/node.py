@@ -178,9 +178,12 @@ def _replicas(broker: Broker) -> Iterator[Family]:
     yield Family(READS, [(("memory",), counters.memory_reads), (("file",), counters.file_reads)])
     yield single(SESSIONS, len(manager.fetch_sessions))
     yield single(SESSION_EVICTIONS, manager.fetch_sessions.evictions)
-    purgatories = [manager.append_purgatory, manager.fetch_purgatory, manager.delete_records_purgatory]
-    if broker.group_coordinator is not None:
-        purgatories.append(broker.group_coordinator.purgatory)
+    purgatories = [
+        manager.append_purgatory,
+        manager.fetch_purgatory,
+        manager.delete_records_purgatory,
+        broker.group_coordinator.purgatory,
+    ]
     named = [(purgatory.name.replace(" ", "_"), purgatory) for purgatory in purgatories]
     for metric, read in _OF_PURGATORY:
         yield Family(metric, [((name,), read(purgatory)) for name, purgatory in named])

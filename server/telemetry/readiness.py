@@ -14,8 +14,6 @@ def unready_reasons(broker: Broker) -> list[str]:
     if not broker.is_serving:
         reasons.append("the node is starting or stopping")
     for name, coordinator in (("group", broker.group_coordinator), ("transaction", broker.transaction_coordinator)):
-        if coordinator is None:
-            continue
         loading, failed = coordinator.runtime.loading(), len(coordinator.runtime.failed)
         if loading:
             reasons.append(f"the {name} coordinator is loading {loading} partitions")

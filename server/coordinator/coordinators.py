@@ -1,0 +1,114 @@
+"""The coordinators of a node, each made when its topic is there or a request first asks for it.
+
+A broker that no group and no transaction has come to has nothing to coordinate, and starts without them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from uuid import UUID
+
+    import trio
+
+    from ottla.server.config import BrokerConfig
+    from ottla.server.coordinator.group.consumer import ConsumerConfig
+    from ottla.server.coordinator.group.coordinator import GroupCoordinator
+    from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.server.metadata.image import MetadataDelta
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.storage.clock import Clock
+
+
+class Coordinators:
+    """`nursery` owns what they do in the background."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        replica_manager: ReplicaManager,
+        new_producer_id: Callable[[], Awaitable[int]],
+        nursery: trio.Nursery,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._new_producer_id = new_producer_id
+        self._nursery = nursery
+        self._image = MetadataImage()
+
+    async def follow(self, delta: MetadataDelta) -> None:
+        """Hear of a change of the metadata that the replica manager has applied."""
+        self._image = delta.after
+        # Whoever was not made has led no partition: its topic was not there.
+        if "groups" in vars(self) or delta.after.topic(CONSUMER_OFFSETS) is not None:
+            self.groups.apply(delta)
+        if "transactions" in vars(self) or delta.after.topic(TRANSACTION_STATE) is not None:
+            self.transactions.apply(delta)
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator."""
+        from ottla.server.coordinator.group.coordinator import GroupCoordinator
+        from ottla.server.coordinator.group.topics import GroupTopics
+        from ottla.server.replica.purgatory import Purgatory
+        from ottla.server.settings.coordinators import group_config
+
+        return GroupCoordinator(
+            node_id=self._config.node_id,
+            config=group_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(CONSUMER_OFFSETS)),
+            topics=GroupTopics(lambda: self._image),
+            purgatory=Purgatory("group"),
+            nursery=self._nursery,
+            group_config=self._consumer_config,
+        )
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator."""
+        from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
+        from ottla.server.settings.coordinators import transaction_config
+
+        return TransactionCoordinator(
+            node_id=self._config.node_id,
+            config=transaction_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(TRANSACTION_STATE)),
+            markers=self.markers,
+            new_producer_id=self._new_producer_id,
+            nursery=self._nursery,
+        )
+
+    @cached_property
+    def markers(self) -> ReplicaMarkers:
+        """What writes the end of transactions, here and on behalf of other brokers' coordinators."""
+        from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+
+        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_id, self._clock)
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._image.topic(name)
+        return None if topic is None else topic.topic_id
+
+    def _consumer_config(self, group_id: str) -> ConsumerConfig:
+        from ottla.server.coordinator.group.consumer import ConsumerConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return ConsumerConfig(
+            own.consumer_session_timeout_ms,
+            own.consumer_heartbeat_interval_ms,
+            self._config.group_consumer_max_size,
+            own.consumer_assignment_interval_ms,
+        )
