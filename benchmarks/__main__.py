@@ -107,7 +107,7 @@ def main() -> int:
     if path == RESULTS:
         report.write_page(kept)
         charts.draw(kept)
-    print(report.generated({name: kept[name] for name in names if name in kept}))
+    print(report.every_table({name: kept[name] for name in names if name in kept}))
     for name in failed:
         print(f"failed or not run: {name}", file=sys.stderr)
     return 1 if failed else 0

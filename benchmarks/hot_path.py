@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from benchmarks.figures import shown
 from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
@@ -116,9 +117,10 @@ def benchmarks() -> Iterator[tuple[str, Operation]]:
 
 
 def quick() -> None:
-    """Print the microseconds of each operation, best of several short runs."""
+    """Print the microseconds of each operation, best of several short runs, as a table."""
+    print("| | CPU, µs |\n|---|---:|")
     for what, operation in benchmarks():
-        print(f"{what:72}{best_us(operation):>10.2f} µs")
+        print(f"| {what} | {shown(best_us(operation))} |", flush=True)
 
 
 def main() -> None:

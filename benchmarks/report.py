@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks import tables, targets
 from benchmarks.results import Machine, Results, machine
 
-__all__ = ["END", "PAGE", "START", "about", "generated", "machine", "write_page"]
+__all__ = ["END", "PAGE", "START", "about", "every_table", "generated", "machine", "write_page"]
 
 PAGE: Final = Path("docs/performance.md")
 START, END = "<!-- benchmarks: start -->", "<!-- benchmarks: end -->"
@@ -29,7 +29,7 @@ def generated(results: Results) -> str:
         f"### What was aimed at\n\n{targets.table(results)}",
         "### Every workload\n\nEach figure as the ratio of the two, and in brackets Ottla's median and Apache Kafka's. "
         "A ratio above 1 means that Ottla is ahead. CPU is the broker's; resident is at the end of the run.",
-        *_tables(results),
+        every_table(results),
     ]
     return "\n\n".join(parts)
 
@@ -47,6 +47,11 @@ def about(results: Results) -> str:
     )
 
 
+def every_table(results: Results) -> str:
+    """The tables of what was run, each under its title."""
+    return "\n\n".join(_tables(results))
+
+
 def _tables(results: Results) -> Iterator[str]:
     for each in tables.TABLES:
         if lines := tables.compact(each, results):
@@ -54,7 +59,8 @@ def _tables(results: Results) -> Iterator[str]:
     if held := tables.holds(results):
         yield (
             "**Holds of Ottla's event loop**: steps of a task of 0.5 ms and longer, in a run of its own under py-spy. "
-            f"What is not CPU is waiting for one of the machine's cores, or for the disk.\n\n{held}"
+            f"What is not CPU is waiting for one of the machine's cores, or for the disk. "
+            f"Stacks are in `benchmarks/results/profiles/`.\n\n{held}"
         )
 
 

@@ -19,7 +19,7 @@ Workload = Callable[[BrokerProcess], Figures]
 
 LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", "cpu_percent")
 PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
-_BYTES_PER_RUN: Final = 600_000_000
+BYTES_PER_RUN: Final = 600_000_000
 _MAX_RECORDS: Final = 4_000_000
 _WARM_UP_BYTES: Final = 500_000_000
 _WARM_UP_PARTITIONS: Final = 4
@@ -46,14 +46,14 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
     raise TimeoutError(f"{name} has no leaders")
 
 
-def records_per_run(size_bytes: int) -> int:
-    """How many records are written and read: 600 MB, but no more than four million."""
-    return min(_MAX_RECORDS, _BYTES_PER_RUN // size_bytes)
+def records_per_run(size_bytes: int, total_bytes: int = BYTES_PER_RUN) -> int:
+    """How many records are written and read: so many bytes of them, but no more than four million."""
+    return min(_MAX_RECORDS, total_bytes // size_bytes)
 
 
 def warm_up(broker: BrokerProcess, size_bytes: int) -> None:
     """Write and read something that is not counted: a JVM compiles in its first seconds what it runs often."""
-    count = min(_MAX_RECORDS, _WARM_UP_BYTES // size_bytes)
+    count = records_per_run(size_bytes, _WARM_UP_BYTES)
     topic = unique("warm-up")
     create_topic(broker, topic, _WARM_UP_PARTITIONS)
     where = (broker.bootstrap, topic, _WARM_UP_PARTITIONS, count)

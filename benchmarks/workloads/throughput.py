@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from benchmarks import librdkafka
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import (
+    BYTES_PER_RUN,
     PRODUCER,
     Figures,
     Workload,
@@ -29,11 +30,12 @@ def throughput(
     acks: str = "1",
     extra: tuple[str, ...] = (),
     config: Mapping[str, str] | None = None,
+    total_bytes: int = BYTES_PER_RUN,
 ) -> Workload:
     """Produce as fast as the broker takes it, then read all of it from the beginning."""
 
     def run(broker: BrokerProcess) -> Figures:
-        count = records_per_run(size_bytes)
+        count = records_per_run(size_bytes, total_bytes)
         warm_up(broker, size_bytes)
         topic = unique(f"throughput-{size_bytes}-{partitions}")
         create_topic(broker, topic, partitions, config)
