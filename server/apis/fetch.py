@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.hot.fetch import FetchedPartition
+from ottla.kproto.hot.fetched_partition import FetchedPartition
 from ottla.kproto.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -33,8 +32,9 @@ from ottla.kproto.schema import ZERO_UUID
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.replica.errors import FetchSessionError
-from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
-from ottla.server.replica.fetch_session import PartitionKey, SessionPartition
+from ottla.server.replica.fetch import FetchParams, FetchResult
+from ottla.server.replica.fetch import FetchPartition as AskedPartition
+from ottla.server.replica.fetch_session import PartitionKey, id_of
 from ottla.server.replica.partition import Isolation
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         fetch = manager.fetch_sessions.open(
             request.session_id,
             request.session_epoch,
-            dict(_requested(request, by_id=by_id)),
+            _requested(request, context, by_id=by_id),
             _forgotten(request, by_id=by_id),
             uses_topic_ids=by_id,
             is_follower=params.is_from_follower,
         )
         if not by_id:
-            _resolve_names(fetch.partitions, context)
-        results = await manager.fetch(params, [partition.request for partition in fetch.partitions])
+            fetch.resolve_names(context.broker.metadata.topics)
+        results = await manager.fetch(params, fetch.partitions)
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
@@ -73,7 +73,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     response = FetchResponse(session_id=session_id)
-    _fill(response, [(fetch.partitions[i], results[i]) for i in told], context)
+    _fill(response, fetch.partitions, results, told, context)
     return response
 
 
@@ -99,47 +99,35 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
     )
 
 
-def _requested(request: FetchRequest, *, by_id: bool) -> Iterator[tuple[PartitionKey, SessionPartition]]:
+def _requested(request: FetchRequest, context: RequestContext, *, by_id: bool) -> dict[PartitionKey, AskedPartition]:
+    topics = context.broker.metadata.topics
+    requested: dict[PartitionKey, AskedPartition] = {}
     for topic in request.topics:
-        name = topic.topic_id if by_id else topic.topic
+        name: str | UUID
+        if by_id:
+            name = topic_id = topic.topic_id
+        else:
+            name, topic_id = topic.topic, id_of(topics, topic.topic)
         for asked in topic.partitions:
-            key = (name, asked.partition)
-            yield (
-                key,
-                SessionPartition(
-                    key,
-                    FetchPartition(
-                        topic.topic_id,
-                        asked.partition,
-                        asked.fetch_offset,
-                        max_bytes=asked.partition_max_bytes,
-                        current_leader_epoch=asked.current_leader_epoch,
-                        last_fetched_epoch=asked.last_fetched_epoch,
-                        log_start_offset=asked.log_start_offset,
-                        known_high_watermark=asked.high_watermark,
-                    ),
-                ),
+            index = asked.partition
+            requested[name, index] = AskedPartition(
+                topic_id,
+                index,
+                asked.fetch_offset,
+                asked.partition_max_bytes,
+                asked.current_leader_epoch,
+                asked.last_fetched_epoch,
+                asked.log_start_offset,
+                asked.high_watermark,
+                name,
             )
+    return requested
 
 
 def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterator[PartitionKey]:
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
             yield (topic.topic_id if by_id else topic.topic), partition
-
-
-def _resolve_names(partitions: Sequence[SessionPartition], context: RequestContext) -> None:
-    """A name means the topic that has it now: it may have been created again since the session began."""
-    image = context.broker.metadata
-    topic_ids: dict[str, UUID] = {}
-    for partition in partitions:
-        name = partition.key[0]
-        assert isinstance(name, str)
-        topic_id = topic_ids.get(name)
-        if topic_id is None:
-            topic = image.topic(name)
-            topic_id = topic_ids[name] = ZERO_UUID if topic is None else topic.topic_id
-        partition.request.topic_id = topic_id
 
 
 def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
@@ -151,53 +139,51 @@ def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
     return code
 
 
-_Told = tuple[SessionPartition, FetchResult]
-
-
-def _fill(response: FetchResponse, told: Sequence[_Told], context: RequestContext) -> None:
+def _fill(
+    response: FetchResponse,
+    partitions: Sequence[AskedPartition],
+    results: Sequence[FetchResult],
+    told: Sequence[int],
+    context: RequestContext,
+) -> None:
     """Add the partitions to the response, those of one topic that follow each other under one name."""
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
-    topic = FetchableTopicResponse()
-    for partition, result in told:
-        if partition.key[0] != name:
-            name = partition.key[0]
+    answers: list[FetchedPartition | PartitionData] = []
+    for position in told:
+        asked, result = partitions[position], results[position]
+        if asked.name is not name and asked.name != name:
+            name = asked.name
+            answers = []
             topic = FetchableTopicResponse(
-                topic="" if by_id else str(name), topic_id=partition.request.topic_id if by_id else ZERO_UUID
+                topic="" if by_id else str(name), topic_id=asked.topic_id if by_id else ZERO_UUID
             )
+            topic.partitions = answers  # type: ignore[assignment]
             response.responses.append(topic)
-        topic.partitions.append(_answer(partition.request, result, response, context))  # type: ignore[arg-type]
+        result.partition_index = asked.partition
+        if result.error is None and result.diverging_epoch is None:
+            answers.append(result)
+        else:
+            answers.append(_unusual(asked, result, response, context))
 
 
-def _answer(
-    request: FetchPartition, result: FetchResult, response: FetchResponse, context: RequestContext
+def _unusual(
+    asked: AskedPartition, result: FetchResult, response: FetchResponse, context: RequestContext
 ) -> FetchedPartition | PartitionData:
     version = context.header.api_version
-    code = _code(result, by_id=version >= _FIRST_VERSION_BY_ID)
-    aborted: list[AbortedTransaction] | None = None
-    if result.aborted_transactions is not None:
-        aborted = [AbortedTransaction(producer_id=each, first_offset=at) for each, at in result.aborted_transactions]
-    elif code in _UNKNOWN:
-        aborted = []
-    ordinary = FetchedPartition(
-        request.partition,
-        code,
-        result.high_watermark,
-        result.last_stable_offset,
-        result.log_start_offset,
-        aborted,
-        b"" if result.records is None else result.records,
-    )
+    result.error_code = code = _code(result, by_id=version >= _FIRST_VERSION_BY_ID)
+    if code in _UNKNOWN:
+        result.aborted_transactions = ()
     if code in _HINTED and version >= _FIRST_VERSION_WITH_LEADERS:
-        answer = _with_tags(ordinary)
-        answer.current_leader = _current_leader(request, response, context)
+        answer = _with_tags(result)
+        answer.current_leader = _current_leader(asked, response, context)
         return answer
     if result.diverging_epoch is not None:
-        answer = _with_tags(ordinary)
+        answer = _with_tags(result)
         epoch, end_offset = result.diverging_epoch
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return answer
-    return ordinary
+    return result
 
 
 def _with_tags(ordinary: FetchedPartition) -> PartitionData:
@@ -212,8 +198,8 @@ def _with_tags(ordinary: FetchedPartition) -> PartitionData:
     )
 
 
-def _current_leader(request: FetchPartition, response: FetchResponse, context: RequestContext) -> LeaderIdAndEpoch:
-    hint = leader_hint(context, request.topic_id, request.partition)
+def _current_leader(asked: AskedPartition, response: FetchResponse, context: RequestContext) -> LeaderIdAndEpoch:
+    hint = leader_hint(context, asked.topic_id, asked.partition)
     endpoints = response.node_endpoints
     if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
         endpoints.append(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.kproto.hot.fetched_partition import FetchedPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError
-from ottla.storage.iobuf import IOBuf
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.replica.hosted_partitions import HostedPartitions
+    from ottla.storage.buffer_pool import MemoryBudget
+    from ottla.storage.iobuf import IOBuf
     from ottla.storage.reader import ReadPlan
 
 CONSUMER_REPLICA_ID: Final = -1
@@ -57,7 +60,10 @@ class FetchParams:
 
 
 class FetchPartition:
-    """What is asked of one partition; -1 where the client says nothing."""
+    """What is asked of one partition, -1 where the client says nothing; and in a session, what was told of it last.
+
+    `name` is what the request calls the topic by: its name, or its id.
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -66,8 +72,11 @@ class FetchPartition:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "name",
         "partition",
         "resolved",
+        "told_high_watermark",
+        "told_log_start_offset",
         "topic_id",
     )
 
@@ -76,12 +85,12 @@ class FetchPartition:
         topic_id: UUID,
         partition: int,
         fetch_offset: int,
-        *,
         max_bytes: int = 0x7FFFFFFF,
         current_leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
         log_start_offset: int = -1,
         known_high_watermark: int = NO_KNOWN_HIGH_WATERMARK,
+        name: str | UUID = "",
     ) -> None:
         self.topic_id = topic_id
         self.partition = partition
@@ -91,31 +100,24 @@ class FetchPartition:
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         self.known_high_watermark = known_high_watermark
+        self.name = name
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
         #: For the fetch operation: what the names meant the last time, while it still is that.
         self.resolved: Partition | None = None
 
 
-class FetchResult:
+class FetchResult(FetchedPartition):
     """One partition's answer. Offsets are -1 with an error.
 
     `records` is None when there are none, and never empty; whoever has the result calls `release` once, when the bytes
-    have been sent or are not wanted, and touches the records no more. `aborted_transactions` (producer id, first
-    offset), in the order of the first offset, is None unless the fetch was read_committed.
+    have been sent or are not wanted, and touches the records no more. `aborted_transactions`, in the order of the first
+    offset, is None unless the fetch was read_committed. Whoever answers by it sets the index and the error code.
     """
 
-    __slots__ = (
-        "_refund",
-        "aborted_transactions",
-        "diverging_epoch",
-        "error",
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
-        "partition",
-        "plan",
-        "planned_bytes",
-        "records",
-    )
+    __slots__ = ("budget", "diverging_epoch", "error", "partition", "plan", "planned_bytes")
+
+    records: IOBuf | None
 
     def __init__(
         self,
@@ -125,17 +127,20 @@ class FetchResult:
         last_stable_offset: int = -1,
         log_start_offset: int = -1,
     ) -> None:
-        self.error = error
-        self.partition = partition
+        self.partition_index = -1
+        self.error_code = 0
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
+        self.aborted_transactions = None
+        self.records = None
+        self.error = error
+        self.partition = partition
         self.diverging_epoch: EpochEndOffset | None = None
-        self.aborted_transactions: Sequence[tuple[int, int]] | None = None
         self.plan: ReadPlan | None = None
         self.planned_bytes = 0
-        self.records: IOBuf | None = None
-        self._refund: Callable[[], None] | None = None
+        #: What the records are charged to.
+        self.budget: MemoryBudget | None = None
 
     def __repr__(self) -> str:
         return f"<FetchResult {self.error!r}>" if self.error else f"<FetchResult of {self.size_bytes} bytes>"
@@ -145,20 +150,22 @@ class FetchResult:
         """The size of the records; before they are read, at most how much it will be."""
         return self.planned_bytes if self.records is None else self.records.size_bytes
 
-    def on_release(self, refund: Callable[[], None]) -> None:
-        """Call this once at the release."""
-        self._refund = refund
+    def take_records(self, records: IOBuf, budget: MemoryBudget) -> None:
+        """Have been read; until the release they are charged to the budget."""
+        self.records = records
+        self.budget = budget
+        budget.charge(records.size_bytes)
 
     def release(self) -> None:
         """Give back the records' memory. A second release does nothing."""
+        if self.budget is not None and self.records is not None:
+            self.budget.refund(self.records.size_bytes)
+            self.budget = None
         if self.plan is not None and self.plan.records is not None:
             self.plan.records.release()
         self.plan = None
         self.planned_bytes = 0
         self.records = None
-        if self._refund is not None:
-            refund, self._refund = self._refund, None
-            refund()
 
     def fail(self, error: Exception) -> None:
         """Turn into an error's answer."""
@@ -175,13 +182,15 @@ class FetchOperation:
     """
 
     __slots__ = (
-        "_find",
+        "_hosted",
         "_limit_bytes",
         "_now_ms",
         "_params",
         "_partitions",
         "_planned_bytes",
         "_positions",
+        "_topic",
+        "_topic_id",
         "_urgent",
         "errors",
         "progressed",
@@ -193,14 +202,17 @@ class FetchOperation:
         self,
         params: FetchParams,
         partitions: Sequence[FetchPartition],
-        find: Callable[[UUID, int], Partition],
+        hosted: HostedPartitions,
         *,
         limit_bytes: int,
         now_ms: int,
     ) -> None:
         self._params = params
         self._partitions = partitions
-        self._find = find
+        self._hosted = hosted
+        #: The topic that was looked up last, and its partitions.
+        self._topic_id: UUID | None = None
+        self._topic: Mapping[int, Partition] = {}
         self._limit_bytes = limit_bytes
         self._now_ms = now_ms
         self._planned_bytes = 0
@@ -223,19 +235,19 @@ class FetchOperation:
 
         Others may run now and then when the partitions are many; what changes meanwhile is looked at again.
         """
-        requests = self._partitions
-        changes: list[int] = []
+        requests, results = self._partitions, self.results
+        seen: list[int] = []
         for first in range(0, len(requests), LOOK_AT_ONCE):
             if first:
                 await trio.lowlevel.checkpoint()
             for request in requests[first : first + LOOK_AT_ONCE]:
                 result = self._look(request, is_first=True)
-                self.results.append(result)
+                results.append(result)
                 self._planned_bytes += result.planned_bytes
             if len(requests) > LOOK_AT_ONCE:
-                changes += [0 if r.partition is None else r.partition.changes for r in self.results[first:]]
-        for result, seen in zip(self.results, changes, strict=False):
-            if result.partition is not None and result.partition.changes != seen:
+                seen += [0 if r.partition is None else r.partition.changes for r in results[first:]]
+        for result, changes in zip(results, seen, strict=False):
+            if result.partition is not None and result.partition.changes != changes:
                 self.signalled.add(result.partition)
 
     def try_complete(self) -> bool | None:
@@ -277,9 +289,10 @@ class FetchOperation:
         params = self._params
         partition = request.resolved
         if partition is None or partition.role is not Role.LEADER:
-            partition = request.resolved = self._find(request.topic_id, request.partition)
-        if partition.role is not Role.LEADER or request.current_leader_epoch != NO_EPOCH:
-            partition.require_readable(request.current_leader_epoch, from_follower=params.may_read_from_follower)
+            partition = request.resolved = self._resolve(request)
+        epoch = request.current_leader_epoch
+        if partition.role is not Role.LEADER or (epoch != NO_EPOCH and epoch != partition.leader_epoch):
+            partition.require_readable(epoch, from_follower=params.may_read_from_follower)
         diverging = None
         offset = request.fetch_offset
         if request.last_fetched_epoch != NO_EPOCH:
@@ -290,17 +303,26 @@ class FetchOperation:
                 raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
             if is_first and params.replica_id >= 0:
                 self._record_progress(partition, request)
-        result = FetchResult(None, partition, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        end_offset = high_watermark = log.high_watermark
+        result = FetchResult(None, partition, high_watermark, log.last_stable_offset, log.log_start_offset)
         if diverging is not None:
             result.diverging_epoch = diverging
             self._urgent = True
             return result
-        if params.replica_id >= 0 and request.known_high_watermark < result.high_watermark:
+        if params.replica_id >= 0 and request.known_high_watermark < high_watermark:
             self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
-        end_offset = partition.visible_end(params.isolation)
+        if params.isolation is not Isolation.HIGH_WATERMARK:
+            end_offset = partition.visible_end(params.isolation)
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
         return result
+
+    def _resolve(self, request: FetchPartition) -> Partition:
+        if request.topic_id is not self._topic_id:
+            self._topic_id = request.topic_id
+            self._topic = self._hosted.of_topic(request.topic_id)
+        partition = self._topic.get(request.partition)
+        return self._hosted.get(request.topic_id, request.partition) if partition is None else partition
 
     def _plan_read(self, request: FetchPartition, result: FetchResult, end_offset: int) -> None:
         assert result.partition is not None

@@ -13,11 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla.kproto.schema import ZERO_UUID
 from ottla.server.replica.errors import InvalidSessionEpochError, SessionNotFoundError, SessionTopicIdError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.metadata.image import TopicImage
+    from ottla.server.metadata.persistent_map import PersistentMap
     from ottla.server.replica.fetch import FetchPartition, FetchResult
     from ottla.storage.clock import Clock
 
@@ -33,42 +36,46 @@ _MAX_INT32: Final = (1 << 31) - 1
 PartitionKey = tuple["str | UUID", int]
 
 
-class SessionPartition:
-    """One partition of a fetch: its name, what is asked of it, and what was told of it last."""
+def take_result(partition: FetchPartition, result: FetchResult) -> bool:
+    """Remember what is told now of a partition; True if the client has to be told because it is new to it."""
+    if (
+        result.records is None
+        and result.high_watermark == partition.told_high_watermark
+        and result.log_start_offset == partition.told_log_start_offset
+        and result.error is None
+        and result.diverging_epoch is None
+    ):
+        return False
+    # After an error, whose watermark is -1, the partition is told again in any case.
+    partition.told_high_watermark = result.high_watermark
+    partition.told_log_start_offset = result.log_start_offset
+    return True
 
-    __slots__ = ("high_watermark", "key", "log_start_offset", "request")
 
-    def __init__(self, key: PartitionKey, request: FetchPartition) -> None:
-        self.key = key
-        self.request = request
-        self.high_watermark = -1
-        self.log_start_offset = -1
-
-    def take_result(self, result: FetchResult) -> bool:
-        """Remember what is told now; True if the client has to be told because it is new to it."""
-        if (
-            result.records is None
-            and result.high_watermark == self.high_watermark
-            and result.log_start_offset == self.log_start_offset
-            and result.error is None
-            and result.diverging_epoch is None
-        ):
-            return False
-        # After an error, whose watermark is -1, the partition is told again in any case.
-        self.high_watermark = result.high_watermark
-        self.log_start_offset = result.log_start_offset
-        return True
+def id_of(topics: PersistentMap[str, TopicImage], name: str) -> UUID:
+    """The id of the topic that has this name now; all zero if there is none."""
+    topic = topics.get(name)
+    return ZERO_UUID if topic is None else topic.topic_id
 
 
 class FetchSession:
     """One client's session. `epoch` is what its next request must carry."""
 
-    __slots__ = ("created_ms", "epoch", "is_follower", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "is_follower",
+        "last_used_ms",
+        "partitions",
+        "session_id",
+        "topics",
+        "uses_topic_ids",
+    )
 
     def __init__(
         self,
         session_id: int,
-        partitions: dict[PartitionKey, SessionPartition],
+        partitions: dict[PartitionKey, FetchPartition],
         *,
         is_follower: bool,
         uses_topic_ids: bool,
@@ -81,20 +88,33 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
+        #: The topics among which the partitions' names were looked up.
+        self.topics: PersistentMap[str, TopicImage] | None = None
 
-    def update(self, changed: dict[PartitionKey, SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
+    def resolve_names(self, topics: PersistentMap[str, TopicImage]) -> None:
+        """Let a name mean the topic that has it now: it may have been created again since the session began."""
+        if self.topics is topics:
+            return
+        self.topics = topics
+        for partition in self.partitions.values():
+            partition.topic_id = id_of(topics, str(partition.name))
+
+    def update(self, changed: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Take what an incremental request adds, changes and forgets."""
         for key, partition in changed.items():
             known = self.partitions.get(key)
-            if known is None:
-                self.partitions[key] = partition
-            else:
-                known.request = partition.request
+            if known is not None:
+                partition.told_high_watermark = known.told_high_watermark
+                partition.told_log_start_offset = known.told_log_start_offset
+                if partition.topic_id is known.topic_id:
+                    partition.resolved = known.resolved
+            self.partitions[key] = partition
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def move_to_end(self, key: PartitionKey) -> None:
+    def move_to_end(self, partition: FetchPartition) -> None:
         """What got data now is looked at last the next time, so that all get their share of the limits."""
+        key = (partition.name, partition.partition)
         self.partitions[key] = self.partitions.pop(key)
 
 
@@ -112,7 +132,7 @@ class FetchContext:
 
     def __init__(
         self,
-        partitions: Sequence[SessionPartition],
+        partitions: Sequence[FetchPartition],
         *,
         session: FetchSession | None = None,
         create: Callable[[], FetchSession | None] | None = None,
@@ -127,6 +147,11 @@ class FetchContext:
     def is_incremental(self) -> bool:
         return self._session is not None
 
+    def resolve_names(self, topics: PersistentMap[str, TopicImage]) -> None:
+        """Let the names mean the topics that have them now; those in the request do already."""
+        if self._session is not None:
+            self._session.resolve_names(topics)
+
     def finish(self, results: Sequence[FetchResult]) -> tuple[int, Sequence[int]]:
         """The session id to answer with, and the positions in `partitions` of those to tell the client of.
 
@@ -139,10 +164,10 @@ class FetchContext:
             raise InvalidSessionEpochError(f"session {session.session_id} went on to epoch {session.epoch}")
         told = []
         for position, (partition, result) in enumerate(zip(self.partitions, results, strict=True)):
-            if partition.take_result(result):
+            if take_result(partition, result):
                 told.append(position)
                 if result.records is not None:
-                    session.move_to_end(partition.key)
+                    session.move_to_end(partition)
         return session.session_id, told
 
     def _begin_session(self, results: Sequence[FetchResult]) -> int:
@@ -150,7 +175,7 @@ class FetchContext:
         if session is None:
             return NO_SESSION
         for partition, result in zip(self.partitions, results, strict=True):
-            partition.take_result(result)
+            take_result(partition, result)
         return session.session_id
 
 
@@ -178,7 +203,7 @@ class FetchSessionCache:
         self,
         session_id: int,
         epoch: int,
-        requested: dict[PartitionKey, SessionPartition],
+        requested: dict[PartitionKey, FetchPartition],
         forgotten: Iterable[PartitionKey],
         *,
         uses_topic_ids: bool,
@@ -213,7 +238,7 @@ class FetchSessionCache:
         return FetchContext(list(session.partitions.values()), session=session)
 
     def _create(
-        self, partitions: dict[PartitionKey, SessionPartition], *, is_follower: bool, uses_topic_ids: bool
+        self, partitions: dict[PartitionKey, FetchPartition], *, is_follower: bool, uses_topic_ids: bool
     ) -> FetchSession | None:
         now_ms = self._clock.time_ms()
         if len(self._sessions) >= self._slots and not self._evict_for(len(partitions), now_ms, is_follower=is_follower):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOPICS_A_STEP: Final = 64
+_NOTHING: Final[Mapping[int, Partition]] = {}
 
 
 class HostedPartitions:
@@ -71,6 +72,10 @@ class HostedPartitions:
             return self._topics[topic_id][partition]
         except KeyError:
             raise self._why_missing(topic_id, partition) from None
+
+    def of_topic(self, topic_id: UUID) -> Mapping[int, Partition]:
+        """The topic's partitions that are held now, by number."""
+        return self._topics.get(topic_id, _NOTHING)
 
     def of_log(self, log: PartitionLog) -> Partition | None:
         """The partition whose log this is, None if it is held no more."""

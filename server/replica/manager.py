@@ -263,7 +263,7 @@ class ReplicaManager:
         operation = FetchOperation(
             params,
             partitions,
-            self._partitions.get,
+            self._partitions,
             limit_bytes=min(params.max_bytes, self._readable_bytes()),
             now_ms=self._clock.time_ms(),
         )
@@ -321,12 +321,8 @@ class ReplicaManager:
         if records is None or not records.size_bytes:
             result.release()
             return
-        result.records = records
-        size_bytes = records.size_bytes
-        budget = self._response_budget
-        budget.charge(size_bytes)
-        result.on_release(lambda: budget.refund(size_bytes))
-        self.counters.fetched_bytes += size_bytes
+        result.take_records(records, self._response_budget)
+        self.counters.fetched_bytes += records.size_bytes
 
     # Deleting records -----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ottla.kproto.messages.fetch import (
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
-ABORTED = st.none() | st.lists(st.builds(AbortedTransaction, producer_id=INT64, first_offset=INT64), max_size=3)
+ABORTED = st.none() | st.lists(st.tuples(INT64, INT64), max_size=3) | st.just([(7, 8)] * 127)
 
 
 class Chain:
@@ -50,17 +50,23 @@ PARTITIONS = st.fixed_dictionaries(
         "aborted_transactions": ABORTED,
     }
 )
-PIECES = st.lists(st.binary(min_size=1, max_size=200), max_size=3)
+PIECES = st.none() | st.lists(st.binary(min_size=1, max_size=200), max_size=3)
+Drawn = list[tuple[dict[str, Any], list[bytes] | None, bool]]
 
 
 @given(st.integers(4, 18), st.lists(st.tuples(PARTITIONS, PIECES, st.booleans()), max_size=5), st.booleans())
-def test_equal_to_the_codec(version: int, drawn: list[tuple[dict[str, Any], list[bytes], bool]], hint: bool) -> None:
+def test_equal_to_the_codec(
+    version: int, drawn: Drawn, hint: bool
+) -> None:
     light: list[Any] = []
     full: list[Any] = []
     for fields, pieces, chained in drawn:
-        whole = b"".join(pieces)
-        light.append(FetchedPartition(**fields, records=Chain(pieces) if chained else whole))
-        full.append(PartitionData(**fields, records=whole))
+        whole = b"".join(pieces or ())
+        records = None if pieces is None else Chain(pieces) if chained else whole
+        light.append(FetchedPartition(**fields, records=records))
+        pairs = fields["aborted_transactions"]
+        aborted = None if pairs is None else [AbortedTransaction(producer_id=p, first_offset=o) for p, o in pairs]
+        full.append(PartitionData(**fields | {"aborted_transactions": aborted}, records=whole))
     endpoints: list[NodeEndpoint] = []
     if hint and version >= 16:
         endpoints = [NodeEndpoint(node_id=1, host="h", port=2)]

@@ -19,7 +19,6 @@ from ottla.server.replica.fetch_session import (
     NO_SESSION,
     FetchContext,
     FetchSessionCache,
-    SessionPartition,
     next_epoch,
 )
 from ottla.server.replica.partition import EpochEndOffset
@@ -28,11 +27,8 @@ from ottla.storage.errors import OffsetOutOfRangeError
 from ottla.storage.iobuf import IOBuf
 
 
-def requested(*partitions: int, offset: int = 0) -> dict[Any, SessionPartition]:
-    return {
-        ("topic", index): SessionPartition(("topic", index), FetchPartition(ZERO_UUID, index, offset))
-        for index in partitions
-    }
+def requested(*partitions: int, offset: int = 0) -> dict[Any, FetchPartition]:
+    return {("topic", index): FetchPartition(ZERO_UUID, index, offset, name="topic") for index in partitions}
 
 
 def answer(size_bytes: int = 0, high_watermark: int = 0, log_start_offset: int = 0, **fields: Any) -> FetchResult:
@@ -57,7 +53,7 @@ class Sessions:
         self.cache = FetchSessionCache(slots, self.clock, random.Random(0))
 
     def open(
-        self, session_id: int, epoch: int, partitions: dict[Any, SessionPartition] | None = None, **options: Any
+        self, session_id: int, epoch: int, partitions: dict[Any, FetchPartition] | None = None, **options: Any
     ) -> FetchContext:
         values: dict[str, Any] = {"forgotten": (), "uses_topic_ids": False, "is_follower": False} | options
         forgotten = values.pop("forgotten")
@@ -77,7 +73,7 @@ def sessions() -> Sessions:
 
 
 def indexes(context: FetchContext) -> list[int]:
-    return [partition.request.partition for partition in context.partitions]
+    return [partition.partition for partition in context.partitions]
 
 
 def test_a_full_fetch_begins_a_session_and_is_told_everything(sessions: Sessions) -> None:
@@ -143,7 +139,7 @@ def test_partitions_are_added_changed_and_forgotten(sessions: Sessions) -> None:
     changes = requested(1, 2, offset=7)
     context = sessions.open(session_id, 1, changes, forgotten=[("topic", 0), ("topic", 9)])
     assert indexes(context) == [1, 2]
-    assert [partition.request.fetch_offset for partition in context.partitions] == [7, 7]
+    assert [partition.fetch_offset for partition in context.partitions] == [7, 7]
     # What is new was never told; what was only changed was.
     assert context.finish([answer(), answer()])[1] == [1]
 
