@@ -114,8 +114,13 @@ def run(spark: SparkSession, bootstrap: str, folder: Path, rows: Iterable[tuple[
     began = time.monotonic()
     keep(delays(joined(spark, events(spark, bootstrap), data_folder())), folder)
     table = spark.read.format("delta").load(str(folder / "delays"))
-    print(f"{table.count()} rows, by carrier and hour, in {folder / 'delays'} after {time.monotonic() - began:.1f} s")
-    cells = [Cell(row.carrier, row.hour, row.mean_delay, row.flights) for row in table.collect()]
+    rows_kept = table.collect()
+    print(f"{len(rows_kept)} rows, by carrier and hour, in {folder / 'delays'} after {time.monotonic() - began:.1f} s")
+    flown, departed, minutes = (
+        sum(row[name] or 0 for row in rows_kept) for name in ("flights", "departed", "delay_minutes")
+    )
+    print(f"in all {flown:,} flights, of which {departed:,} departed, {minutes:,} minutes behind their schedule")
+    cells = [Cell(row.carrier, row.hour, row.mean_delay, row.flights) for row in rows_kept]
     (folder / "delays.svg").write_text(draw(cells))
     print(f"a picture of it: {folder / 'delays.svg'}")
     return table
