@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.storage.log_manager import LogManager
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Broker:
     """One node: what it is, and the parts that serve its requests."""
 

@@ -48,15 +48,19 @@ class Cleaner:
         self._seen: dict[MessageStore, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Look at every store from time to time, for ever; memory that lies idle goes back as well."""
-        next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
+        """Look at every store from time to time, for ever; memory that lies idle goes back as well.
+
+        Begun one `cleaner_backoff_ms` after the start, with the first look.
+        """
+        config = self._context.config
+        next_retention = trio.current_time() + (config.retention_check_interval_ms - config.cleaner_backoff_ms) / 1000
         while True:
-            await trio.sleep(self._context.config.cleaner_backoff_ms / 1000)
             self._context.pool.trim()
             with_retention = trio.current_time() >= next_retention
             if with_retention:
                 next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
             await self.clean(with_retention=with_retention)
+            await trio.sleep(self._context.config.cleaner_backoff_ms / 1000)
 
     async def clean(self, *, with_retention: bool = True) -> None:
         """One pass over all stores: retention, compaction, space. Damage and failures are logged, not raised."""

@@ -6,8 +6,8 @@ those of Kafka's topic and broker settings with dots turned into underscores, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 __all__ = ["INT64_MAX", "LogConfig", "StorageConfig", "StoreLayout", "TimestampType"]
 
@@ -33,8 +33,7 @@ class StoreLayout(Enum):
     SHARED = "shared"
 
 
-@dataclass(slots=True, frozen=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """One topic's settings, as its logs need them. Times in milliseconds, sizes in bytes, -1 = no limit."""
 
     max_message_bytes: int = 1_048_588
@@ -57,8 +56,7 @@ class LogConfig:
     flush_ms: int = INT64_MAX
 
 
-@dataclass(slots=True, frozen=True)
-class StorageConfig:
+class StorageConfig(NamedTuple):
     """The node's storage settings. Times in milliseconds, sizes in bytes."""
 
     store_layout: StoreLayout = StoreLayout.PER_TOPIC

@@ -7,6 +7,7 @@ import os
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -14,7 +15,6 @@ from uuid import UUID
 import trio
 
 from ottla.storage.block import RunKind, log_key
-from ottla.storage.cleaner import Cleaner
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.context import RunBlocking, StorageContext
 from ottla.storage.log_truncation import rebuild_producers, recover_end
@@ -28,6 +28,7 @@ from ottla.storage.retention import size_of
 from ottla.storage.spans import ensure_spans
 
 if TYPE_CHECKING:
+    from ottla.storage.cleaner import Cleaner
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
 
@@ -74,7 +75,6 @@ class LogManager:
         self._stores: dict[str, MessageStore] = {}
         self._logs: dict[bytes, PartitionLog] = {}
         self._opening = trio.Lock()
-        self.cleaner = Cleaner(self.context, self._stores.values)
 
     def set_listener(self, listener: StorageListener) -> None:
         """Register the one listener (before the first append)."""
@@ -94,7 +94,7 @@ class LogManager:
         try:
             async with trio.open_nursery() as nursery:
                 context.nursery = nursery
-                nursery.start_soon(self.cleaner.run)
+                nursery.start_soon(self._keep_clean)
                 try:
                     yield
                 finally:
@@ -186,6 +186,17 @@ class LogManager:
         for store in list(self._stores.values()):
             if store.error is None and (store.files.unsynced_bytes or store.active.has_work or store.is_writing):
                 await store.flush(sync=True)
+
+    @cached_property
+    def cleaner(self) -> Cleaner:
+        """What the node's background work is done by; loaded when there is some, which a start does not wait for."""
+        from ottla.storage.cleaner import Cleaner
+
+        return Cleaner(self.context, self._stores.values)
+
+    async def _keep_clean(self) -> None:
+        await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
+        await self.cleaner.run()
 
     async def clean(self) -> None:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""
