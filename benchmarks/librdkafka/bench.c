@@ -150,8 +150,10 @@ static void consume(char **a, int argc, char **argv) {
         die("metadata", "no answer");
     rd_kafka_metadata_destroy(metadata);
     int64_t start = now_ns(), progress_ns = start, first = 0;
+    /* from 0, where every log here begins: for RD_KAFKA_OFFSET_BEGINNING it asks partition by partition, which is all that
+     * would be measured with 10,000 of them, and librdkafka 2.0 forgets some */
     for (int p = 0; p < partitions; p++)
-        if (rd_kafka_consume_start_queue(topic, p, RD_KAFKA_OFFSET_BEGINNING, queue))
+        if (rd_kafka_consume_start_queue(topic, p, 0, queue))
             die("consume", "start failed");
     while (got < count) {
         ssize_t n = rd_kafka_consume_batch_queue(queue, 100, batch, BATCH);
