@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -99,7 +98,7 @@ class _Running:
         self._last_batch = sync.last_batch
         self.query = self._start()
 
-    def is_done(self) -> bool:
+    def is_done(self, stopped: threading.Event) -> bool:
         """Whether it came to its end; PipelineError, which says why, if that was not the end of the topic."""
         if self.sync.last_batch != self._last_batch:
             self._last_batch, self._starts_left = self.sync.last_batch, _STARTS
@@ -110,7 +109,8 @@ class _Running:
             return True
         if _PASSING.search(str(error)) is None or self._starts_left == 0:
             raise self._reason(error) from error
-        time.sleep(_PAUSE_S)
+        if stopped.wait(_PAUSE_S):
+            return True
         self.query = self._start()
         return False
 
@@ -135,7 +135,7 @@ def _await_end(running: list[_Running], watch: _Watch, stopped: threading.Event)
     while left and not stopped.is_set():
         for table in list(left):
             query = table.query
-            if table.is_done():
+            if table.is_done(stopped):
                 left.remove(table)
             watch.look(table.sync, query)
         stopped.wait(_WATCH_INTERVAL_S if left else 0)
