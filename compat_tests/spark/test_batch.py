@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,8 @@ from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark.topics import Topics, numbers, rows_of, values
 
-T0_MS = 1_700_000_000_000
+# Recent: what is older than a week is for retention to take, whenever it comes by.
+T0_MS = time.time_ns() // 1_000_000 - 86_400_000
 
 
 def send_numbers(client: Confluent, topic: str, count: int, *, partitions: int = 1, start: int = 0) -> None:

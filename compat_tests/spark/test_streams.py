@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.test_batch import send_numbers
+from compat_tests.spark.test_batch import T0_MS, send_numbers
 from compat_tests.spark.topics import Topics, await_that, batches, drain, finish, numbers, rows_of, to_files
 
 
@@ -85,7 +85,7 @@ def test_starts_at_given_offsets_and_times(
     send_numbers(reference, topic, 20, partitions=2)
     by_offset = reader.stream(topic, startingOffsets={topic: {"0": 8, "1": -2}})
     assert numbers(drain(by_offset, tmp_path / "offset")) == sorted([16, 18, *range(1, 20, 2)])
-    by_time = reader.stream(topic, startingTimestamp=1_700_000_015_000)
+    by_time = reader.stream(topic, startingTimestamp=T0_MS + 15_000)
     assert numbers(drain(by_time, tmp_path / "time")) == [15, 16, 17, 18, 19]
 
 

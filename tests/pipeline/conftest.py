@@ -44,7 +44,8 @@ def new_topic(client: Confluent) -> Callable[..., str]:
 
     def create(partitions: int = 1, records: int = 0, **configs: str) -> str:
         topic = f"pipeline-{next(_numbers)}"
-        client.create_topic(topic, partitions=partitions, configs=configs)
+        # The records are of 2023, and not to be taken by retention.
+        client.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1"} | configs)
         produce(client, topic, *(b"%d" % number for number in range(records)), partitions=partitions)
         return topic
 
