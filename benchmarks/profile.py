@@ -29,6 +29,7 @@ _HELD: Final = re.compile(
 )
 _FOLDER_OF_FILE: Final = re.compile(r'File "[^"]*/(?:ottla|site-packages|python[\d.]+)/')
 _WATCHDOG: Final = "watchdog.py"
+_IMPORT: Final = "importlib._bootstrap"
 _SAMPLES_PER_S: Final = 100
 _LINES: Final = 25
 _HOLDS: Final = 5
@@ -101,8 +102,8 @@ def longest_hold(whole_log: str, log: str) -> Hold:
     lives = [(int(times), float(ms), float(cpu_ms)) for times, ms, cpu_ms in _SUMMED_UP.findall(whole_log)]
     if not lives:
         raise ValueError(f"the broker's log does not say how long its loop was held:\n{whole_log[-2000:]}")
-    by = "".join(_whose(held) for _, held in _by_cpu(log)[:1])
-    return Hold(sum(life[0] for life in lives), max(life[1] for life in lives), max(life[2] for life in lives), by)
+    times, longest_ms, longest_cpu_ms = zip(*lives, strict=True)
+    return Hold(sum(times), max(longest_ms), max(longest_cpu_ms), _whose(log))
 
 
 def longest_holds(log: str) -> str:
@@ -118,7 +119,17 @@ def _by_cpu(log: str) -> list[tuple[str, re.Match[str]]]:
     return sorted(held, key=lambda pair: float(pair[1]["cpu"]), reverse=True)
 
 
-def _whose(held: re.Match[str]) -> str:
+def _whose(log: str) -> str:
+    """The task of the longest hold; if that only imported a module, the next one of those that were logged as well."""
+    held = _by_cpu(log)
+    if not held:
+        return ""
+    after = next((place for place, (event, _) in enumerate(held) if _IMPORT not in event), 0)
+    longest = _named(held[0][1])
+    return f"{longest}, importing; else {held[after][1]['cpu']} ms, {_named(held[after][1])}" if after else longest
+
+
+def _named(held: re.Match[str]) -> str:
     return held["task"].removeprefix("ottla.") + (", collecting garbage" if held["collected"] else "")
 
 

@@ -11,6 +11,8 @@ from benchmarks.results import Hold
 
 STACK = '  File "/home/me/ottla/dev/ottla/storage/disk.py", line 3, in pwritev\n    os.pwritev(handle)'
 
+IMPORT = "<frozen importlib._bootstrap>"
+
 
 def lines(*events: str) -> str:
     return "".join(json.dumps({"level": "warning", "event": event}) + "\n" for event in events)
@@ -45,6 +47,15 @@ def test_the_longest_hold_by_cpu_is_named() -> None:
     hold = longest_hold(lines(summed_up(3, 20.0, 2.5)), log)
 
     assert hold.by == "server.connection.Connection.serve, collecting garbage"
+
+
+def test_a_first_use_of_a_module_is_called_so_and_does_not_hide_the_next() -> None:
+    imported = held(28.3, 21.4, "ottla.server.metadata.controller.Controller.run").replace("storage/disk", IMPORT)
+    log = lines(held(2.0, 1.2, "ottla.server.listener.Listeners._serve"), imported)
+
+    assert longest_hold(lines(summed_up(2, 28.3, 21.4)), log).by == (
+        "server.metadata.controller.Controller.run, importing; else 1.2 ms, server.listener.Listeners._serve"
+    )
 
 
 def test_a_log_without_a_sum_is_an_error() -> None:
