@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import charts, librdkafka, profile, report, requests, results
@@ -29,23 +30,35 @@ RESULTS = Path("benchmarks/results/throughput.json")
 ASIDE = Path(".cache/benchmarks.json")
 
 
-def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> results.Result:
+def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> Iterator[dict[str, Figures]]:
     """The brokers in turn, and the other one first in every second pair."""
-    runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
     for pair in range(pairs):
+        figures: dict[str, Figures] = {}
         for kind in kinds if pair % 2 == 0 else reversed(kinds):
             began = time.monotonic()
             with fresh(kind) as broker:
-                runs[kind].append(WORKLOADS[name](broker))
-            figures = ", ".join(f"{figure} {shown(value)}" for figure, value in runs[kind][-1].items())
-            print(f"  {pair + 1}/{pairs} {kind}, {time.monotonic() - began:.0f} s: {figures}", flush=True)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return results.Result(pairs, runs, date=today, machine=results.machine())
+                figures[kind] = WORKLOADS[name](broker)
+            told = ", ".join(f"{figure} {shown(value)}" for figure, value in figures[kind].items())
+            print(f"  {pair + 1}/{pairs} {kind}, {time.monotonic() - began:.0f} s: {told}", flush=True)
+        yield figures
 
 
 def run_workload(name: str, kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> None:
-    """Measure a workload and keep what was measured; then look at it and keep that."""
-    result = measure_pairs(name, kinds, pairs)
+    """Measure a workload and keep what was measured; then look at it and keep that.
+
+    What fails after some pairs leaves those; an interrupt leaves what there was before.
+    """
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    result = results.Result(0, {kind: [] for kind in kinds}, date=today, machine=results.machine())
+    try:
+        for figures in measure_pairs(name, kinds, pairs):
+            result.pairs += 1
+            for kind in kinds:
+                result.runs[kind].append(figures[kind])
+    except Exception:
+        if result.pairs:
+            results.merge({name: result}, path)
+        raise
     results.merge({name: result}, path)
     if look and "ottla" in kinds:
         began = time.monotonic()

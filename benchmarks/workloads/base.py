@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -67,12 +68,17 @@ def unique(name: str) -> str:
 
 
 def forget_cached(folder: Path) -> None:
-    """Take every file of a broker's folder out of the page cache."""
+    """Take every file of a broker's folder out of the page cache, but those that go away meanwhile."""
     for path in folder.rglob("*"):
-        if path.is_file() and path.stat().st_size:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fdatasync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+        with suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_size:
+                _forget_cached_file(path)
+
+
+def _forget_cached_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

@@ -88,7 +88,10 @@ def tail(size_bytes: int, *, partitions: int = 4) -> Workload:
 
 
 def catch_up(size_bytes: int, *, partitions: int = 4) -> Workload:
-    """Read what was written before the broker's start: from the disk, then from the page cache."""
+    """Read what was written before the broker's start: from the disk, then from the page cache.
+
+    Writes of others come between, so that the new process is warm but has nothing of what is read.
+    """
 
     def run(broker: BrokerProcess) -> Figures:
         count = records_per_run(size_bytes)
@@ -96,8 +99,9 @@ def catch_up(size_bytes: int, *, partitions: int = 4) -> Workload:
         create_topic(broker, topic, partitions)
         librdkafka.run("produce", broker.bootstrap, topic, partitions, count, size_bytes, "acks=1", *PRODUCER)
         broker.stop()
-        forget_cached(broker.folder)
         broker.start()
+        warm_up(broker, size_bytes)
+        forget_cached(broker.folder)
         gigabytes = count * size_bytes / 1e9
         figures: Figures = {}
         for cache in ("cold", "warm"):

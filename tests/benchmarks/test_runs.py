@@ -51,16 +51,29 @@ def is_interrupted(kind: str) -> Figures:
     raise KeyboardInterrupt
 
 
-def test_brokers_alternate_and_change_places(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_alternate_and_change_places(ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     workloads(monkeypatch, small=well)
+    path = tmp_path / "results.json"
 
-    result = command.measure_pairs("small", BOTH, 3)
+    assert command.run_all(("small",), BOTH, 3, path, look=False) == []
 
+    result = results.load(path)["small"]
     assert ran == ["ottla", "kafka", "kafka", "ottla", "ottla", "kafka"]
     assert result.pairs == 3
     assert result.runs == {"ottla": [well("ottla")] * 3, "kafka": [well("kafka")] * 3}
     assert result.date
     assert result.machine["cores"] >= 1
+
+
+def test_the_pairs_before_a_failure_are_kept(ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    workloads(monkeypatch, small=lambda kind: well(kind) if len(ran) < 6 else fails(kind))
+    path = tmp_path / "results.json"
+
+    assert command.run_all(("small",), BOTH, 3, path, look=False) == ["small"]
+
+    result = results.load(path)["small"]
+    assert result.pairs == 2
+    assert [len(result.runs[kind]) for kind in BOTH] == [2, 2]
 
 
 def test_a_workload_that_fails_is_named_and_the_others_go_on(
@@ -84,6 +97,18 @@ def test_an_interrupt_keeps_what_is_done(ran: list[str], monkeypatch: pytest.Mon
 
     assert failed == ["second", "third"]
     assert list(results.load(path)) == ["first"]
+
+
+def test_an_interrupt_leaves_what_was_measured_before(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workloads(monkeypatch, first=well)
+    path = tmp_path / "results.json"
+    command.run_all(("first",), BOTH, 3, path, look=False)
+    workloads(monkeypatch, first=lambda kind: well(kind) if len(ran) < 9 else is_interrupted(kind))
+
+    assert command.run_all(("first",), BOTH, 3, path, look=False) == ["first"]
+    assert results.load(path)["first"].pairs == 3
 
 
 def test_a_missing_tool_ends_it(ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
