@@ -160,7 +160,7 @@ class Api:
         self.prepared_versions.add(version)
 
     def load(self, version: int) -> None:
-        """Import what serving this API needs; Produce and Fetch have codecs of their own for what they carry."""
+        """Import what serving this API needs; three have codecs of their own for what they carry."""
         codec.prepare(self.key, version)
         if self.metrics is None:
             self.metrics = ApiMetrics(self.key)
@@ -174,6 +174,11 @@ class Api:
             from ottla.kproto.hot import fetch
 
             self.build_parts = fetch.build_parts
+        elif self.key is ApiKey.METADATA:
+            from ottla.kproto.hot import metadata
+
+            metadata.prepare(version)
+            self.build_parts = metadata.build_parts
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
         self.handler = self._handler

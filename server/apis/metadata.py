@@ -13,23 +13,27 @@ from typing import Final
 from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.hot.metadata import EncodedTopic, encode_topic
 from ottla.kproto.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from ottla.kproto.schema import Response
 from ottla.server.apis.errors import error_code, error_response
+from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
-from ottla.server.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
+from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
+from ottla.server.pace import Pace
 
 _NO_ID: Final = UUID(int=0)
+# Of every node in the process: what a topic's image is encoded to depends on nothing else.
+_ENCODED: Final = EncodedTopics(8 * 1024 * 1024)
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> Response | None:
@@ -45,19 +49,29 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     # After the auto-creations, so that what was created is in it.
     image = context.broker.metadata
     brokers = _brokers(image, context.listener)
-    reachable = {broker.node_id for broker in brokers}
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    view = View(version, frozenset(broker.node_id for broker in brokers), topic_operations)
     return MetadataResponse(
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=[
-            _topic(it, reachable, topic_operations, version) if isinstance(it, TopicImage) else it for it in answered
-        ],
+        topics=await _encoded(answered, view),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+async def _encoded(topics: list[TopicImage | MetadataResponseTopic], view: View) -> list[EncodedTopic]:
+    pace = Pace()
+    encoded = []
+    for topic in topics:
+        if isinstance(topic, TopicImage):
+            encoded.append(await _ENCODED.get(topic, view, pace))
+        else:
+            encoded.append(encode_topic(topic, view.version))
+        await pace.rest()
+    return encoded
 
 
 async def _find(
@@ -98,32 +112,3 @@ def _brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker
                 MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
             )
     return brokers
-
-
-def _topic(topic: TopicImage, reachable: set[int], operations: int, version: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[_partition(number, state, reachable, version) for number, state in enumerate(topic.partitions)],
-        topic_authorized_operations=operations,
-    )
-
-
-def _partition(number: int, state: PartitionState, reachable: set[int], version: int) -> MetadataResponsePartition:
-    code = ErrorCode.NONE
-    leader = state.leader
-    if leader not in reachable:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-        if leader != NO_LEADER and version >= 6:
-            code = ErrorCode.LISTENER_NOT_FOUND
-        leader = NO_LEADER
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=number,
-        leader_id=leader,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=list(state.replicas),
-        isr_nodes=list(state.isr),
-        offline_replicas=[replica for replica in state.replicas if replica not in reachable],
-    )

@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterator
-from time import perf_counter
 from typing import Final
 
-import trio
-
+from ottla.server.pace import Pace
 from ottla.server.telemetry.metric import Family, Labels, Metric
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_SLICE_SECONDS: Final = 0.000_2
 _SAMPLES_A_LOOK: Final = 16
 _CHUNK_CHARACTERS: Final = 32_768
 _BOUNDS: Final = tuple(f'le="{bound}"' for bound in (*BOUNDS_SECONDS, "+Inf"))
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-
-class Pace:
-    """Lets others run when a slice of time is used up."""
-
-    __slots__ = ("_began",)
-
-    def __init__(self) -> None:
-        self._began = perf_counter()
-
-    async def rest(self) -> None:
-        """Call between steps of well under a tenth of a millisecond."""
-        if perf_counter() - self._began > _SLICE_SECONDS:
-            await trio.lowlevel.checkpoint()
-            self._began = perf_counter()
 
 
 async def render(families: AsyncIterator[Family]) -> AsyncIterator[bytes]:

@@ -13,7 +13,7 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.cli import version
-from ottla.server.telemetry.exposition import Pace
+from ottla.server.pace import Pace
 from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.server.telemetry.requests import PHASES, ApiMetrics

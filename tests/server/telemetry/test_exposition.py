@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.server.telemetry import exposition
+from ottla.server import pace
 from ottla.server.telemetry.exposition import render
 from ottla.server.telemetry.metric import Family, counter, gauge, histogram
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
@@ -77,7 +77,7 @@ async def test_families_follow_each_other_with_their_kinds() -> None:
 
 
 async def test_others_run_during_a_long_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposition, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
     turns = 0
 
     async def take_turns() -> None:

@@ -11,6 +11,8 @@ import pytest
 import trio
 
 from ottla.kproto import codec
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.hot import metadata as hot_metadata
 from ottla.kproto.schema import Request
 from ottla.server.config import BrokerConfig
 from ottla.server.metadata.controller import Controller
@@ -75,6 +77,8 @@ def call(broker: FakeBroker) -> Call:
             connection=SimpleNamespace(mute=broker.muted.append),
         )
         response = await module.handle(received, context)
+        if key is ApiKey.METADATA:
+            return codec.parse_response(key, version, b"".join(hot_metadata.build_parts(response, version)))
         return codec.parse_response(key, version, codec.build_response(response, version))
 
     return call

@@ -1,0 +1,106 @@
+"""Topics as Metadata tells them, encoded once for all who ask in the same version, until something about them changes.
+
+A client of a topic with a thousand partitions asks for all of them again and again, and so does every other: encoding
+them each time would take milliseconds of the event loop. The first time is done in steps.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.hot.metadata import EncodedTopic, encode_partitions, encode_topic
+from ottla.kproto.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from ottla.server.metadata.image import NO_LEADER, PartitionState, TopicImage
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.pace import Pace
+
+_PARTITIONS_A_STEP: Final = 32
+_ENTRY_BYTES: Final = 400
+
+
+class View(NamedTuple):
+    """Who looks: all of a request that an answer about a topic depends on."""
+
+    version: int
+    #: The brokers that the request's listener leads to.
+    reachable: frozenset[int]
+    topic_operations: int
+
+
+class EncodedTopics:
+    """Keeps what was encoded, at most `max_bytes` of it; what was asked for least recently goes first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[tuple[UUID, View], tuple[TopicImage, EncodedTopic]] = OrderedDict()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(self, topic: TopicImage, view: View, pace: Pace) -> EncodedTopic:
+        """The topic's part of a response."""
+        key = (topic.topic_id, view)
+        kept = self._entries.get(key)
+        if kept is not None and kept[0] is topic:
+            self._entries.move_to_end(key)
+            return kept[1]
+        encoded = await _encode(topic, view, pace)
+        self._keep(key, topic, encoded)
+        return encoded
+
+    def _keep(self, key: tuple[UUID, View], topic: TopicImage, encoded: EncodedTopic) -> None:
+        former = self._entries.pop(key, None)
+        if former is not None:
+            self.size_bytes -= _size_of(former[1])
+        if _size_of(encoded) > self._max_bytes:
+            return
+        self._entries[key] = (topic, encoded)
+        self.size_bytes += _size_of(encoded)
+        while self.size_bytes > self._max_bytes:
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self.size_bytes -= _size_of(evicted)
+
+
+def _size_of(encoded: EncodedTopic) -> int:
+    return len(encoded.encoded) + _ENTRY_BYTES
+
+
+async def _encode(topic: TopicImage, view: View, pace: Pace) -> EncodedTopic:
+    pieces = []
+    for first in range(0, len(topic.partitions), _PARTITIONS_A_STEP):
+        some = topic.partitions[first : first + _PARTITIONS_A_STEP]
+        partitions = (_partition(number, state, view) for number, state in enumerate(some, first))
+        pieces.append(encode_partitions(partitions, view.version))
+        await pace.rest()
+    head = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        topic_authorized_operations=view.topic_operations,
+    )
+    return encode_topic(head, view.version, len(topic.partitions), pieces)
+
+
+def _partition(number: int, state: PartitionState, view: View) -> MetadataResponsePartition:
+    code = ErrorCode.NONE
+    leader = state.leader
+    if leader not in view.reachable:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        if leader != NO_LEADER and view.version >= 6:
+            code = ErrorCode.LISTENER_NOT_FOUND
+        leader = NO_LEADER
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in view.reachable],
+    )
