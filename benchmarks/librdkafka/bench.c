@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCH = 10000, STALL_LIMIT_S = 60 };
+enum { BATCH = 10000, STALL_LIMIT_S = 60, RING = 1 << 20, RUN = 32, NEAR = 4096 };
 
 static int64_t delivered, failed;
 static int64_t *ack_ns, ack_count, ack_capacity;
@@ -73,12 +73,23 @@ static rd_kafka_t *client(rd_kafka_type_t type, const char *bootstrap, int argc,
     return rk;
 }
 
+static uint32_t random_number(void) {
+    static uint32_t state = 12345;
+    state = state * 1664525u + 1013904223u;
+    return state >> 16;
+}
+
+/* Letters, of which every second run of 32 has occurred shortly before: lz4 takes off a third, zstd two. */
 static char *payload(size_t size) {
     char *bytes = malloc(size);
-    uint32_t state = 12345;
     for (size_t i = 0; i < size; i++) {
-        state = state * 1664525u + 1013904223u;
-        bytes[i] = (char)('A' + (state >> 24) % 26);
+        size_t place = i % (2 * RUN);
+        if (place == RUN && i + RUN <= size) {
+            memcpy(bytes + i, bytes + i - (1 + random_number() % (i < NEAR ? i / RUN : NEAR / RUN)) * RUN, RUN);
+            i += RUN - 1;
+        } else {
+            bytes[i] = (char)('A' + random_number() % 26);
+        }
     }
     return bytes;
 }
@@ -90,7 +101,8 @@ static void produce(char **a, int argc, char **argv) {
     rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, a[0], argc, argv);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, a[1], NULL);
     rd_kafka_message_t *batch = calloc(BATCH, sizeof *batch);
-    char *bytes = payload(size);
+    char *bytes = payload(RING + size);
+    size_t at = 0;
     const struct rd_kafka_metadata *metadata;
     if (rd_kafka_metadata(rk, 0, topic, &metadata, 10000))
         die("metadata", "no answer");
@@ -100,8 +112,9 @@ static void produce(char **a, int argc, char **argv) {
     while (sent < count) {
         int n = (int)(count - sent < BATCH ? count - sent : BATCH);
         for (int i = 0; i < n; i++) {
-            batch[i].payload = bytes;
+            batch[i].payload = bytes + at;
             batch[i].len = size;
+            at = (at + size) % RING;
             batch[i].partition = partition;
             batch[i].err = 0;
             /* a few records to each partition in turn: what a sticky partitioner does */
@@ -115,7 +128,7 @@ static void produce(char **a, int argc, char **argv) {
                 while (batch[i].err) {
                     if (batch[i].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
                         die("produce", rd_kafka_err2str(batch[i].err));
-                    if (rd_kafka_produce(topic, batch[i].partition, 0, bytes, size, NULL, 0, NULL) == 0) {
+                    if (rd_kafka_produce(topic, batch[i].partition, 0, batch[i].payload, size, NULL, 0, NULL) == 0) {
                         batch[i].err = 0;
                         break;
                     }
