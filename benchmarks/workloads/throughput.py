@@ -1,6 +1,7 @@
 """Records as fast as they go: written and read, and read while they are written.
 
-Records are spread over the partitions sixteen at a time; payloads are letters that compress to a third (zstd) or two (lz4).
+Records are spread over the partitions sixteen at a time; payloads are letters that compress to a
+third (zstd) or two thirds (lz4).
 """
 
 from __future__ import annotations
