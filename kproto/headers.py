@@ -9,6 +9,7 @@ from API key and version.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
@@ -46,16 +47,14 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
     """
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(buf, pos)
-        try:
-            key = ApiKey(api_key)
-        except ValueError:
-            raise UnsupportedApiError(api_key, api_version, correlation_id) from None
-        if not key.is_valid(api_version):
+        served = _served(api_key, api_version)
+        if served is None:
             raise UnsupportedApiError(api_key, api_version, correlation_id)
+        key, is_flexible = served
         pos += _REQUEST_START.size
         client_id, pos = _parse_client_id(buf, pos)
         tags: tuple[TaggedField, ...] = ()
-        if key.is_flexible(api_version):
+        if is_flexible:
             tags, pos = read_unknown_tags(buf, pos + 1, buf[pos], len(buf))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"the request header is malformed: {error}") from error
@@ -67,6 +66,16 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
         unknown_tagged_fields=tags,
     )
     return header, pos
+
+
+@lru_cache(maxsize=1024)
+def _served(api_key: int, api_version: int) -> tuple[ApiKey, bool] | None:
+    """The key, and whether that version is flexible; None if Kafka 4.3 does not serve it."""
+    try:
+        key = ApiKey(api_key)
+    except ValueError:
+        return None
+    return (key, key.is_flexible(api_version)) if key.is_valid(api_version) else None
 
 
 def _parse_client_id(buf: Buffer, pos: int) -> tuple[str | None, int]:

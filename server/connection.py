@@ -46,6 +46,7 @@ class Connection:
         "_dispatcher",
         "_ended",
         "_failure",
+        "_has_moved",
         "_in_flight",
         "_last_progress",
         "_max_pipelined",
@@ -96,6 +97,7 @@ class Connection:
         self._failure: CloseConnectionError | OSError | None = None
         self._working = 0
         self._stopping = False
+        self._has_moved = False  # since `abort_if_idle` looked last, which then was at
         self._last_progress = trio.current_time()
 
     def __repr__(self) -> str:
@@ -122,6 +124,11 @@ class Connection:
             self._receiver.close()
             self._transport.close()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next request is on its way already."""
+        return self._receiver.has_more
+
     def stop(self) -> None:
         """Take no further request: what is under way is answered, then the connection ends."""
         self._stopping = True
@@ -132,8 +139,15 @@ class Connection:
         self._muted_until = max(self._muted_until, trio.current_time() + seconds)
 
     def abort_if_idle(self, idle_seconds: float) -> bool:
-        """End the connection if nothing moved on it for this long and no handler is at work for it."""
-        if self._working or trio.current_time() - self._last_progress < idle_seconds:
+        """End the connection if nothing was seen to move on it for this long and no handler is at work for it.
+
+        It is called now and then, which is when it sees what moved.
+        """
+        now = trio.current_time()
+        if self._has_moved or self._working:
+            self._has_moved = False
+            self._last_progress = now
+        if now - self._last_progress < idle_seconds:
             return False
         self._transport.shut_down(socket.SHUT_RDWR)
         return True
@@ -147,7 +161,7 @@ class Connection:
 
     def _is_pipelining(self, context: RequestContext) -> bool:
         """A producer will send on meanwhile; with commits only some clients do, and have when this one is taken."""
-        return context.api.key is ApiKey.PRODUCE or self._receiver.has_more
+        return context.api.key is ApiKey.PRODUCE or self.has_more
 
     async def _serve_pipelined(self, first: RequestContext) -> None:
         # From here on the connection owns these; all others are spared their cost.
@@ -188,7 +202,7 @@ class Connection:
             if frame is not None:
                 frame.release()
             return None
-        self._last_progress = trio.current_time()
+        self._has_moved = True
         return self._accept(frame)
 
     async def _rest(self, frame: Frame) -> None:
@@ -219,8 +233,24 @@ class Connection:
             self._working -= 1
             context.release()
             raise
-        self._in_flight.append(context)
-        self._begun.unpark()
+        if context.is_ready and not self._in_flight and not self.has_more:
+            await self._answer_now(context)
+        else:
+            self._in_flight.append(context)
+            self._begun.unpark()
+
+    async def _answer_now(self, context: RequestContext) -> None:
+        """Answer a request that was begun, with none before it."""
+        try:
+            try:
+                response = await self._dispatcher.finish(context)
+            finally:
+                self._working -= 1
+            if response is not None:
+                await self._send(response)
+            context.sent()
+        finally:
+            context.release()
 
     async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
         """Wait until no more than `allowed` pipelined requests are under way."""
@@ -266,18 +296,14 @@ class Connection:
             self._pipeline.cancel_scope.cancel()
 
     async def _answer(self, context: RequestContext) -> None:
+        self._working += 1
         try:
-            self._working += 1
-            try:
-                await self._dispatcher.begin(context)
-                response = await self._dispatcher.finish(context)
-            finally:
-                self._working -= 1
-            if response is not None:
-                await self._send(response)
-            context.sent()
-        finally:
+            await self._dispatcher.begin(context)
+        except BaseException:
+            self._working -= 1
             context.release()
+            raise
+        await self._answer_now(context)
 
     async def _send(self, views: Sequence[Buffer]) -> None:
         """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""
@@ -291,7 +317,7 @@ class Connection:
             except BlockingIOError:
                 await self._transport.wait_writable()
                 continue
-            self._last_progress = trio.current_time()
+            self._has_moved = True
             if sent < wanted:
                 await self._transport.wait_writable()
             elif first + len(group) < count or offset + sent < len(views[first]):

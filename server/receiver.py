@@ -26,6 +26,8 @@ _LENGTH_AND_API = Struct(">ihh")
 
 _MIN_SHARED_BYTES: Final = 512
 _MAX_SHARED_BYTES: Final = 64 * 1024
+# So many small frames of a burst are taken in one turn of the event loop.
+_MAX_TAKEN_AT_ONCE: Final = 4
 # One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_RECEIVE_BYTES: Final = 512 * 1024
 
@@ -57,12 +59,14 @@ class FrameReceiver:
         "_charged",
         "_check_api",
         "_end",
+        "_expects_more",
         "_fragment",
         "_max_frame_bytes",
         "_needed",
         "_pool",
         "_shared_bytes",
         "_start",
+        "_taken_at_once",
         "_transport",
     )
 
@@ -86,6 +90,8 @@ class FrameReceiver:
         self._needed = 0  # where the frame under way will end, once its length is known; else 0
         self._charged = 0  # of the frame under way
         self._shared_bytes = _MIN_SHARED_BYTES
+        self._expects_more = False  # whether the last receive suggests that the next would not come back empty
+        self._taken_at_once = 0  # frames since the last wait
 
     @property
     def is_idle(self) -> bool:
@@ -98,26 +104,26 @@ class FrameReceiver:
         return self._end > self._start
 
     async def next(self) -> Frame | None:
-        """The next frame, or None at the end of the stream. Always a checkpoint.
+        """The next frame, or None at the end of the stream. Lets others run before, but for a few frames of a burst.
 
         Raises CloseConnectionError for a length that no request can have, and OSError from the transport.
         """
-        waited = False
         while True:
             frame = self._take()
             if frame is not None:
-                if not waited:
+                self._taken_at_once += 1
+                if self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
                     await self._yield(frame)
                 return frame
-            waited |= await self._wait_for_buffer()
+            await self._wait_for_buffer()
             try:
                 count = self._receive()
             except BlockingIOError:
+                self._expects_more = False
                 if self._start == self._end:
                     self._go_idle()
                 else:
-                    await self._transport.wait_readable()
-                    waited = True
+                    await self._wait_readable()
                 continue
             if count == 0:
                 self._release_fragment()
@@ -132,23 +138,28 @@ class FrameReceiver:
             self._shared_bytes //= 2
         self._release_fragment()
 
-    @staticmethod
-    async def _yield(frame: Frame) -> None:
+    async def _yield(self, frame: Frame) -> None:
+        self._taken_at_once = 0
         try:
             await trio.lowlevel.checkpoint()
         except BaseException:
             frame.release()
             raise
 
-    async def _wait_for_buffer(self) -> bool:
-        if self._fragment is not None:
-            return False
+    async def _wait_readable(self) -> None:
+        self._taken_at_once = 0
         await self._transport.wait_readable()
+
+    async def _wait_for_buffer(self) -> None:
+        if self._fragment is not None:
+            if self._expects_more or self._start < self._end:
+                return
+            self._go_idle()
+        await self._wait_readable()
         if not self._budget.has_room:
             await self._budget.wait_available()
         self._fragment = self._pool.acquire(self._shared_bytes)
         self._start = self._end = 0
-        return True
 
     def _receive(self) -> int:
         assert self._fragment is not None
@@ -158,6 +169,7 @@ class FrameReceiver:
         limit = min(limit, self._end + _MAX_RECEIVE_BYTES)
         count = self._transport.receive_into(memory[self._end : limit])
         self._end += count
+        self._expects_more = self._end == limit
         if self._needed:
             self._charge(count)
         elif self._end == memory.nbytes and self._shared_bytes < _MAX_SHARED_BYTES:
@@ -189,6 +201,8 @@ class FrameReceiver:
 
     def _complete(self, fragment: Fragment) -> Frame:
         frame = Frame(fragment.memory[self._start + PREFIX_SIZE : self._needed], fragment, self._budget)
+        if self._end > self._needed:
+            self._expects_more = True
         self._start = self._needed
         self._needed = self._charged = 0
         if self._start == fragment.capacity_bytes or self._start > _MAX_SHARED_BYTES:

@@ -326,13 +326,18 @@ class Simulation:
         self._take(partition, log, content, batch, AppendOrigin.COORDINATOR)
 
     def _take(self, partition: int, log: PartitionLog, content: bytes, batch: Batch, origin: AppendOrigin) -> None:
-        info = log.append_as_leader(
-            memoryview(bytearray(content)),
-            None,
-            leader_epoch=self.epoch,
-            origin=origin,
-            now_ms=self.clock.time_ms(),
-        )
+        if self.rng.random() < 0.5:
+            log.store.hold()
+        try:
+            info = log.append_as_leader(
+                memoryview(bytearray(content)),
+                None,
+                leader_epoch=self.epoch,
+                origin=origin,
+                now_ms=self.clock.time_ms(),
+            )
+        finally:
+            log.store.write_gathered(more_expected=self.rng.random() < 0.2)
         assert (info.base_offset, info.last_offset) == (batch.base_offset, batch.last_offset)
         self.events.append((partition, lambda model: model.append(batch)))
         self.history[partition].update(batch.records(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.storage.context import StorageContext
-    from ottla.storage.memstore import RunGroup
+    from ottla.storage.partition_log import PartitionLog
 
 __all__ = ["FlushTimer"]
 
@@ -30,10 +30,14 @@ class FlushTimer:
         # By the event loop's clock.
         self._sync_at = math.inf
 
-    def on_written(self, groups: Sequence[RunGroup]) -> None:
-        """A block with these parts was written and not synced."""
-        flush_ms = min(group.log.config.flush_ms for group in groups)
-        sync_at = trio.current_time() + flush_ms / 1000 if flush_ms < _NO_LIMIT_MS else math.inf
+    def on_written(self, logs: Iterable[PartitionLog]) -> None:
+        """A block with parts of these logs was written and not synced."""
+        flush_ms = _NO_LIMIT_MS
+        for log in logs:
+            flush_ms = min(flush_ms, log.config.flush_ms)
+        if flush_ms == _NO_LIMIT_MS:
+            return
+        sync_at = trio.current_time() + flush_ms / 1000
         if sync_at < self._sync_at:
             self._sync_at = sync_at
             self._context.spawn(partial(self._sync_later, sync_at))

@@ -209,7 +209,9 @@ class Memstore:
 
     def block_bytes(self) -> int:
         """The size of the block that `seal` will make."""
-        run_count = sum(len(group.runs) for group in self.groups.values())
+        run_count = 0
+        for group in self.groups.values():
+            run_count += len(group.runs)
         return BLOCK_HEADER_BYTES + run_count * RUN_BYTES + self.size_bytes
 
     def footprint_bytes(self) -> int:
@@ -226,10 +228,12 @@ class Memstore:
             pinned += self.size_bytes
         return pinned + self.batch_count * BATCH_OVERHEAD_BYTES + len(self.groups) * GROUP_OVERHEAD_BYTES
 
-    def seal(self, position: int, sequence: int, written_at_ms: int) -> list[memoryview | bytes]:
-        """Return the block's pieces for a `pwritev` at `position` of the segment file, sorted by partition."""
+    def seal(self, position: int, sequence: int, written_at_ms: int, length: int) -> list[memoryview | bytes]:
+        """Return the block's pieces for a `pwritev` at `position` of the segment file, sorted by partition.
+
+        `length` is what `block_bytes` says.
+        """
         groups = sorted(self.groups.values(), key=lambda group: group.log.key)
-        length = self.block_bytes()
         self.sequence = sequence
         batch_position = position + length - self.size_bytes
         runs: list[bytes] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
+from ottla.storage.append_crowd import AppendCrowd
 from ottla.storage.config import StoreLayout
 from ottla.storage.errors import StoreOfflineError
 from ottla.storage.file_store import FileStore
@@ -22,11 +23,15 @@ from ottla.storage.flush_timer import FlushTimer
 from ottla.storage.memstore import Memstore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.kproto.records.header import BatchHeader
     from ottla.storage.checkpoint import CheckpointBuilder
     from ottla.storage.context import StorageContext
     from ottla.storage.iobuf import Fragment
+    from ottla.storage.memstore import RunGroup
     from ottla.storage.partition_log import PartitionLog
+    from ottla.storage.segment import Segment
 
 __all__ = ["MessageStore"]
 
@@ -34,6 +39,10 @@ logger = logging.getLogger(__name__)
 
 _PUBLISH_SLICE = 128
 """After so many partitions of a block the event loop gets a turn."""
+
+_MAX_IN_PLACE_BYTES = 64 * 1024
+_MAX_IN_PLACE_GROUPS = 16
+"""What is written in an append's own turn: so little that it holds up nobody."""
 
 
 class MessageStore:
@@ -47,7 +56,9 @@ class MessageStore:
     """
 
     __slots__ = (
+        "_crowd",
         "_flush_timer",
+        "_is_held",
         "_loop_is_running",
         "active",
         "checkpoint",
@@ -85,6 +96,8 @@ class MessageStore:
         self.written_bytes = 0
         self.checkpointed_bytes = 0
         self._loop_is_running = False
+        self._is_held = False
+        self._crowd = AppendCrowd()
         self._flush_timer = FlushTimer(context, self._sync_soon)
 
     # What the logs call.
@@ -135,8 +148,57 @@ class MessageStore:
         memstore.record_count += records
         if log.counts_unsynced and log.needs_sync(records, size_bytes, self.sync_epoch):
             memstore.wants_sync = True
-        if not self._loop_is_running:
+        if not self._loop_is_running and not self._is_held:
             self._start_loop()
+
+    def hold(self) -> None:
+        """Leave the next batches to `write_gathered`, which the caller promises to call before it waits."""
+        assert not self._is_held
+        self._is_held = True
+
+    def write_gathered(self, *, more_expected: bool = False) -> None:
+        """Begin to write what came since `hold`.
+
+        Where few append, a small block is written here and now: that takes less time than waking the write loop, which
+        stays for what is large, must be synced or has to wait, and for crowds, whose appends share a block.
+        """
+        self._is_held = False
+        memstore = self.active
+        if not memstore.groups or self.error is not None:
+            return
+        self._crowd.join()
+        if self._loop_is_running:
+            return
+        size_bytes = memstore.block_bytes()
+        now_ms = self.context.clock.time_ms()
+        if more_expected or self._crowd.is_there or not self._can_write_in_place(size_bytes, now_ms):
+            self._start_loop()
+            return
+        self._crowd.written_alone()
+        self.context.use_writer(self)
+        self._swap()
+        try:
+            self._write_in_place(memstore, size_bytes, now_ms)
+            self._publish_part(list(memstore.groups.values()), self.files.active)
+            self._keep(memstore)
+        except OSError as error:
+            self._go_offline(error, memstore)
+            return
+        except Exception as error:
+            # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
+            self._go_offline(error, memstore)
+            raise
+        self._schedule_checkpoint()
+
+    def _can_write_in_place(self, size_bytes: int, now_ms: int) -> bool:
+        memstore = self.active
+        return (
+            size_bytes <= _MAX_IN_PLACE_BYTES
+            and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
+            and not memstore.wants_sync
+            and not self._must_arm
+            and not self._must_roll(size_bytes, now_ms)
+        )
 
     def add_note(
         self, log: PartitionLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1
@@ -177,6 +239,7 @@ class MessageStore:
             try:
                 while self.error is None and (self.active.has_work or self._must_arm):
                     memstore = self._swap()
+                    self._crowd.swapped()
                     try:
                         await self._write(memstore)
                     except OSError as error:
@@ -199,7 +262,8 @@ class MessageStore:
             self.sync_epoch += 1
         if self.checkpoint is not None and not self.checkpoint.armed.is_set():
             self.checkpoint.arm(self.files.next_sequence - (not memstore.groups))
-        self.room.unpark_all()
+        if self.room:
+            self.room.unpark_all()
         return memstore
 
     async def _write(self, memstore: Memstore) -> None:
@@ -209,24 +273,33 @@ class MessageStore:
             now_ms = self.context.clock.time_ms()
             if self._must_roll(size_bytes, now_ms):
                 await self.roll()
-            started = perf_counter()
             if memstore.wants_sync or size_bytes > self.context.config.inline_write_bytes:
-                await self.context.offload(self._write_block, memstore, now_ms)
+                started = perf_counter()
+                await self.context.offload(self._write_block, memstore, size_bytes, now_ms)
+                self._count_written(memstore, size_bytes, perf_counter() - started)
             else:
-                self._write_block(memstore, now_ms)
-            self.context.block_writes.observe(perf_counter() - started)
-            self.context.written_bytes += size_bytes
-            self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
-            self.files.segments[-1].pending_index += b"".join(memstore.runs)
-            memstore.runs = []
-            self.written_bytes += size_bytes
+                self._write_in_place(memstore, size_bytes, now_ms)
         elif memstore.wants_sync and self.files.unsynced_bytes:
             await self.context.offload(self.files.sync)
 
-    def _write_block(self, memstore: Memstore, now_ms: int) -> None:
+    def _write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
+        started = perf_counter()
+        self._write_block(memstore, size_bytes, now_ms)
+        self._count_written(memstore, size_bytes, perf_counter() - started)
+
+    def _count_written(self, memstore: Memstore, size_bytes: int, seconds: float) -> None:
+        context = self.context
+        context.block_writes.observe(seconds)
+        context.written_bytes += size_bytes
+        self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
+        self.files.segments[-1].pending_index += b"".join(memstore.runs)
+        memstore.runs = []
+        self.written_bytes += size_bytes
+
+    def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
         """Build the block, write it, and sync it if that is asked. May run in a worker thread."""
         files = self.files
-        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms))
+        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes))
         if memstore.wants_sync:
             files.sync()
 
@@ -234,24 +307,29 @@ class MessageStore:
         """Let readers see the block, tell the listener, and keep the block for the readers of the tail."""
         segment = self.files.active
         groups = list(memstore.groups.values())
-        listener = self.context.listener
         for first in range(0, len(groups), _PUBLISH_SLICE):
             if first:
                 await trio.lowlevel.checkpoint()
-            part = groups[first : first + _PUBLISH_SLICE]
-            for group in part:
-                assert segment is not None
-                group.enter(segment.table(group.log.key))
-                group.log.on_flushed(group)
-            if listener is not None:
-                listener.on_flushed([group.log for group in part])
+            self._publish_part(groups[first : first + _PUBLISH_SLICE], segment)
+        self._keep(memstore)
+
+    def _publish_part(self, groups: Sequence[RunGroup], segment: Segment | None) -> None:
+        assert segment is not None
+        for group in groups:
+            group.enter(segment.table(group.log.key))
+            group.log.on_flushed(group)
+        listener = self.context.listener
+        if listener is not None:
+            listener.on_flushed([group.log for group in groups])
+
+    def _keep(self, memstore: Memstore) -> None:
         if memstore.batch_count:
             self.context.tail.add(memstore)
             if not memstore.wants_sync:
-                self._flush_timer.on_written(groups)
+                self._flush_timer.on_written(memstore.groups)
         _wake(memstore)
 
-    def _go_offline(self, error: OSError, memstore: Memstore) -> None:
+    def _go_offline(self, error: Exception, memstore: Memstore) -> None:
         """Stop for good: keep what was not written, acknowledge nothing, say so."""
         self.error = error
         keys = {"path": self.files.directory, "error": str(error)}

@@ -218,6 +218,7 @@ class _Produce(Deferred):
             timeout_ms=self._request.timeout_ms,
             internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID,
             require_verification=self._request.transactional_id is not None,
+            more_expected=self._context.connection.has_more,
         )
 
     @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.storage.iobuf import Fragment
+    from ottla.storage.message_store import MessageStore
     from ottla.storage.partition_log import AppendInfo
     from ottla.storage.producer_state import VerificationGuard
 
@@ -87,6 +88,32 @@ class AppendResult:
         """Turn into an error's answer."""
         self.error = error
         self.base_offset = self.last_offset = self.log_append_time_ms = self.log_start_offset = -1
+
+
+class HeldStore:
+    """The store that a request appends to now: what it takes is written when the request leaves it.
+
+    So the partitions of one request share a block, and a small one is written without waking the write loop. The
+    request leaves it before it waits for anything.
+    """
+
+    __slots__ = ("_store",)
+
+    def __init__(self) -> None:
+        self._store: MessageStore | None = None
+
+    def enter(self, store: MessageStore) -> None:
+        """The next partition's store."""
+        if store is not self._store:
+            self.leave()
+            store.hold()
+            self._store = store
+
+    def leave(self, *, more_expected: bool = False) -> None:
+        """Write what was taken; see `MessageStore.write_gathered`."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.write_gathered(more_expected=more_expected)
 
 
 class AppendOperation:

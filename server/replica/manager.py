@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
+from ottla.server.replica.append import AppendOperation, AppendResult, HeldStore, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
     InternalTopicError,
@@ -189,10 +189,12 @@ class ReplicaManager:
         internal_topics_allowed: bool = False,
         require_verification: bool = False,
         transaction_version: int = 0,
+        more_expected: bool = False,
     ) -> AppendOperation:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
-        Waits only where a store has no room. Until it returns the caller keeps back what must be appended later.
+        Waits only where a store has no room. Until it returns the caller keeps back what must be appended later. What
+        is small may be written already when it returns, unless `more_expected` says that waiting for more will pay.
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
@@ -200,43 +202,50 @@ class ReplicaManager:
         counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
-        for (topic_id, index), (view, fragment, guard) in entries:
-            partition = None
-            try:
-                partition = find(topic_id, index)
-                if partition.is_internal and not may_write_internal:
-                    raise InternalTopicError(f"clients may not write to {partition.topic}")
-                log = partition.log
-                checked = None
-                if log.checks_records and len(view) > CHECKED_IN_PLACE_BYTES and origin is AppendOrigin.CLIENT:
-                    partition.require_leader()
-                    checked = await log.check_ahead(view, origin=origin, now_ms=now_ms)
-                if not log.has_room:
-                    await _wait_for_room(partition, deadline)
-                info = partition.append(
-                    view,
-                    fragment,
-                    required_acks=required_acks,
-                    origin=origin,
-                    now_ms=now_ms,
-                    transaction_version=transaction_version,
-                    require_verification=require_verification,
-                    guard=guard,
-                    checked=checked,
-                )
-            except (ReplicaError, StorageError, RecordError) as error:
-                counters.append_errors += 1
-                if partition is not None:
-                    partition.traffic.failed_appends += 1
-                operation.refused(error, partition)
-            else:
-                counters.appends += 1
-                counters.appended_bytes += len(view)
-                traffic = partition.traffic
-                traffic.bytes_in += len(view)
-                if not info.duplicate:
-                    traffic.messages_in += info.last_offset - info.base_offset + 1
-                operation.appended(partition, info)
+        held = HeldStore()
+        try:
+            for (topic_id, index), (view, fragment, guard) in entries:
+                partition = None
+                try:
+                    partition = find(topic_id, index)
+                    if partition.is_internal and not may_write_internal:
+                        raise InternalTopicError(f"clients may not write to {partition.topic}")
+                    log = partition.log
+                    checked = None
+                    if log.checks_records and len(view) > CHECKED_IN_PLACE_BYTES and origin is AppendOrigin.CLIENT:
+                        held.leave(more_expected=True)
+                        partition.require_leader()
+                        checked = await log.check_ahead(view, origin=origin, now_ms=now_ms)
+                    if not log.has_room:
+                        held.leave(more_expected=True)
+                        await _wait_for_room(partition, deadline)
+                    held.enter(log.store)
+                    info = partition.append(
+                        view,
+                        fragment,
+                        required_acks=required_acks,
+                        origin=origin,
+                        now_ms=now_ms,
+                        transaction_version=transaction_version,
+                        require_verification=require_verification,
+                        guard=guard,
+                        checked=checked,
+                    )
+                except (ReplicaError, StorageError, RecordError) as error:
+                    counters.append_errors += 1
+                    if partition is not None:
+                        partition.traffic.failed_appends += 1
+                    operation.refused(error, partition)
+                else:
+                    counters.appends += 1
+                    counters.appended_bytes += len(view)
+                    traffic = partition.traffic
+                    traffic.bytes_in += len(view)
+                    if not info.duplicate:
+                        traffic.messages_in += info.last_offset - info.base_offset + 1
+                    operation.appended(partition, info)
+        finally:
+            held.leave(more_expected=more_expected)
         return operation
 
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:

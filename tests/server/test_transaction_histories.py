@@ -348,7 +348,8 @@ class History:
             topic_data=[TopicProduceData(name=TOPIC.name, partition_data=[data])],
         )
         header = SimpleNamespace(api_version=V2_PRODUCE if producer.is_v2 else V1_PRODUCE, client_id="history")
-        context: Any = SimpleNamespace(header=header, broker=self.node, fragment=None)
+        connection = SimpleNamespace(has_more=False)
+        context: Any = SimpleNamespace(header=header, broker=self.node, fragment=None, connection=connection)
         while True:
             pending = await produce.handle(request, context)
             assert isinstance(pending, Deferred)

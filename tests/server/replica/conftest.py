@@ -35,10 +35,26 @@ class FakePlan:
         self.is_complete = True
 
 
+class FakeStore:
+    """`MessageStore` as the replica manager sees it: held while a request appends, and let go before it waits."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+
+    def hold(self) -> None:
+        assert not self.is_held
+        self.is_held = True
+
+    def write_gathered(self, *, more_expected: bool = False) -> None:
+        assert self.is_held
+        self.is_held = False
+
+
 class FakeLog:
     """`PartitionLog` as the replica manager sees it; what is appended is flushed when the test says so."""
 
     def __init__(self, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> None:
+        self.store = FakeStore()
         self.topic_id = topic_id
         self.topic = topic
         self.partition = partition
@@ -79,6 +95,7 @@ class FakeLog:
         return self.room.is_set()
 
     async def wait_for_room(self) -> None:
+        assert not self.store.is_held
         await self.room.wait()
         if self.offline:
             raise StoreOfflineError("offline")

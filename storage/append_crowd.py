@@ -1,0 +1,47 @@
+"""How many appends come at a time: whether each had better be written for itself, or with others in one block."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["AppendCrowd"]
+
+# From so many appends a block on, sharing blocks costs less than writing each append for itself.
+_MIN_CROWD: Final = 4
+# So many appends are written for themselves before one goes to the write loop, to see how many would share its block.
+_PROBE_INTERVAL: Final = 64
+
+
+class AppendCrowd:
+    """Counts the appends that share a store's blocks.
+
+    A lone append is done soonest when it is written in its own turn of the event loop. Of many that come together each
+    would pay for a block of its own; they gather while the write loop is on its way. Which it is, is seen from the last
+    blocks alone, so that equal histories are written equally.
+    """
+
+    __slots__ = ("_alone_left", "_joined")
+
+    def __init__(self) -> None:
+        self._joined = 0
+        self._alone_left = _PROBE_INTERVAL
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the next append should wait for others."""
+        return not self._alone_left
+
+    def join(self) -> None:
+        """An append is in the block to be."""
+        self._joined += 1
+
+    def written_alone(self) -> None:
+        """The block to be was one append, written at once."""
+        self._joined = 0
+        self._alone_left -= 1
+
+    def swapped(self) -> None:
+        """The write loop takes the block to be."""
+        if self._joined < _MIN_CROWD:
+            self._alone_left = _PROBE_INTERVAL
+        self._joined = 0
