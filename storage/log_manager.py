@@ -158,27 +158,38 @@ class LogManager:
         """All open logs."""
         return self._logs.values()
 
-    async def delete_log(self, topic_id: UUID, partition: int) -> None:
-        """Delete an open partition's log; the last one of a store takes the files with it."""
-        log = self._logs.pop(log_key(topic_id.bytes, partition), None)
-        if log is None:
-            return
-        store = log.store
-        log.is_closed = True
-        async with store.lock:
-            if store.error is None and store.active.has_work:
-                await store.flush(sync=False)
+    async def delete_logs(self, topic_id: UUID, partitions: Iterable[int]) -> None:
+        """Delete open partitions' logs; the last one of a store takes the files with it.
+
+        What a call deletes of a store is one write, and held against the event loop: of a large topic, a few dozen.
+        """
+        deleted: dict[MessageStore, list[PartitionLog]] = {}
+        for partition in partitions:
+            log = self._logs.pop(log_key(topic_id.bytes, partition), None)
+            if log is not None:
+                log.is_closed = True
+                deleted.setdefault(log.store, []).append(log)
+        for store, logs in deleted.items():
+            async with store.lock:
+                await self._delete_from(store, logs)
+
+    async def _delete_from(self, store: MessageStore, logs: Sequence[PartitionLog]) -> None:
+        if store.error is None and store.active.has_work:
+            await store.flush(sync=False)
+        for log in logs:
             store.logs.pop(log.key, None)
             store.dirty.pop(log, None)
             store.snapshots.pop(log.key, None)
             log.start_at(0)
-            store.released += 1
-            if not store.logs and not store.snapshots:
-                await self._remove_store(store)
-            elif store.error is None:
+        store.released += len(logs)
+        if not store.logs and not store.snapshots:
+            await self._remove_store(store)
+        elif store.error is None:
+            for log in logs:
                 store.files.truncate_tables(log.key, 0)
                 store.add_note(log, RunKind.DELETE, -1, 0)
-                await store.flush(sync=False)
+            await store.flush(sync=False)
+            for log in logs:
                 store.dirty.pop(log, None)
 
     async def flush_all(self) -> None:
@@ -242,6 +253,7 @@ class LogManager:
         directory = store.files.directory
         self._stores.pop(directory, None)
         self.context.forget_writer(store)
+        self.context.tail.evict_store(store)
         for segment in store.files.segments:
             self.context.fd_cache.drop(segment.data_path)
             self.context.fd_cache.drop(segment.index_path)

@@ -19,6 +19,7 @@ from ottla.storage.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, Run
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
     from ottla.storage.iobuf import Fragment, IOBuf
+    from ottla.storage.message_store import MessageStore
     from ottla.storage.partition_log import PartitionLog
     from ottla.storage.run_table import RunTable
 
@@ -285,7 +286,18 @@ class TailCache:
 
     def evict_one(self) -> None:
         """Let go of the oldest block."""
-        memstore, cost = self._blocks.popleft()
+        self._let_go(*self._blocks.popleft())
+
+    def evict_store(self, store: MessageStore) -> None:
+        """Let go of all blocks of a store."""
+        blocks, self._blocks = self._blocks, deque()
+        for memstore, cost in blocks:
+            if any(log.store is store for log in memstore.groups):
+                self._let_go(memstore, cost)
+            else:
+                self._blocks.append((memstore, cost))
+
+    def _let_go(self, memstore: Memstore, cost: int) -> None:
         self.size_bytes -= cost
         for log, group in memstore.groups.items():
             log.forget_tail(group)

@@ -59,7 +59,7 @@ async def delete_unknown(manager: LogManager, topics: list[UnknownTopic]) -> Non
         else:
             for partition in topic.partitions:
                 await manager.open_log(topic.topic_id, "", partition, LogConfig())
-                await manager.delete_log(topic.topic_id, partition)
+                await manager.delete_logs(topic.topic_id, [partition])
 
 
 def _delete_folder(disk: Disk, path: str) -> None:

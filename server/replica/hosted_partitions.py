@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOPICS_A_STEP: Final = 64
+_PARTITIONS_A_STEP: Final = 50
 _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
@@ -96,9 +97,12 @@ class HostedPartitions:
         self._image = delta.after
         for topic in delta.deleted_topics:
             self._unopened -= {(topic.topic_id, index) for index in range(len(topic.partitions))}
-            for partition in list(self._topics.get(topic.topic_id, {}).values()):
-                partition.delete()
-                await self._remove(partition)
+            held = list(self._topics.get(topic.topic_id, {}).values())
+            for first in range(0, len(held), _PARTITIONS_A_STEP):
+                some = held[first : first + _PARTITIONS_A_STEP]
+                for partition in some:
+                    partition.delete()
+                await self._remove(topic, some)
         for change in delta.changed_partitions:
             await self._follow_state(change.topic, change.partition, change.after)
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
@@ -114,7 +118,7 @@ class HostedPartitions:
         if self._node_id not in state.replicas:
             if held is not None:
                 held.give_up()
-                await self._remove(held)
+                await self._remove(topic, [held])
             return
         try:
             partition = held or await self._open(topic, index, state)
@@ -145,21 +149,24 @@ class HostedPartitions:
         self._by_log[log] = partition
         return partition
 
-    async def _remove(self, partition: Partition) -> None:
-        """Forget a partition in its final role, and delete its log."""
-        partitions = self._topics[partition.topic_id]
-        del partitions[partition.index]
+    async def _remove(self, topic: TopicImage, removed: Sequence[Partition]) -> None:
+        """Forget partitions of a topic in their final roles, and delete their logs."""
+        partitions = self._topics[topic.topic_id]
+        for partition in removed:
+            del partitions[partition.index]
+            self._by_log.pop(partition.log, None)
         if not partitions:
-            del self._topics[partition.topic_id]
-            self.traffic.pop(partition.topic_id, None)
-        self._by_log.pop(partition.log, None)
-        self._changed(partition)
+            del self._topics[topic.topic_id]
+            self.traffic.pop(topic.topic_id, None)
+        for partition in removed:
+            self._changed(partition)
+        indexes = [partition.index for partition in removed]
         try:
-            await self._log_manager.delete_log(partition.topic_id, partition.index)
+            await self._log_manager.delete_logs(topic.topic_id, indexes)
         except (StorageError, OSError):
             # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
-            keys = {"topic": partition.topic, "partition": partition.index}
-            logger.exception("the log of %s-%d could not be deleted", partition.topic, partition.index, extra=keys)
+            keys = {"topic": topic.name, "partitions": indexes}
+            logger.exception("logs of %s could not be deleted: partitions %s", topic.name, indexes, extra=keys)
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:

@@ -85,7 +85,7 @@ async def test_a_deleted_partition_leaves_the_shared_files(harness: Any) -> None
             await logs[0].flush()
         await manager.context.maintenance.wait_idle()
         before = data_bytes(logs[1])
-        await manager.delete_log(harness.topic_id, 0)
+        await manager.delete_logs(harness.topic_id, [0])
         await manager.clean()
         assert len(await harness.read_all(logs[1])) == 40
     assert data_bytes(logs[1]) < before / 2

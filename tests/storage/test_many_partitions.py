@@ -58,7 +58,7 @@ async def test_many_topics_share_one_store(harness: Any) -> None:
         assert open_files() - before < 50
         folder = logs[0].store.files.directory
         assert len([name for name in os.listdir(folder) if name.endswith(".data")]) == 1
-        await manager.delete_log(UUID(int=1 + 7), 0)
+        await manager.delete_logs(UUID(int=1 + 7), [0])
     async with harness.manager(store_layout=StoreLayout.SHARED) as manager:
         logs = await open_all(manager)
         for number in (0, 500, 999):

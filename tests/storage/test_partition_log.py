@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -157,7 +158,7 @@ async def test_deletion_returns_the_space(harness: Any, tmp_path: Any) -> None:
         for log in logs:
             harness.append(log, b"x")
         await logs[0].flush()
-        await manager.delete_log(harness.topic_id, 0)
+        await manager.delete_logs(harness.topic_id, [0])
         assert manager.get_log(harness.topic_id, 0) is None
         assert await harness.read_all(logs[1]) == [(0, b"x")]
         again = await harness.open(manager, 0)
@@ -168,9 +169,44 @@ async def test_deletion_returns_the_space(harness: Any, tmp_path: Any) -> None:
     async with harness.manager() as manager:
         assert await harness.read_all(await harness.open(manager, 0)) == [(0, b"y")]
         assert await harness.read_all(await harness.open(manager, 1)) == [(0, b"x")]
-        await manager.delete_log(harness.topic_id, 0)
-        await manager.delete_log(harness.topic_id, 1)
+        await manager.delete_logs(harness.topic_id, [0])
+        await manager.delete_logs(harness.topic_id, [1])
         assert [path.name for path in (tmp_path / "node-0").iterdir() if path.is_dir()] == []
+
+
+async def test_a_topics_partitions_are_deleted_in_one_write(harness: Any) -> None:
+    async with harness.manager() as manager:
+        logs = [await harness.open(manager, partition) for partition in range(60)]
+        for log in logs:
+            harness.append(log, b"x")
+        await logs[0].flush()
+        store = logs[0].store
+        sequence = store.files.next_sequence
+        await manager.delete_logs(harness.topic_id, range(50))
+        assert store.files.next_sequence == sequence + 1
+        assert [log.partition for log in manager.logs()] == list(range(50, 60))
+    async with harness.manager() as manager:
+        reopened = [await harness.open(manager, partition) for partition in range(60)]
+        assert [log.log_end_offset for log in reopened] == [0] * 50 + [1] * 10
+
+
+async def test_deletion_returns_the_memory(harness: Any) -> None:
+    """What a deleted topic left for tail reads goes with it; other topics' stays."""
+    async with harness.manager() as manager:
+        kept = await manager.open_log(UUID(int=5), "kept", 0, LogConfig())
+        harness.append(kept, b"k" * 5_000)
+        await kept.flush()
+        tail = manager.context.tail
+        size_bytes = tail.size_bytes
+        for partition in range(3):
+            log = await harness.open(manager, partition)
+            harness.append(log, b"x" * 5_000)
+            await log.flush()
+        assert tail.size_bytes > size_bytes + 15_000
+        await manager.delete_logs(harness.topic_id, range(3))
+        assert tail.size_bytes == size_bytes
+        assert [log.topic for log in manager.logs()] == ["kept"]
+        assert await harness.read_all(kept) == [(0, b"k" * 5_000)]
 
 
 async def test_follower_takes_the_leaders_offsets(harness: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -162,11 +162,11 @@ class FakeLogManager:
             raise StoreOfflineError("cannot open")
         return self.logs.setdefault((topic_id, partition), FakeLog(topic_id, topic, partition, config))
 
-    async def delete_log(self, topic_id: UUID, partition: int) -> None:
+    async def delete_logs(self, topic_id: UUID, partitions: Iterable[int]) -> None:
         await trio.lowlevel.checkpoint()
         if self.fail_to_delete:
             raise StoreOfflineError("cannot delete")
-        self.deleted.append((topic_id, partition))
+        self.deleted += [(topic_id, partition) for partition in partitions]
 
 
 class Node:
