@@ -60,6 +60,8 @@ source = "{source}"
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = "2"
+"spark.sql.codegen.wholeStage" = "false"
+"spark.sql.adaptive.enabled" = "false"
 "spark.databricks.delta.snapshotPartitions" = "1"
 
 [[tables]]

@@ -18,6 +18,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from ottla.pipeline.interpreter import quick_interpreter
 from ottla.pipeline.segments import SegmentsDataSource
 from ottla.pipeline.source import OttlaDataSource
 
@@ -61,7 +62,8 @@ def start(
 ) -> SparkSession:
     """A session of its own settings, for a process that has none yet (benchmarks, jobs)."""
     # Workers run this interpreter, and find the repository's modules as this process does.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = quick_interpreter()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
     warehouse = tempfile.mkdtemp(prefix="spark-warehouse-")

@@ -30,7 +30,7 @@ __all__ = ["main", "run"]
 
 _WATCH_INTERVAL_S: Final = 0.25
 _PAUSE_S: Final = 5.0
-"""Between a query's failure and its next start."""
+"""Between a query's failure and its next start; twice as long each time that it comes to no batch."""
 _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
 
@@ -109,7 +109,7 @@ class _Running:
             return True
         if _PASSING.search(str(error)) is None or self._starts_left == 0:
             raise self._reason(error) from error
-        if stopped.wait(_PAUSE_S):
+        if stopped.wait(_PAUSE_S * 2 ** (_STARTS - 1 - self._starts_left)):
             return True
         self.query = self._start()
         return False

@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from ottla.pipeline.interpreter import quick_interpreter
 from ottla.pipeline.tables.config import JobConfig
 from ottla.pipeline.tables.errors import JobError
 
@@ -54,7 +55,9 @@ def session(job: JobConfig) -> SparkSession:
 def _own_settings(job: JobConfig) -> dict[str, str]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise JobError("Spark needs Java 17, which is not installed here: install it, or set JAVA_HOME.")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        is_local = job.spark.get("spark.master", "local").startswith("local") and "SPARK_HOME" not in os.environ
+        os.environ["PYSPARK_PYTHON"] = quick_interpreter() if is_local else sys.executable
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")  # The same patience here as of the JVM's.
     return {
         "spark.app.name": "ottla table",
