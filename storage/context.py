@@ -44,6 +44,7 @@ class StorageContext:
 
     __slots__ = (
         "_doomed",
+        "_last_writer",
         "_run_blocking",
         "_writers",
         "block_writes",
@@ -79,6 +80,7 @@ class StorageContext:
         self.maintenance = Maintenance(self)
         self._doomed: list[str] = []
         self._writers: OrderedDict[MessageStore, None] = OrderedDict()
+        self._last_writer: MessageStore | None = None
 
     async def offload(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what may block in a worker thread."""
@@ -92,6 +94,9 @@ class StorageContext:
 
     def use_writer(self, store: MessageStore) -> None:
         """A store is about to write: of those that do not, only the last few keep their descriptor."""
+        if store is self._last_writer:
+            return
+        self._last_writer = store
         self._writers[store] = None
         self._writers.move_to_end(store)
         surplus = len(self._writers) - self.config.fd_cache_capacity
@@ -101,6 +106,8 @@ class StorageContext:
 
     def forget_writer(self, store: MessageStore) -> None:
         """A store is closed."""
+        if store is self._last_writer:
+            self._last_writer = None
         self._writers.pop(store, None)
         store.files.close()
 

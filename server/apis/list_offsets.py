@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -49,29 +48,33 @@ _MIN_VERSIONS: Final[Mapping[int, int]] = {
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    told: set[tuple[str, int]] = set()
     response = ListOffsetsResponse()
+    answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in request.topics:
         image = context.broker.metadata.topic(topic.name)
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
-            if key in told:
+            if key in answers:
+                _take_back(answers[key])
                 continue
-            told.add(key)
-            answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            answers[key] = answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answered.partitions.append(answer)
-            if counts[key] > 1:
-                answer.error_code = ErrorCode.INVALID_REQUEST
-            elif not _is_supported(asked.timestamp, context.header.api_version):
+            if not _is_supported(asked.timestamp, context.header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             elif image is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 await _answer(request, asked, image, context, answer)
     return response
+
+
+def _take_back(answer: ListOffsetsPartitionResponse) -> None:
+    """Refuse a partition that is named again, whatever was found for it."""
+    nothing = ListOffsetsPartitionResponse()
+    answer.error_code = ErrorCode.INVALID_REQUEST
+    answer.timestamp, answer.offset, answer.leader_epoch = nothing.timestamp, nothing.offset, nothing.leader_epoch
 
 
 def _is_supported(timestamp_ms: int, version: int) -> bool:
