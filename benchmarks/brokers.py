@@ -21,9 +21,12 @@ BROKERS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
 
 
 @contextmanager
-def fresh(kind: str) -> Iterator[BrokerProcess]:
-    """A broker that has just been started. It is killed after: ten thousand partitions take Kafka minutes to close."""
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+def fresh(kind: str, where: str | None = None) -> Iterator[BrokerProcess]:
+    """A broker that has just been started, its folder in `where` (default: the system's temporary folder).
+
+    It is killed after: ten thousand partitions take Kafka minutes to close.
+    """
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=where) as folder:
         broker = BROKERS[kind](Path(folder))
         broker.start()
         try:

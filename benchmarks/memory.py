@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-from pathlib import Path
 
 from benchmarks import librdkafka
+from benchmarks.brokers import fresh
 from benchmarks.process_cost import cost
 from benchmarks.workloads import PRODUCER, create_topic
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 
 TOPIC = "memory"
@@ -55,12 +52,8 @@ def main() -> None:
     arguments = parser.parse_args()
     librdkafka.build()
     for kind in ("ottla", "kafka") if arguments.broker == "both" else (arguments.broker,):
-        with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.folder) as folder:
-            broker: BrokerProcess = (
-                OttlaBroker(Path(folder)) if kind == "ottla" else ApacheKafka(Path(folder), heap_mb=1024)
-            )
-            with broker:
-                measured = measure(broker, arguments.gigabytes, arguments.partitions, arguments.bytes)
+        with fresh(kind, arguments.folder) as broker:
+            measured = measure(broker, arguments.gigabytes, arguments.partitions, arguments.bytes)
         print(json.dumps({kind: {name: round(value, 1) for name, value in measured.items()}}), flush=True)
 
 

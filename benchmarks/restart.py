@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
-from pathlib import Path
 
 from benchmarks import librdkafka
+from benchmarks.brokers import fresh
 from benchmarks.process_cost import cost
 from benchmarks.workloads import PRODUCER, create_topic
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 
 SIZE_BYTES = 1_000
@@ -62,13 +59,9 @@ def main() -> None:
     parser.add_argument("--broker", choices=("ottla", "kafka", "both"), default="both")
     arguments = parser.parse_args()
     for kind in ("ottla", "kafka") if arguments.broker == "both" else (arguments.broker,):
-        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
-            broker: BrokerProcess = (
-                OttlaBroker(Path(folder)) if kind == "ottla" else ApacheKafka(Path(folder), heap_mb=1024)
-            )
+        with fresh(kind) as broker:
             broker.start_timeout_s = 300
-            with broker:
-                measured = measure(broker, arguments.gigabytes, arguments.partitions)
+            measured = measure(broker, arguments.gigabytes, arguments.partitions)
         print(json.dumps({kind: measured}), flush=True)
 
 
