@@ -20,12 +20,14 @@ keys. This is the table of them; each line has a test for append and one for fet
 | shutdown                                   | `ReplicaManager.close`                     | yes    | yes   |
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from time import perf_counter
 from typing import TypeVar
 
 import trio
 
+from ottla.server.replica.deadlines import Deadlines
 from ottla.server.telemetry import waiting
 
 T = TypeVar("T")
@@ -43,12 +45,13 @@ class Purgatory:
     - `signal` costs the waiters of that key and runs none of their code, so it may be called amid any
       synchronous change of state: the waiters look only after the change is whole.
 
-    The waiters are bounded by the requests in flight; the purgatory starts no task and keeps nothing for
-    those that left.
+    The waiters are bounded by the requests in flight; the purgatory keeps nothing for those that left. One timer
+    (`Deadlines`) keeps the time for all.
     """
 
     __slots__ = (
         "_closed",
+        "_deadlines",
         "_watchers",
         "completed_at_once",
         "completed_later",
@@ -66,6 +69,7 @@ class Purgatory:
         self.wake_ups = 0
         self.watching = 0
         self._watchers: dict[Hashable, dict[_Waiter, None]] = {}
+        self._deadlines = Deadlines()
         self._closed = False
 
     @property
@@ -113,7 +117,8 @@ class Purgatory:
             for waiter in waiters:
                 if waiter.signalled is not None:
                     waiter.signalled.add(key)
-                self._wake(waiter)
+                if waiter.wake():
+                    self.wake_ups += 1
 
     def signal_all(self) -> None:
         """Signal every watched key."""
@@ -129,23 +134,19 @@ class Purgatory:
         self, waiter: "_Waiter", try_complete: Callable[[], T | None], timeout_ms: float
     ) -> T | None:
         started = perf_counter()
+        deadline = None
+        if timeout_ms != math.inf:
+            deadline = self._deadlines.add(waiter, trio.current_time() + timeout_ms / 1000)
         try:
-            with trio.CancelScope(deadline=trio.current_time() + timeout_ms / 1000):
-                while True:
-                    result = try_complete()
-                    if result is not None or self._closed:
-                        return result
-                    await waiter.event.wait()
-                    # Made before the next try: a signal that comes from within it is not lost.
-                    waiter.event = trio.Event()
-            return try_complete()
+            while True:
+                result = try_complete()
+                if result is not None or waiter.is_late or self._closed:
+                    return result
+                await waiter.wait()
         finally:
+            if deadline is not None:
+                self._deadlines.leave(deadline)
             waiting.note(perf_counter() - started)
-
-    def _wake(self, waiter: "_Waiter") -> None:
-        if not waiter.event.is_set():
-            self.wake_ups += 1
-            waiter.event.set()
 
     def _watch(self, keys: Iterable[Hashable], waiter: "_Waiter") -> list[Hashable]:
         watched = list(keys)
@@ -165,8 +166,41 @@ class Purgatory:
 
 
 class _Waiter:
-    __slots__ = ("event", "signalled")
+    """The task that waits. A wake-up that comes while it is awake ends its next wait at once."""
+
+    __slots__ = ("_is_parked", "_is_woken", "_task", "is_late", "signalled")
 
     def __init__(self, signalled: set[Hashable] | None) -> None:
-        self.event = trio.Event()
+        self._task = trio.lowlevel.current_task()
+        self._is_parked = False
+        self._is_woken = False
+        self.is_late = False
         self.signalled = signalled
+
+    def wake(self) -> bool:
+        """End the wait; False if it has ended already."""
+        if self._is_woken:
+            return False
+        self._is_woken = True
+        if self._is_parked:
+            self._is_parked = False
+            trio.lowlevel.reschedule(self._task)
+        return True
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        self.is_late = True
+        self.wake()
+
+    async def wait(self) -> None:
+        """Wait for a wake-up. What comes from here on is for the next wait."""
+        if self._is_woken:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._is_parked = True
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+        self._is_woken = False
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._is_parked = False
+        return trio.lowlevel.Abort.SUCCEEDED
