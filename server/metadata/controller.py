@@ -24,6 +24,7 @@ from ottla.server.metadata.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
+from ottla.server.metadata.evolution import initial_state
 from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
@@ -148,7 +149,7 @@ class Controller:
                     continue
                 here.add(topic.name)
                 topic_id = chosen[topic.name]
-                states = tuple(map(PartitionState.initial, replicas))
+                states = tuple(map(initial_state, replicas))
                 results[topic.name] = TopicImage(topic.name, topic_id, states, configs)
                 operations.append(Put(keys.topic(topic.name), keys.encode_topic(topic_id, replicas, configs)))
             _check_total(len(it.partitions) for it in results.values() if isinstance(it, TopicImage))

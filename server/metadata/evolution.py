@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count, repeat
 from typing import Any, Final
 from uuid import UUID
 
@@ -79,7 +80,12 @@ def describe(
 
 
 def _changed_partitions(old: TopicImage | None, new: TopicImage) -> Iterable[PartitionChange]:
-    known = () if old is None else old.partitions
+    if old is None:
+        return map(PartitionChange, repeat(new), count(), repeat(None), new.partitions)
+    return _differing_partitions(old.partitions, new)
+
+
+def _differing_partitions(known: Sequence[PartitionState], new: TopicImage) -> Iterable[PartitionChange]:
     for number, state in enumerate(new.partitions):
         earlier = known[number] if number < len(known) else None
         if earlier is not state and earlier != state:
@@ -87,7 +93,7 @@ def _changed_partitions(old: TopicImage | None, new: TopicImage) -> Iterable[Par
 
 
 @lru_cache(maxsize=1024)
-def _initial_state(replicas: tuple[int, ...]) -> PartitionState:
+def initial_state(replicas: tuple[int, ...]) -> PartitionState:
     """One state for all partitions of the cluster that begin alike."""
     return PartitionState.initial(replicas)
 
@@ -113,7 +119,7 @@ class _Evolution:
         topic_id, replicas, configs = keys.decode_topic(entry.value)
         old = self._before.topics.get(name)
         states = old.partitions if old is not None and old.topic_id == topic_id else ()
-        added = map(_initial_state, replicas[len(states) :])
+        added = map(initial_state, replicas[len(states) :])
         self._changed[name] = TopicImage(name, topic_id, (*states, *added), configs, entry.mod_revision)
         self._names[topic_id] = name
 

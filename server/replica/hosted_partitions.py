@@ -96,7 +96,8 @@ class HostedPartitions:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
         self._image = delta.after
         for topic in delta.deleted_topics:
-            self._unopened -= {(topic.topic_id, index) for index in range(len(topic.partitions))}
+            if self._unopened:
+                self._unopened = {(topic_id, index) for topic_id, index in self._unopened if topic_id != topic.topic_id}
             held = list(self._topics.get(topic.topic_id, {}).values())
             for first in range(0, len(held), _PARTITIONS_A_STEP):
                 some = held[first : first + _PARTITIONS_A_STEP]
