@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 # A request's objects die by reference count: what a collection of the young finds is little, so it may come seldom.
 _GC_THRESHOLDS = (20_000, 20, 100)
 
+# So long a worker thread that computes may keep the interpreter from the event loop; Python's default is 5 ms.
+_SWITCH_INTERVAL_SECONDS = 0.000_5
+
 _MEMORY_MIB = 1024
 
 
@@ -94,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import_trio()
     import trio
+
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
     from ottla.server.config import ConfigError
     from ottla.server.errors import StartupError
