@@ -26,7 +26,7 @@ _WARM_UP_BYTES: Final = 500_000_000
 _WARM_UP_PARTITIONS: Final = 4
 # Apache Kafka makes fewer than 10,000 partitions by one request.
 _PARTITIONS_AT_ONCE: Final = 5_000
-# It makes a hundred a second, fewer on a busy machine.
+# On a busy machine it makes fewer than a hundred a second.
 _CREATED_WITHIN_S: Final = 600
 
 
@@ -38,7 +38,8 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
     for created in admin.create_topics([topic], request_timeout=_CREATED_WITHIN_S).values():
         created.result()
     if first < partitions:
-        for grown in admin.create_partitions([NewPartitions(name, partitions)], request_timeout=_CREATED_WITHIN_S).values():
+        more = [NewPartitions(name, partitions)]
+        for grown in admin.create_partitions(more, request_timeout=_CREATED_WITHIN_S).values():
             grown.result()
     deadline = time.monotonic() + _CREATED_WITHIN_S
     pause_s = 0.1
