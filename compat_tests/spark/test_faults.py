@@ -102,7 +102,7 @@ def test_a_partition_that_disappears_fails_the_stream(
     recreate(reference, topic)
     send_numbers(Confluent(reader.bootstrap), topic, 20, start=100)
     said = {
-        "kafka": rLOST,
+        "kafka": LOST,
         "ottla": f"{topic}-1 was read up to offset 10 and is gone: .* Change ",
     }
     with pytest.raises(Exception, match=said[reader.format]):
