@@ -123,10 +123,10 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> None:
 
 def _lacks_spans(plan: ReadPlan) -> bool:
     log = plan.log
-    tables = unsealed_tables(log)
-    if tables and plan.offset >= tables[0][1].base_offset:
+    if log.spans is not None and log.spans.layout_version == layout_of(log):
         return False
-    return log.spans is None or log.spans.layout_version != layout_of(log)
+    tables = unsealed_tables(log)
+    return not tables or plan.offset < tables[0][1].base_offset
 
 
 async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> list[ReadPlan]:

@@ -104,6 +104,7 @@ class Segment:
 
     __slots__ = (
         "created_at_ms",
+        "data_path",
         "directory",
         "doomed",
         "end_position",
@@ -112,6 +113,7 @@ class Segment:
         "index",
         "index_crc",
         "index_length",
+        "index_path",
         "is_sorted",
         "pending_index",
         "pins",
@@ -126,6 +128,9 @@ class Segment:
         self.directory = directory
         self.position = position
         self.generation = generation
+        path = os.path.join(directory, segment_name(position, generation))
+        self.data_path = f"{path}.data"
+        self.index_path = f"{path}.index"
         self.is_sorted = False
         self.end_position = 0
         self.first_sequence = 0
@@ -140,14 +145,6 @@ class Segment:
         self.index_crc = 0
         self.pins = 0
         self.doomed = False
-
-    @property
-    def data_path(self) -> str:
-        return os.path.join(self.directory, segment_name(self.position, self.generation) + ".data")
-
-    @property
-    def index_path(self) -> str:
-        return os.path.join(self.directory, segment_name(self.position, self.generation) + ".index")
 
     @property
     def next_position(self) -> int:

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import TaggedField
 
-__all__ = ["FetchedPartition", "RecordsChain", "build_parts"]
+__all__ = ["JOINED_BYTES", "FetchedPartition", "RecordsChain", "build_parts"]
 
 _ORDINARY_VERSIONS: Final = range(7, FetchResponse.VERSIONS.highest + 1)
 _FIRST_VERSION_WITH_READ_REPLICA: Final = 11
 _FIRST_FLEXIBLE_VERSION: Final = 12
 _FIRST_VERSION_BY_ID: Final = 13
+#: Records up to this size are copied into the piece around them: to send them by themselves costs more.
+JOINED_BYTES: Final = 2048
 #: What fits into one byte of a compact array's length.
 _MAX_SHORT_COUNT: Final = 126
 
@@ -42,7 +44,7 @@ _MAX_SHORT_COUNT: Final = 126
 def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
     """The encoded response in pieces, as `codec.build_parts` gives it, with every chain spread into its views.
 
-    What lies between two chains is one piece.
+    What lies between two chains is one piece, and so are chains that are small.
     """
     parts = None
     if version in _ORDINARY_VERSIONS and not response.node_endpoints:
@@ -102,7 +104,7 @@ def _size(count: int, *, is_flexible: bool) -> bytes:
 def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
     is_flexible, is_by_id, pack_partition, pack_without_records, without_records, null, empty, *_ = layout
     parts: list[Buffer] = []
-    joined = [struct.pack(">ihi", response.throttle_time_ms, response.error_code, response.session_id)]
+    joined: list[Buffer] = [struct.pack(">ihi", response.throttle_time_ms, response.error_code, response.session_id)]
     joined.append(_size(len(response.responses), is_flexible=is_flexible))
     for topic in response.responses:
         partitions: Sequence[object] = topic.partitions
@@ -143,7 +145,9 @@ def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
             size_bytes, views = _pieces(partition.records)
             joined.append(layout.before_size)
             joined.append(_size(size_bytes, is_flexible=is_flexible))
-            if size_bytes:
+            if size_bytes <= JOINED_BYTES:
+                joined += views
+            else:
                 parts.append(b"".join(joined))
                 parts += views
                 joined = []

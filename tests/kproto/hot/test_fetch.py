@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec
 from ottla.kproto.errors import EncodeError
-from ottla.kproto.hot.fetch import FetchedPartition, build_parts
+from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, build_parts
 from ottla.kproto.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -50,14 +50,12 @@ PARTITIONS = st.fixed_dictionaries(
         "aborted_transactions": ABORTED,
     }
 )
-PIECES = st.none() | st.lists(st.binary(min_size=1, max_size=200), max_size=3)
+PIECES = st.none() | st.lists(st.binary(min_size=1, max_size=200) | st.just(bytes(JOINED_BYTES)), max_size=3)
 Drawn = list[tuple[dict[str, Any], list[bytes] | None, bool]]
 
 
 @given(st.integers(4, 18), st.lists(st.tuples(PARTITIONS, PIECES, st.booleans()), max_size=5), st.booleans())
-def test_equal_to_the_codec(
-    version: int, drawn: Drawn, hint: bool
-) -> None:
+def test_equal_to_the_codec(version: int, drawn: Drawn, hint: bool) -> None:
     light: list[Any] = []
     full: list[Any] = []
     for fields, pieces, chained in drawn:
@@ -96,16 +94,21 @@ def response_of(partition: object) -> FetchResponse:
 
 
 def test_records_are_passed_on_as_they_are() -> None:
-    pieces = [memoryview(bytearray(b"abc")), memoryview(bytearray(b"defg"))]
+    pieces = [memoryview(bytearray(b"abc" * JOINED_BYTES)), memoryview(bytearray(b"defg"))]
 
     class Views(Chain):
         def __iter__(self) -> Iterator[memoryview]:
             return iter(pieces)
 
-    parts = build_parts(response_of(FetchedPartition(0, 0, 1, 1, 0, None, Views([b"abc", b"defg"]))), 12)
+    parts = build_parts(response_of(FetchedPartition(0, 0, 1, 1, 0, None, Views(list(map(bytes, pieces))))), 12)
     assert [part for part in parts if part in pieces] == pieces
     assert all(any(part is piece for part in parts) for piece in pieces)
     assert all(isinstance(part, bytes | memoryview) for part in parts)
+
+
+def test_small_records_are_one_piece_with_what_is_around_them() -> None:
+    answer = FetchedPartition(0, 0, 1, 1, 0, None, Chain([b"abc", b"defg"]))
+    assert len(build_parts(response_of(answer), 12)) == 1
 
 
 def test_what_does_not_fit_is_the_codecs_error() -> None:
