@@ -168,9 +168,9 @@ class SqliteMetadataStore:
             if lease != NO_LEASE and not execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone():
                 raise LeaseExpiredError(f"Lease {lease} has ended.")
             execute(
-                "INSERT INTO entries VALUES (?1, ?2, ?3, ?3, ?4) ON CONFLICT (key) DO UPDATE "
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
                 "SET value = excluded.value, mod_revision = excluded.mod_revision, lease = excluded.lease",
-                (operation.key, operation.value, revision, lease),
+                (operation.key, operation.value, revision, revision, lease),
             )
             changed = [(operation.key,)]
         else:
