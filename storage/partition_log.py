@@ -185,7 +185,10 @@ class PartitionLog:
         if offset >= plan.end_offset:
             plan.complete()
         elif tail and offset >= tail[0].base_offset:
-            for index in range(bisect_left(tail, offset, key=_last_offset_of), len(tail)):
+            first = len(tail) - 1
+            if offset < tail[first].base_offset:
+                first = bisect_left(tail, offset, key=_last_offset_of)
+            for index in range(first, len(tail)):
                 if not plan.read_group(tail[index]):
                     break
             plan.complete()

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from ottla.kproto import codec
-from ottla.kproto.compiler.runtime import uvarint
+from ottla.kproto.compiler.runtime import ONE_BYTE, uvarint
 from ottla.kproto.hot.fetched_partition import FetchedPartition, RecordsChain
 from ottla.kproto.messages.fetch import (
     AbortedTransaction,
@@ -37,6 +37,10 @@ _FIRST_FLEXIBLE_VERSION: Final = 12
 _FIRST_VERSION_BY_ID: Final = 13
 #: Records up to this size are copied into the piece around them: to send them by themselves costs more.
 JOINED_BYTES: Final = 2048
+_pack_head: Final = struct.Struct(">ihi").pack
+_pack_int16: Final = struct.Struct(">h").pack
+_pack_int32: Final = struct.Struct(">i").pack
+_pack_transaction: Final = struct.Struct(">qq").pack
 #: What fits into one byte of a compact array's length.
 _MAX_SHORT_COUNT: Final = 126
 
@@ -79,7 +83,7 @@ class _Layout(NamedTuple):
 @cache
 def _layout(version: int) -> _Layout:
     is_flexible = version >= _FIRST_FLEXIBLE_VERSION
-    read_replica = struct.pack(">i", -1) if version >= _FIRST_VERSION_WITH_READ_REPLICA else b""
+    read_replica = _pack_int32(-1) if version >= _FIRST_VERSION_WITH_READ_REPLICA else b""
     tags = b"\0" if is_flexible else b""
     without_records = read_replica + _size(0, is_flexible=is_flexible) + tags
     fields = ">ihqqqB" if is_flexible else ">ihqqqi"
@@ -98,13 +102,15 @@ def _layout(version: int) -> _Layout:
 
 def _size(count: int, *, is_flexible: bool) -> bytes:
     """A size or a count."""
-    return uvarint(count + 1) if is_flexible else struct.pack(">i", count)
+    if not is_flexible:
+        return _pack_int32(count)
+    return ONE_BYTE[count + 1] if count <= _MAX_SHORT_COUNT else uvarint(count + 1)
 
 
 def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
     is_flexible, is_by_id, pack_partition, pack_without_records, without_records, null, empty, *_ = layout
     parts: list[Buffer] = []
-    joined: list[Buffer] = [struct.pack(">ihi", response.throttle_time_ms, response.error_code, response.session_id)]
+    joined: list[Buffer] = [_pack_head(response.throttle_time_ms, response.error_code, response.session_id)]
     joined.append(_size(len(response.responses), is_flexible=is_flexible))
     for topic in response.responses:
         partitions: Sequence[object] = topic.partitions
@@ -140,7 +146,7 @@ def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
                 )
             )
             for producer_id, first_offset in aborted or ():
-                joined.append(struct.pack(">qq", producer_id, first_offset))
+                joined.append(_pack_transaction(producer_id, first_offset))
                 joined.append(layout.behind_records)
             size_bytes, views = _pieces(partition.records)
             joined.append(layout.before_size)
@@ -162,7 +168,7 @@ def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
 
 def _name(name: str, *, is_flexible: bool) -> bytes:
     encoded = name.encode()
-    size = uvarint(len(encoded) + 1) if is_flexible else struct.pack(">h", len(encoded))
+    size = _size(len(encoded), is_flexible=True) if is_flexible else _pack_int16(len(encoded))
     return size + encoded
 
 

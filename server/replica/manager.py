@@ -311,27 +311,30 @@ class ReplicaManager:
             counters.file_reads += len(unread)
             await read(unread)
         for result in planned:
-            self._take_records(result)
+            size_bytes = self._take_records(result)
             if not params.is_from_follower and result.partition is not None:
-                result.partition.traffic.bytes_out += result.size_bytes
+                result.partition.traffic.bytes_out += size_bytes
         if params.isolation is Isolation.TXN_COMMITTED:
             for request, result in zip(partitions, results, strict=True):
                 if result.error is None:
                     result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
 
-    def _take_records(self, result: FetchResult) -> None:
+    def _take_records(self, result: FetchResult) -> int:
+        """Take over what was read; returns its size in bytes."""
         plan = result.plan
         assert plan is not None
         if plan.error is not None:
             self.counters.fetch_errors += 1
             result.fail(plan.error)
-            return
+            return 0
         records = plan.records
-        if records is None or not records.size_bytes:
+        size_bytes = 0 if records is None else records.size_bytes
+        if records is None or not size_bytes:
             result.release()
-            return
+            return 0
         result.take_records(records, self._response_budget)
-        self.counters.fetched_bytes += records.size_bytes
+        self.counters.fetched_bytes += size_bytes
+        return size_bytes
 
     # Deleting records -----------------------------------------------------------------------------------------------
 
