@@ -10,9 +10,10 @@ from typing import Final
 
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess
+from compat_tests.process import BrokerProcess, BrokerStartError
 
 _HEAP_MB: Final = 1024
+_ATTEMPTS: Final = 3
 
 BROKERS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
     "ottla": OttlaBroker,
@@ -27,9 +28,20 @@ def fresh(kind: str, where: str | None = None) -> Iterator[BrokerProcess]:
     It is killed after: ten thousand partitions take Kafka minutes to close.
     """
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=where) as folder:
-        broker = BROKERS[kind](Path(folder))
-        broker.start()
+        broker = _started(kind, Path(folder))
         try:
             yield broker
         finally:
             broker.kill()
+
+
+def _started(kind: str, folder: Path, attempts: int = _ATTEMPTS) -> BrokerProcess:
+    """Kafka is told a port that was free a moment ago; when somebody else took it since, it gets another one."""
+    broker = BROKERS[kind](folder / str(attempts))
+    try:
+        broker.start()
+    except BrokerStartError:
+        if attempts == 1:
+            raise
+        return _started(kind, folder, attempts - 1)
+    return broker
