@@ -177,7 +177,6 @@ class Api:
         elif self.key is ApiKey.METADATA:
             from ottla.kproto.hot import metadata
 
-            metadata.prepare(version)
             self.build_parts = metadata.build_parts
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle

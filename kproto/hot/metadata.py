@@ -10,17 +10,15 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.kproto import codec
-from ottla.kproto.compiler.builder import compile_builder
 from ottla.kproto.compiler.runtime import uvarint
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from ottla.kproto.codec import Buffer
-    from ottla.kproto.schema import StructType
 
-__all__ = ["EncodedTopic", "build_parts", "encode_partitions", "encode_topic", "prepare"]
+__all__ = ["EncodedTopic", "build_parts", "encode_partitions", "encode_topic"]
 
 
 class EncodedTopic(NamedTuple):
@@ -31,10 +29,15 @@ class EncodedTopic(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What of a version follows the response's topics and a topic's partitions, in bytes."""
+    """How many bytes of a version stand around the topics of a response and the partitions of a topic.
+
+    What is before counts for a response of defaults and its list of one topic, and for a topic without a name.
+    """
 
     is_flexible: bool
+    before_topics: int
     behind_topics: int
+    before_partitions: int
     behind_partitions: int
 
 
@@ -42,35 +45,32 @@ class _Layout(NamedTuple):
 def _layout(version: int) -> _Layout:
     is_flexible = MetadataResponse.FLEXIBLE_VERSIONS.includes(version)
     tags = 1 if is_flexible else 0
+    count = 1 if is_flexible else 4
     cluster_operations = 4 if 8 <= version <= 10 else 0
     error_code = 2 if version >= 13 else 0
     topic_operations = 4 if version >= 8 else 0
-    return _Layout(is_flexible, cluster_operations + error_code + tags, topic_operations + tags)
+    behind_topics = cluster_operations + error_code + tags
+    behind_partitions = topic_operations + tags
+    before_topics = len(codec.build(MetadataResponse(), version)) - behind_topics
+    one = len(codec.build(MetadataResponse(topics=[MetadataResponseTopic(name="")]), version))
+    before_partitions = one - before_topics - behind_topics - behind_partitions - count
+    return _Layout(is_flexible, before_topics, behind_topics, before_partitions, behind_partitions)
 
 
-def prepare(version: int) -> None:
-    """Compile what encoding a topic takes, instead of at its first use. It may run in any thread."""
-    _builder(MetadataResponseTopic, version)
-    _builder(MetadataResponsePartition, version)
-
-
-def encode_partitions(partitions: Iterable[MetadataResponsePartition], version: int) -> bytes:
+def encode_partitions(partitions: Sequence[MetadataResponsePartition], version: int) -> bytes:
     """Some partitions, one behind the other."""
-    build = _builder(MetadataResponsePartition, version)
-    parts: list[Buffer] = []
-    for partition in partitions:
-        build(partition, parts.append)
-    return b"".join(parts)
+    layout = _layout(version)
+    encoded = _topic(MetadataResponseTopic(name="", partitions=list(partitions)), version)
+    start = layout.before_partitions + len(_count(len(partitions), layout))
+    return encoded[start : len(encoded) - layout.behind_partitions]
 
 
 def encode_topic(
     topic: MetadataResponseTopic, version: int, partition_count: int = 0, partitions: Sequence[bytes] = ()
 ) -> EncodedTopic:
     """A topic without partitions of its own, with so many that were encoded already."""
-    parts: list[Buffer] = []
-    _builder(MetadataResponseTopic, version)(topic, parts.append)
     layout = _layout(version)
-    encoded = _filled(b"".join(parts), layout.behind_partitions, partition_count, partitions, layout)
+    encoded = _filled(_topic(topic, version), layout.behind_partitions, partition_count, partitions, layout)
     return EncodedTopic(topic.error_code, encoded)
 
 
@@ -93,14 +93,19 @@ def build_parts(response: MetadataResponse, version: int) -> list[Buffer]:
     return [_filled(codec.build(around, version), layout.behind_topics, len(encoded), encoded, layout)]
 
 
+def _topic(topic: MetadataResponseTopic, version: int) -> bytes:
+    """A topic's part of a response: cut out of one, since the code for a whole response is compiled anyway."""
+    encoded = codec.build(MetadataResponse(topics=[topic]), version)
+    layout = _layout(version)
+    return encoded[layout.before_topics : len(encoded) - layout.behind_topics]
+
+
 def _filled(around: bytes, behind: int, count: int, items: Sequence[bytes], layout: _Layout) -> bytes:
     """Put items in the place of the empty list that has `behind` bytes behind it."""
     end = len(around) - behind
-    start = end - (1 if layout.is_flexible else 4)
-    length = uvarint(count + 1) if layout.is_flexible else struct.pack(">i", count)
-    return b"".join((around[:start], length, *items, around[end:]))
+    start = end - len(_count(0, layout))
+    return b"".join((around[:start], _count(count, layout), *items, around[end:]))
 
 
-@cache
-def _builder(cls: StructType, version: int) -> Callable[..., None]:
-    return compile_builder(cls, version, flexible=_layout(version).is_flexible)
+def _count(count: int, layout: _Layout) -> bytes:
+    return uvarint(count + 1) if layout.is_flexible else struct.pack(">i", count)

@@ -75,7 +75,7 @@ async def _encode(topic: TopicImage, view: View, pace: Pace) -> EncodedTopic:
     pieces = []
     for first in range(0, len(topic.partitions), _PARTITIONS_A_STEP):
         some = topic.partitions[first : first + _PARTITIONS_A_STEP]
-        partitions = (_partition(number, state, view) for number, state in enumerate(some, first))
+        partitions = [_partition(number, state, view) for number, state in enumerate(some, first)]
         pieces.append(encode_partitions(partitions, view.version))
         await pace.rest()
     head = MetadataResponseTopic(
