@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 import time
@@ -103,6 +104,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background, too
+        signal.signal(number, signal.default_int_handler)
     asked = arguments()
     kinds = tuple(BROKERS) if asked.broker == "both" else (asked.broker,)
     names = tuple(asked.only or (QUICK if asked.quick else WORKLOADS))
