@@ -25,10 +25,7 @@ def measure(broker: BrokerProcess, gigabytes: float, partitions: int, size_bytes
     count = int(gigabytes * 1e9 / size_bytes)
     idle = cost(broker.pid)
     create_topic(broker, TOPIC, partitions)
-    timeout = "message.timeout.ms=600000"
-    produced = librdkafka.run(
-        "produce", broker.bootstrap, TOPIC, partitions, count, size_bytes, "acks=1", timeout, *PRODUCER
-    )
+    produced = librdkafka.run("produce", broker.bootstrap, TOPIC, partitions, count, size_bytes, "acks=1", *PRODUCER)
     after_produce = cost(broker.pid)
     consumed = librdkafka.run("consume", broker.bootstrap, TOPIC, partitions, count)
     after_consume = cost(broker.pid)

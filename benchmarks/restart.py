@@ -34,7 +34,6 @@ def measure(broker: BrokerProcess, gigabytes: float, partitions: int) -> dict[st
         count,
         SIZE_BYTES,
         "acks=1",
-        "message.timeout.ms=600000",
         *PRODUCER,
     )
     loaded = cost(broker.pid)

@@ -19,7 +19,7 @@ Figures = dict[str, float]
 Workload = Callable[[BrokerProcess], Figures]
 
 LOWER_IS_BETTER: Final = ("_ms", "cpu_s_per_gb", "cpu_us", "_mb", "open_files", "cpu_percent")
-PRODUCER: Final = ("linger.ms=5", "batch.size=1000000")
+PRODUCER: Final = ("linger.ms=5", "batch.size=1000000", "message.timeout.ms=600000")
 BYTES_PER_RUN: Final = 600_000_000
 _MAX_RECORDS: Final = 4_000_000
 _WARM_UP_BYTES: Final = 500_000_000
