@@ -37,15 +37,17 @@ class PoolConfig:
     """The shape of a buffer pool.
 
     `num_tiers` tiers of `first_size_bytes * multiple**k` stand above the small sizes, each with `num_buffers`
-    preallocated (0: start empty, grow on demand). At most `max_retained_bytes` of unused memory is kept. `poison`
-    overwrites memory that comes back, so that a view which outlived its reference shows it: for tests.
+    preallocated (0: start empty, grow on demand). At most `max_retained_bytes` of unused memory is kept: by default
+    enough for the largest answer to a client's default `fetch.max.bytes` of 50 MiB, whose memory would be new each time
+    otherwise. `poison` overwrites memory that comes back, so that a view which outlived its reference shows it: for
+    tests.
     """
 
     first_size_bytes: int = 256 * 1024
     multiple: int = 2
     num_tiers: int = 7
     num_buffers: int = 0
-    max_retained_bytes: int = 32 * 1024 * 1024
+    max_retained_bytes: int = 64 * 1024 * 1024
     poison: bool = False
 
     def __post_init__(self) -> None:
