@@ -303,16 +303,19 @@ class FetchOperation:
                 raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
             if is_first and params.replica_id >= 0:
                 self._record_progress(partition, request)
-        end_offset = high_watermark = log.high_watermark
-        result = FetchResult(None, partition, high_watermark, log.last_stable_offset, log.log_start_offset)
+        high_watermark, stable_offset = log.high_watermark, log.last_stable_offset
+        result = FetchResult(None, partition, high_watermark, stable_offset, log.log_start_offset)
         if diverging is not None:
             result.diverging_epoch = diverging
             self._urgent = True
             return result
         if params.replica_id >= 0 and request.known_high_watermark < high_watermark:
             self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
-        if params.isolation is not Isolation.HIGH_WATERMARK:
-            end_offset = partition.visible_end(params.isolation)
+        isolation = params.isolation
+        if isolation is Isolation.LOG_END:
+            end_offset = partition.visible_end(isolation)
+        else:
+            end_offset = stable_offset if isolation is Isolation.TXN_COMMITTED else high_watermark
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
         return result

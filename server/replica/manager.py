@@ -316,8 +316,10 @@ class ReplicaManager:
                 result.partition.traffic.bytes_out += size_bytes
         if params.isolation is Isolation.TXN_COMMITTED:
             for request, result in zip(partitions, results, strict=True):
-                if result.error is None:
+                if result.records is not None:
                     result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
+                elif result.error is None:
+                    result.aborted_transactions = ()
 
     def _take_records(self, result: FetchResult) -> int:
         """Take over what was read; returns its size in bytes."""
