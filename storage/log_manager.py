@@ -8,6 +8,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -207,6 +208,7 @@ class LogManager:
 
     async def _keep_clean(self) -> None:
         await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
+        await self.context.offload(import_module, "ottla.storage.cleaner")
         await self.cleaner.run()
 
     async def clean(self) -> None:

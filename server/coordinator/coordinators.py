@@ -6,17 +6,19 @@ A broker that no group and no transaction has come to has nothing to coordinate,
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
+import trio
+
+from ottla.kproto.internal_records import record_types
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
-
-    import trio
 
     from ottla.server.config import BrokerConfig
     from ottla.server.coordinator.group.consumer import ConsumerConfig
@@ -26,6 +28,25 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
     from ottla.storage.clock import Clock
+
+
+_GROUP_MODULES: Final = (
+    "ottla.server.coordinator.group.coordinator",
+    "ottla.server.coordinator.group.topics",
+    "ottla.server.replica.purgatory",
+    "ottla.server.settings.coordinators",
+)
+_TRANSACTION_MODULES: Final = (
+    "ottla.server.coordinator.transaction.coordinator",
+    "ottla.server.coordinator.transaction.markers",
+    "ottla.server.settings.coordinators",
+)
+
+
+def _load(topic: str, modules: Sequence[str]) -> None:
+    for name in modules:
+        import_module(name)
+    record_types(topic)
 
 
 class Coordinators:
@@ -50,10 +71,17 @@ class Coordinators:
         """Hear of a change of the metadata that the replica manager has applied."""
         self._image = delta.after
         # Whoever was not made has led no partition: its topic was not there.
-        if "groups" in vars(self) or delta.after.topic(CONSUMER_OFFSETS) is not None:
+        if "groups" in vars(self) or await self._has_begun(CONSUMER_OFFSETS, _GROUP_MODULES):
             self.groups.apply(delta)
-        if "transactions" in vars(self) or delta.after.topic(TRANSACTION_STATE) is not None:
+        if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
             self.transactions.apply(delta)
+
+    async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
+        """Whether a coordinator's topic is there; then what it consists of is loaded, which takes some ten ms."""
+        if self._image.topic(topic) is None:
+            return False
+        await trio.to_thread.run_sync(_load, topic, modules)
+        return True
 
     @cached_property
     def groups(self) -> GroupCoordinator:
