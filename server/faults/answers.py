@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID, Struct
@@ -111,8 +112,13 @@ def merge(response: Response | None, failed: Response | None, version: int) -> R
     return response
 
 
-def fail_topics(response: Any, fault: Fault) -> Any:
+def fail_topics(encoded: Any, fault: Fault, version: int) -> Any:
     """A Metadata answer in which the chosen topics, or one partition of them, fail."""
+    from ottla.kproto.hot import metadata
+    from ottla.kproto.messages.metadata import MetadataResponse
+
+    # Its topics are bytes by now.
+    response = codec.parse(MetadataResponse, version, b"".join(metadata.build_parts(encoded, version)))
     for topic in response.topics:
         if fault.topic not in (None, topic.name):
             continue

@@ -66,7 +66,7 @@ class FaultyDispatcher(Dispatcher):
         if context.api.key is ApiKey.METADATA and code is not ErrorCode.REBOOTSTRAP_REQUIRED:
             # A client needs the brokers of the answer to go on: only the topics in it fail.
             await super()._handle(context)
-            context.response = _Changed(context, lambda response: answers.fail_topics(response, fault))
+            context.response = _Changed(context, lambda response: answers.fail_topics(response, fault, version))
             return
         if context.api.key is ApiKey.FETCH and code not in answers.SESSION_ERRORS:
             if answers.is_incremental(request):

@@ -57,6 +57,7 @@ class StubContext:
         self.listener = "PLAINTEXT"
         self.header = SimpleNamespace(api_version=version, client_id=client_id)
         self.fragment = None
+        self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
 
     def release_after_send(self, held: Any) -> None:
