@@ -200,6 +200,13 @@ public final class Admin {
             ask("alterClientQuotas " + key, () -> admin.alterClientQuotas(List.of(
                     new ClientQuotaAlteration(ann, List.of(new ClientQuotaAlteration.Op(key, 1000.0))))).all().get());
         }
+        // Kafka's broker hears of a change from its controller a moment after that has answered.
+        for (int tries = 0; tries < 100; tries++) {
+            if (!admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().isEmpty()) {
+                break;
+            }
+            Thread.sleep(100);
+        }
         ask("describeClientQuotas", () -> admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get());
         ask("describeClientQuotas of a user", () -> admin.describeClientQuotas(ClientQuotaFilter.contains(
                 List.of(ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.USER, "ann")))).entities().get());
