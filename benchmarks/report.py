@@ -12,6 +12,7 @@ from benchmarks.results import Machine, Results, machine
 __all__ = ["END", "PAGE", "START", "about", "every_table", "generated", "machine", "write_page"]
 
 PAGE: Final = Path("docs/performance.md")
+_RUNS: Final = 3
 START, END = "<!-- benchmarks: start -->", "<!-- benchmarks: end -->"
 
 
@@ -35,14 +36,14 @@ def generated(results: Results) -> str:
 
 
 def about(results: Results) -> str:
-    """With which command, where and when it was measured, and which workloads had fewer runs than the others."""
-    often = max((result.pairs for result in results.values()), default=0)
+    """With which command, where and when it was measured, and which workloads had fewer runs than the rule asks for."""
+    often = min(_RUNS, max((result.pairs for result in results.values()), default=0))
     seldom = [name for name, result in results.items() if result.pairs < often]
     fewer = f"\nFewer runs, and so less sure: {'; '.join(seldom)}." if seldom else ""
     dates = sorted({result.date for result in results.values()})
     machines = list({_machine(result.machine): None for result in results.values()})
     return (
-        f"`python -m benchmarks`, medians of {often} alternating runs on {', and on '.join(machines)}; "
+        f"`python -m benchmarks`, medians of {often} alternating runs and more on {', and on '.join(machines)}; "
         f"measured {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'never'}.{fewer}"
     )
 
