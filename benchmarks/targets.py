@@ -38,7 +38,6 @@ class Target:
         return None if theirs is None else round(better(self.figure, ours, theirs), 2) >= round(self.times, 2)
 
 
-_SIZES: Final = ("100 B", "1 KB", "10 KB")
 _AT_1000: Final = "latency at 1,000/s"
 
 TARGETS: Final = (

@@ -49,9 +49,6 @@ MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
 
 
-_TOPICS_A_STEP: Final = 64
-
-
 class ReplicaManagerCounters:
     """What the manager has done since the start."""
 

@@ -230,3 +230,36 @@ async def test_an_idle_receiver_holds_no_buffer(autojump_clock: trio.testing.Moc
         await stage.receiver.next()
     assert stage.receiver.is_idle
     stage.assert_nothing_held()
+
+
+async def test_what_would_come_back_empty_is_not_tried() -> None:
+    """A receive that left room has emptied the socket: the next frame is waited for first."""
+    stage = Stage([framed(b"a" * 20), framed(b"b" * 20)])
+    tries: list[bool] = []
+    transport = stage.receiver._transport
+    receive = transport.receive_into
+
+    def counted(buffer: memoryview) -> int:
+        tries.append(transport.ready)  # type: ignore[attr-defined]
+        return receive(buffer)
+
+    transport.receive_into = counted  # type: ignore[method-assign]
+    assert await stage.all() == [b"a" * 20, b"b" * 20]
+    assert tries == [True, True, True]
+
+
+async def test_others_run_between_the_frames_of_a_burst() -> None:
+    stage = Stage([framed(*[b"x" * 20] * 20)])
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        assert len(await stage.all()) == 20
+        assert turns >= 20 // 5
+        nursery.cancel_scope.cancel()
