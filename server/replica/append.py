@@ -93,24 +93,35 @@ class AppendResult:
 class HeldStore:
     """The store that a request appends to now: what it takes is written when the request leaves it.
 
-    So the partitions of one request share a block, and a small one is written without waking the write loop. The
-    request leaves it before it waits for anything.
+    So the partitions of one request share a block, and a small one is written without waking the write loop. As a
+    context manager it leaves the last store at the end; the request leaves earlier before it waits for anything.
+    `more_expected`, of the last store, is for `MessageStore.write_gathered`.
     """
 
-    __slots__ = ("_store",)
+    __slots__ = ("_more_expected", "_store")
 
-    def __init__(self) -> None:
+    def __init__(self, *, more_expected: bool) -> None:
+        self._more_expected = more_expected
         self._store: MessageStore | None = None
+
+    def __enter__(self) -> HeldStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave(more_expected=self._more_expected)
 
     def enter(self, store: MessageStore) -> None:
         """The next partition's store."""
         if store is not self._store:
-            self.leave()
+            self._leave(more_expected=False)
             store.hold()
             self._store = store
 
-    def leave(self, *, more_expected: bool = False) -> None:
-        """Write what was taken; see `MessageStore.write_gathered`."""
+    def leave_to_wait(self) -> None:
+        """The request is about to wait, and has more to append after."""
+        self._leave(more_expected=True)
+
+    def _leave(self, *, more_expected: bool) -> None:
         store, self._store = self._store, None
         if store is not None:
             store.write_gathered(more_expected=more_expected)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.partition_log import PartitionLog
+    from ottla.storage.partition_log import AppendInfo, PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -190,17 +190,16 @@ class ReplicaManager:
     ) -> AppendOperation:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
-        Waits only where a store has no room. Until it returns the caller keeps back what must be appended later. What
-        is small may be written already when it returns, unless `more_expected` says that waiting for more will pay.
+        Waits only where a store has no room or a large batch is checked. Until it returns the caller keeps back what
+        must be appended later. What is small may be written already when it returns, unless `more_expected` says that
+        waiting for more will pay.
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
         operation = AppendOperation(required_acks, deadline)
-        counters = self.counters
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
-        held = HeldStore()
-        try:
+        with HeldStore(more_expected=more_expected) as held:
             for (topic_id, index), (view, fragment, guard) in entries:
                 partition = None
                 try:
@@ -210,11 +209,11 @@ class ReplicaManager:
                     log = partition.log
                     checked = None
                     if log.checks_records and len(view) > CHECKED_IN_PLACE_BYTES and origin is AppendOrigin.CLIENT:
-                        held.leave(more_expected=True)
+                        held.leave_to_wait()
                         partition.require_leader()
                         checked = await log.check_ahead(view, origin=origin, now_ms=now_ms)
                     if not log.has_room:
-                        held.leave(more_expected=True)
+                        held.leave_to_wait()
                         await _wait_for_room(partition, deadline)
                     held.enter(log.store)
                     info = partition.append(
@@ -229,21 +228,27 @@ class ReplicaManager:
                         checked=checked,
                     )
                 except (ReplicaError, StorageError, RecordError) as error:
-                    counters.append_errors += 1
-                    if partition is not None:
-                        partition.traffic.failed_appends += 1
-                    operation.refused(error, partition)
+                    self._note_refused(operation, error, partition)
                 else:
-                    counters.appends += 1
-                    counters.appended_bytes += len(view)
-                    traffic = partition.traffic
-                    traffic.bytes_in += len(view)
-                    if not info.duplicate:
-                        traffic.messages_in += info.last_offset - info.base_offset + 1
-                    operation.appended(partition, info)
-        finally:
-            held.leave(more_expected=more_expected)
+                    self._note_appended(operation, partition, len(view), info)
         return operation
+
+    def _note_refused(self, operation: AppendOperation, error: Exception, partition: Partition | None) -> None:
+        self.counters.append_errors += 1
+        if partition is not None:
+            partition.traffic.failed_appends += 1
+        operation.refused(error, partition)
+
+    def _note_appended(
+        self, operation: AppendOperation, partition: Partition, size_bytes: int, info: AppendInfo
+    ) -> None:
+        self.counters.appends += 1
+        self.counters.appended_bytes += size_bytes
+        traffic = partition.traffic
+        traffic.bytes_in += size_bytes
+        if not info.duplicate:
+            traffic.messages_in += info.last_offset - info.base_offset + 1
+        operation.appended(partition, info)
 
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
         """The second half of `append`: wait for what it asked for, at most until its deadline.
