@@ -51,7 +51,7 @@ async def test_accepting_pauses_until_the_rate_is_right(limits: ConnectionLimits
     assert 100 / (trio.current_time() - began) == pytest.approx(5, rel=0.2)
 
 
-async def test_another_listener_has_a_rate_of_its_own() -> None:
+async def test_another_listener_has_a_rate_of_its_own(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
     limits = ConnectionLimits(listeners={"L": ListenerLimits(max_creation_rate=1)})
     assert sum(rates.delay_seconds("L", limits) for _ in range(20)) > 0
@@ -69,7 +69,7 @@ async def test_an_address_beyond_its_quota_is_kept_waiting_and_does_not_count(au
     assert rates.throttle_seconds("10.0.0.1") == 0.0
 
 
-async def test_the_default_quota_holds_for_each_other_address_by_itself() -> None:
+async def test_the_default_quota_holds_for_each_other_address_by_itself(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
     rates.set_quotas(
         {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {CONNECTION_CREATION_RATE: 100.0}}
@@ -79,7 +79,7 @@ async def test_the_default_quota_holds_for_each_other_address_by_itself() -> Non
     assert sum(rates.throttle_seconds("::1") > 0 for _ in range(100)) == 0
 
 
-async def test_addresses_are_compared_as_addresses() -> None:
+async def test_addresses_are_compared_as_addresses(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
     rates.set_quotas({(("ip", "0:0:0:0:0:0:0:1"),): {CONNECTION_CREATION_RATE: 1.0}})
     assert sum(rates.throttle_seconds("::1") > 0 for _ in range(11)) == 1
