@@ -129,7 +129,7 @@ async def _drain(log: PartitionLog, end_offset: int) -> int:
         await read([plan])
         assert plan.records is not None, plan.error
         total += plan.records.size_bytes
-        plan.records.release()
+        plan.release()
         offset = plan.next_offset
     return total
 
@@ -177,7 +177,7 @@ async def catch_up(folder: str, *, read_ahead: bool) -> float:
             await read([plan])
             waited.append(time.perf_counter() - begin)
             assert plan.records is not None, plan.error
-            plan.records.release()
+            plan.release()
             offset = plan.next_offset
             await trio.sleep(0.003)
     return sum(waited) / len(waited)

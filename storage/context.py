@@ -15,6 +15,7 @@ from ottla.storage.fd_cache import FdCache
 from ottla.storage.histogram import Histogram
 from ottla.storage.maintenance import Maintenance
 from ottla.storage.memstore import TailCache
+from ottla.storage.prefetch import Prefetch
 from ottla.storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class StorageContext:
         "maintenance",
         "nursery",
         "pool",
+        "prefetch",
         "read_ahead",
         "tail",
         "written_bytes",
@@ -71,6 +73,7 @@ class StorageContext:
         self.pool = BufferPool()
         self.tail = TailCache(config.tail_cache_bytes)
         self.read_ahead = ReadAhead(self)
+        self.prefetch = Prefetch(self)
         self.listener: StorageListener | None = None
         self.nursery: trio.Nursery | None = None
         self.boot_id = ""

@@ -29,6 +29,8 @@ __all__ = ["STEP_BYTES", "FileRead", "ReadHint"]
 STEP_BYTES = 262_144
 """A read on the event loop goes in steps of about so much: copying and checking it takes some 150 µs."""
 
+# The first part of a run fills up the memory if it is at least this part of it: a smaller one is not worth a read.
+_LEAST_PART = 8
 _SIZE = struct.Struct(">qi")
 _PREFIX_BYTES = 12
 _HEADER_BYTES = 61
@@ -243,7 +245,7 @@ class FileRead:
             if hint is not None and extent.segment is hint.segment and extent.entry.base_offset == hint.run_base_offset:
                 position = hint.position if position <= hint.position < end else position
             length = min(end - position, capacity_bytes - filled)
-            if length <= 0:
+            if length <= 0 or (pieces and length < min(end - position, capacity_bytes // _LEAST_PART)):
                 self._left_bytes = extent.entry.length
                 break
             pieces.append(_Piece(extent, position, filled, filled + length))

@@ -62,6 +62,7 @@ class PartitionLog:
         "high_watermark",
         "is_closed",
         "key",
+        "last_read",
         "log_end_offset",
         "log_start_offset",
         "partition",
@@ -93,6 +94,8 @@ class PartitionLog:
         self.aborted: AbortedTransactions | None = None
         self.tail: list[RunGroup] = []
         self.spans: Spans | None = None
+        #: Where the last read of files ended, and when; and what is known of that place.
+        self.last_read: tuple[int, float] = (-1, 0.0)
         self.read_hint: ReadHint | None = None
         self.is_closed = False
         self._unsynced_records = 0
@@ -213,7 +216,7 @@ class PartitionLog:
         """The end of what a read_committed consumer may see: never beyond the high watermark."""
         if self.producers is None or self.producers.first_unstable_offset is None:
             return self.high_watermark
-        return min(self.high_watermark, self.producers.first_unstable_offset)
+        return min(self.high_watermark, max(self.producers.first_unstable_offset, self.log_start_offset))
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Move the high watermark forward (never back, never beyond the log end); True if it moved."""
@@ -305,6 +308,7 @@ class PartitionLog:
         """What is known of where the next read begins is not true any more."""
         self.read_hint = None
         self.store.context.read_ahead.forget(self)
+        self.store.context.prefetch.forget(self)
 
     def start_at(self, offset: int) -> None:
         """Forget everything; the log is empty and goes on at an offset."""

@@ -96,7 +96,10 @@ class ReadAhead:
         return followed.extents if followed is not None and followed.offset == plan.offset and followed.is_true else []
 
     def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
-        """A read of files has ended; True if it is time to look further ahead in its log."""
+        """A read of files has ended; True if it is time to look further ahead: less than two more reads are known.
+
+        A look is for four, so that not every read asks for one.
+        """
         log = plan.log
         followed = self._followed.get(log)
         if plan.next_offset >= min(plan.end_offset, log.flushed_end_offset):
@@ -131,7 +134,7 @@ class ReadAhead:
             if followed is None:
                 continue  # displaced by other logs of the same fetch
             followed.looking = trio.Event()
-            jobs.append((followed, 2 * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
+            jobs.append((followed, 4 * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
         self._context.spawn(partial(self._look, jobs))
 
     async def _look(self, jobs: list[tuple[_Followed, int]]) -> None:

@@ -2,7 +2,8 @@
 
 What is flushed and still in memory is shared at once. What the page cache holds is read on the event loop
 (`RWF_NOWAIT`), in small steps, if its place is known; for all the rest of a fetch there is one worker-thread call.
-Where a log is read in order, the range that comes next is read ahead (`ottla.storage.read_ahead`).
+Where a log is read in order, the page cache is asked for what comes next (`ottla.storage.read_ahead`), and the next
+range is read while the last one is on its way to the client (`ottla.storage.prefetch`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from ottla.storage.memstore import RunGroup
     from ottla.storage.partition_log import PartitionLog
 
-__all__ = ["ReadPlan", "read", "read_batches"]
+__all__ = ["MOMENT_SECONDS", "ReadPlan", "fill", "read", "read_batches"]
+
+MOMENT_SECONDS = 1.0
+"""Who reads a log in order comes again within it: what is read less often is not worth reading ahead."""
 
 # Memory for a large first batch, a rebuilt index, exchanged segments: each asks for one more attempt.
 _MAX_ATTEMPTS = 8
@@ -37,15 +41,17 @@ class ReadPlan:
 
     `records` holds whole batches, the first of which contains `offset`. It is never beyond `end_offset` and
     never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked.
-    The owner releases `records` when its bytes have been sent. `error` is set instead when the log is damaged
+    The owner calls `release` when the bytes of `records` have been sent. `error` is set instead when the log is damaged
     at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
-    what it will take. `next_offset` is where the following read continues.
+    what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read, from
+    where the read of this log's files before it had ended, a moment ago.
     """
 
     __slots__ = (
         "_records",
         "end_offset",
         "error",
+        "goes_on",
         "log",
         "max_bytes",
         "min_one_batch",
@@ -63,6 +69,7 @@ class ReadPlan:
         self.min_one_batch = min_one_batch
         self.next_offset = offset
         self.needed_bytes = 0
+        self.goes_on = False
         self.records: IOBuf | None = None
         self.error: Exception | None = None
         self._records = IOBuf()
@@ -86,12 +93,41 @@ class ReadPlan:
             self.next_offset = following
         return following >= 0
 
-    def complete(self, records: IOBuf | None = None) -> None:
+    def complete(self) -> None:
         """Nothing is left to read."""
-        self.records = records if records is not None else self._records
+        self.records = self._records
+
+    def complete_from_files(self, records: IOBuf, next_offset: int) -> None:
+        """All that was wanted was read out of files."""
+        end_offset, time = self.log.last_read
+        now = trio.current_time()
+        self.goes_on = (
+            end_offset == self.offset and now - time < MOMENT_SECONDS and 0 < records.size_bytes <= self.max_bytes
+        )
+        self.log.last_read = next_offset, now
+        self.next_offset = next_offset
+        self.records = records
+
+    def release(self) -> None:
+        """The bytes were sent, or nobody wants them: their memory is free, and may take what follows them."""
+        if self.records is not None:
+            self.records.release()
+            if self.goes_on:
+                self.log.store.context.prefetch.go_on(self)
 
 
 async def read(plans: Sequence[ReadPlan]) -> None:
+    """Fill the `records` of every plan: from what was read ahead, else as `fill` does."""
+    plans = [plan for plan in plans if not plan.is_complete]
+    if plans:
+        prefetch = plans[0].log.store.context.prefetch
+        if len(prefetch):
+            for plan in plans:
+                await prefetch.take(plan)
+        await fill(plans)
+
+
+async def fill(plans: Sequence[ReadPlan]) -> None:
     """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
     plans = [plan for plan in plans if not plan.is_complete]
     if not plans:
@@ -197,9 +233,8 @@ def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
         plan.needed_bytes = work.needed_bytes
         return True
     else:
-        plan.next_offset = work.next_offset
         plan.log.read_hint = work.hint
-        plan.complete(work.take_records())
+        plan.complete_from_files(work.take_records(), work.next_offset)
     return False
 
 

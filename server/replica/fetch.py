@@ -161,8 +161,8 @@ class FetchResult(FetchedPartition):
         if self.budget is not None and self.records is not None:
             self.budget.refund(self.records.size_bytes)
             self.budget = None
-        if self.plan is not None and self.plan.records is not None:
-            self.plan.records.release()
+        if self.plan is not None:
+            self.plan.release()
         self.plan = None
         self.planned_bytes = 0
         self.records = None

@@ -65,8 +65,8 @@ class Harness:
         if plan.error is not None:
             raise plan.error
         assert plan.records is not None
-        with plan.records as records:
-            content = records.to_bytes()
+        content = plan.records.to_bytes()
+        plan.release()
         return [
             (record.offset, record.value)
             for pos, header in iter_batches(content)

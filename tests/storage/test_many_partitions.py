@@ -36,7 +36,7 @@ async def test_ten_thousand_partitions_of_one_topic(harness: Any) -> None:
         await read(plans)
         assert [plan.records.size_bytes for plan in plans if plan.records] == [len(batch)] * 3
         for plan in plans:
-            plan.records.release()
+            plan.release()
     async with harness.manager() as manager:
         assert [(await harness.open(manager, partition)).log_end_offset for partition in range(COUNT)] == [1] * COUNT
 

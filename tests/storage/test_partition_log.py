@@ -318,7 +318,7 @@ async def test_a_large_first_batch_is_read_whole(harness: Any) -> None:
         await read([plan])
         assert plan.records is not None
         assert plan.records.size_bytes == 0
-        plan.records.release()
+        plan.release()
 
 
 @pytest.mark.parametrize("tail_cache_bytes", [0, 1 << 20])
@@ -351,6 +351,19 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
         log = await harness.open(manager)
         assert (log.high_watermark, log.last_stable_offset) == (2, 2)
         assert len(log.aborted_transactions(0, 2)) == (not is_commit)
+
+
+async def test_the_last_stable_offset_is_not_below_the_start_of_the_log(harness: Any) -> None:
+    """As in Kafka's UnifiedLog.maybeIncrementFirstUnstableOffset: it is where a read_committed consumer would begin."""
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True)
+        harness.append(log, b"b")
+        await log.flush()
+        log.advance_high_watermark(2)
+        assert log.last_stable_offset == 0
+        await log.advance_log_start_offset(1)
+        assert log.last_stable_offset == 1
 
 
 async def test_what_was_checked_ahead_is_appended_as_it_was_checked(harness: Any) -> None:

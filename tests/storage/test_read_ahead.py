@@ -59,7 +59,7 @@ async def next_read(log: PartitionLog, offset: int, max_bytes: int = 2000) -> in
     await read([plan])
     assert plan.error is None, plan.error
     assert plan.records is not None
-    plan.records.release()
+    plan.release()
     await trio.testing.wait_all_tasks_blocked()
     return plan.next_offset
 
@@ -148,6 +148,7 @@ async def test_a_failure_to_look_ahead_fails_nobody(harness: Any) -> None:
 
 async def test_no_more_logs_are_followed_than_the_limit(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.storage.read_ahead._FOLLOWED_LOGS", 2)
+    monkeypatch.setattr("ottla.storage.prefetch._HELD_BYTES", 0)
     reads = Reads()
     manager = make(reads, segment_bytes=1 << 20)
     async with manager.run():
@@ -224,8 +225,8 @@ class Busy:
     def check(self, plan: ReadPlan) -> None:
         assert plan.error is None, plan.error
         assert plan.records is not None
-        with plan.records as records:
-            content = records.to_bytes()
+        content = plan.records.to_bytes()
+        plan.release()
         for pos, header in iter_batches(content):
             for record in iter_records(content, pos, header):
                 assert (record.value or b"").startswith(b"%dx" % record.offset)
@@ -264,6 +265,6 @@ async def test_a_fetch_of_more_logs_than_are_followed(harness: Any, monkeypatch:
             for log, plan in zip(logs, plans, strict=True):
                 assert plan.error is None, plan.error
                 assert plan.records is not None
-                plan.records.release()
+                plan.release()
                 offsets[log] = plan.next_offset
             assert len(manager.context.read_ahead) <= 2

@@ -34,6 +34,9 @@ class FakePlan:
         self.size_bytes = records.size_bytes
         self.is_complete = True
 
+    def release(self) -> None:
+        self.records.release()
+
 
 class FakeStore:
     """`MessageStore` as the replica manager sees it: held while a request appends, and let go before it waits."""
