@@ -51,3 +51,17 @@ def test_log_lines_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     trio.run(culprit, instruments=[watchdog])
     assert watchdog.holds >= 200
     assert sum("the loop was held for" in record.message for record in caplog.records) <= 20
+
+
+def test_the_longest_is_logged_however_many_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    async def culprit() -> None:
+        for _ in range(200):
+            hog(0.0002)
+            await trio.lowlevel.checkpoint()
+        hog(0.05)
+
+    watchdog = LoopWatchdog(threshold_ms=0.1)
+    trio.run(culprit, instruments=[watchdog])
+    logged = [record.duration_ms for record in caplog.records if hasattr(record, "duration_ms")]
+    assert max(logged) >= 50
+    assert len(logged) < 100
