@@ -96,11 +96,15 @@ def test_on_a_terminal_it_redraws_and_puts_the_screen_back(broker: Any) -> None:
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
     seen = b""
-    while seen.count(b"orders") < 2:
-        seen += os.read(ours, 4096)
-    process.send_signal(signal.SIGINT)
-    while not seen.endswith(b"\x1b[?1049l"):
-        seen += os.read(ours, 4096)
-    assert process.wait(20) == 0
-    os.close(ours)
+    try:
+        while seen.count(b"orders") < 2:
+            seen += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        while not seen.endswith(b"\x1b[?1049l"):
+            seen += os.read(ours, 4096)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
     assert seen.startswith(b"\x1b[?1049h")
