@@ -262,6 +262,10 @@ class Memstore:
         self.groups.clear()
 
 
+# Some 300 µs.
+_EVICTED_AT_ONCE = 64
+
+
 class TailCache:
     """The flushed blocks that still are in memory, of all stores of a node, within a bound.
 
@@ -277,12 +281,22 @@ class TailCache:
         self._blocks: deque[tuple[Memstore, int]] = deque()
 
     def add(self, memstore: Memstore) -> None:
-        """Keep a flushed memstore, whose groups are in their logs' tails; the oldest ones go."""
+        """Keep a flushed memstore, whose groups are in their logs' tails; of the oldest ones `evict` takes a few."""
         cost = memstore.footprint_bytes()
         self._blocks.append((memstore, cost))
         self.size_bytes += cost
-        while self.size_bytes > self.limit_bytes and self._blocks:
+        self.evict()
+
+    def evict(self) -> bool:
+        """Let go of a few of the oldest blocks, down to the bound; True if more must go.
+
+        A large block displaces thousands of small ones, which together would hold the event loop for 40 ms.
+        """
+        for _ in range(_EVICTED_AT_ONCE):
+            if self.size_bytes <= self.limit_bytes or not self._blocks:
+                return False
             self.evict_one()
+        return self.size_bytes > self.limit_bytes
 
     def evict_one(self) -> None:
         """Let go of the oldest block."""

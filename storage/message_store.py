@@ -252,6 +252,8 @@ class MessageStore:
                     self._schedule_checkpoint()
                     # A block that was written in place has let nobody else run, and so nothing gather.
                     await trio.lowlevel.checkpoint()
+                    while self.context.tail.evict():
+                        await trio.lowlevel.checkpoint()
             finally:
                 self._loop_is_running = False
 

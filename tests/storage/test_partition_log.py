@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
 from ottla.storage.config import LogConfig
@@ -351,6 +352,28 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
         log = await harness.open(manager)
         assert (log.high_watermark, log.last_stable_offset) == (2, 2)
         assert len(log.aborted_transactions(0, 2)) == (not is_commit)
+
+
+async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.storage.memstore._EVICTED_AT_ONCE", 3)
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        tail = manager.context.tail
+        for number in range(40):
+            harness.append(log, b"%d" % number)
+            await log.flush()
+        await wait_all_tasks_blocked()
+        assert len(log.tail) == 40
+        tail.limit_bytes = 150_000 + tail.size_bytes // 4
+        harness.append(log, b"x" * 150_000)
+        await log.flush()
+        kept = len(log.tail)
+        await wait_all_tasks_blocked()
+        assert 3 < len(log.tail) < kept - 3
+        assert tail.size_bytes <= tail.limit_bytes
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(41))
 
 
 async def test_the_last_stable_offset_is_not_below_the_start_of_the_log(harness: Any) -> None:
