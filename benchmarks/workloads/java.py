@@ -6,7 +6,15 @@ from typing import Final
 
 from benchmarks import java_tools
 from benchmarks.process_cost import cost
-from benchmarks.workloads.base import Figures, Workload, create_topic, records_per_run, unique, warm_up
+from benchmarks.workloads.base import (
+    Figures,
+    Workload,
+    create_topic,
+    records_per_run,
+    recycled_memory,
+    unique,
+    warm_up,
+)
 from compat_tests.process import BrokerProcess
 
 _PROPERTIES: Final = ("acks=1", "linger.ms=5", "batch.size=100000")
@@ -17,9 +25,10 @@ def java(size_bytes: int, *, partitions: int = 4) -> Workload:
 
     def run(broker: BrokerProcess) -> Figures:
         count = records_per_run(size_bytes)
-        warm_up(broker, size_bytes)
         topic = unique(f"java-{size_bytes}")
-        create_topic(broker, topic, partitions)
+        with recycled_memory(broker):
+            warm_up(broker, size_bytes)
+            create_topic(broker, topic, partitions)
         before = cost(broker.pid)
         produced = java_tools.produce(broker.bootstrap, topic, count, size_bytes, *_PROPERTIES)
         between = cost(broker.pid)

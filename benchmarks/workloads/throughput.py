@@ -18,6 +18,7 @@ from benchmarks.workloads.base import (
     create_topic,
     forget_cached,
     records_per_run,
+    recycled_memory,
     unique,
     warm_up,
 )
@@ -37,9 +38,10 @@ def throughput(
 
     def run(broker: BrokerProcess) -> Figures:
         count = records_per_run(size_bytes, total_bytes)
-        warm_up(broker, size_bytes)
         topic = unique(f"throughput-{size_bytes}-{partitions}")
-        create_topic(broker, topic, partitions, config)
+        with recycled_memory(broker):
+            warm_up(broker, size_bytes)
+            create_topic(broker, topic, partitions, config)
         before = cost(broker.pid)
         produced = librdkafka.run(
             "produce", broker.bootstrap, topic, partitions, count, size_bytes, f"acks={acks}", *PRODUCER, *extra
@@ -68,9 +70,10 @@ def tail(size_bytes: int, *, partitions: int = 4) -> Workload:
 
     def run(broker: BrokerProcess) -> Figures:
         count = records_per_run(size_bytes)
-        warm_up(broker, size_bytes)
         topic = unique(f"tail-{size_bytes}")
-        create_topic(broker, topic, partitions)
+        with recycled_memory(broker):
+            warm_up(broker, size_bytes)
+            create_topic(broker, topic, partitions)
         before = cost(broker.pid)
         consumer = librdkafka.start("consume", broker.bootstrap, topic, partitions, count)
         produced = librdkafka.run(
