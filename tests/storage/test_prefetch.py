@@ -76,6 +76,7 @@ async def node(harness: Any) -> AsyncIterator[Node]:
     node = Node(harness)
     async with node.manager.run():
         yield node
+        node.gate.is_open.set()  # a test that failed may have left it closed
     assert node.buffers_in_use == 0
 
 
@@ -113,6 +114,16 @@ async def followed(log: PartitionLog, **options: Any) -> int:
     _, offset = await next_read(log, 0, **options)
     _, offset = await next_read(log, offset, **options)
     return offset
+
+
+async def being_read(node: Node) -> tuple[PartitionLog, int]:
+    """A log, and from where on it is being read ahead, until the gate is opened."""
+    log = await node.log()
+    _, offset = await next_read(log, 0)
+    _, offset = await next_read(log, offset, settle=False)
+    node.make_reads_hang()
+    await wait_all_tasks_blocked()
+    return log, offset
 
 
 async def test_what_follows_two_reads_in_order_is_there(node: Node) -> None:
@@ -155,11 +166,7 @@ async def test_one_that_comes_seldom_is_not_followed(node: Node, autojump_clock:
 
 
 async def test_one_that_comes_early_waits_for_it(node: Node) -> None:
-    log = await node.log()
-    _, offset = await next_read(log, 0)
-    _, offset = await next_read(log, offset, settle=False)
-    node.make_reads_hang()
-    await wait_all_tasks_blocked()
+    log, offset = await being_read(node)
     got: list[bytes] = []
 
     async def ask() -> None:
@@ -186,11 +193,7 @@ async def test_one_that_comes_before_reading_has_begun_reads_by_itself(node: Nod
 
 
 async def test_who_gives_up_waiting_leaves_it_to_others(node: Node) -> None:
-    log = await node.log()
-    _, offset = await next_read(log, 0)
-    _, offset = await next_read(log, offset, settle=False)
-    node.make_reads_hang()
-    await wait_all_tasks_blocked()
+    log, offset = await being_read(node)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read, [plan_of(log, offset)])
         await wait_all_tasks_blocked()
@@ -286,11 +289,7 @@ async def test_a_truncation_takes_it_back(node: Node) -> None:
 
 
 async def test_a_truncation_takes_it_back_while_it_is_read(node: Node) -> None:
-    log = await node.log()
-    _, offset = await next_read(log, 0)
-    _, offset = await next_read(log, offset, settle=False)
-    node.make_reads_hang()
-    await wait_all_tasks_blocked()
+    log, offset = await being_read(node)
     log.forget_from(offset + 2)
     assert len(node.prefetch) == 0
     node.gate.is_open.set()
