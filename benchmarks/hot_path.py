@@ -21,10 +21,10 @@ from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
 from ottla.kproto.records import Record, build_batch, crc_matches, parse_batch_header
-from ottla.storage.block import log_key
-from ottla.storage.iobuf import Fragment, IOBuf
-from ottla.storage.memstore import Memstore, RunGroup
-from ottla.storage.run_table import RunTable
+from ottla.storage.format.block import log_key
+from ottla.storage.format.run_table import RunTable
+from ottla.storage.memory.iobuf import Fragment, IOBuf
+from ottla.storage.store.memstore import Memstore, RunGroup
 
 FETCH_VERSION = 12
 RUN_BYTES = 1 << 20

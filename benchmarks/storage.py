@@ -28,10 +28,10 @@ from ottla.kproto.records import Record, build_batch, crc_matches, parse_batch_h
 from ottla.storage.clock import SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import PartitionLog
-from ottla.storage.read_ahead import ReadAhead
-from ottla.storage.reader import ReadPlan, read
+from ottla.storage.reading.read_ahead import ReadAhead
+from ottla.storage.reading.reader import ReadPlan, read
 
 TOPIC_ID = UUID("00000000-0000-4000-8000-00000000beef")
 RUNS = 5

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.kproto.records import Record, build_batch, parse_batch_header
-from ottla.storage.buffer_pool import BufferPool, PoolConfig
-from ottla.storage.compaction.batch_filter import BatchFilter, index_batch
-from ottla.storage.compaction.offset_map import OffsetMap
-from ottla.storage.compaction.transactions import CleanedTransactions
-from ottla.storage.producer_state import AppendPlan, ProducerStateManager
+from ottla.storage.memory.buffer_pool import BufferPool, PoolConfig
+from ottla.storage.state.producer_state import AppendPlan, ProducerStateManager
+from ottla.storage.upkeep.compaction.batch_filter import BatchFilter, index_batch
+from ottla.storage.upkeep.compaction.offset_map import OffsetMap
+from ottla.storage.upkeep.compaction.transactions import CleanedTransactions
 
 ROUNDS = 5
 MIB = 1024 * 1024

@@ -24,11 +24,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from compat_tests.apache_kafka import ApacheKafka
 from ottla.kproto.records import BatchHeader, iter_batches, iter_records, parse_batch_header, parse_end_txn_marker
-from ottla.storage.aborted_transactions import AbortedTransactions
-from ottla.storage.compaction.batch_filter import last_records
-from ottla.storage.compaction.cleaning import CleaningPass
-from ottla.storage.compaction.policy import CleanableRange
-from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.state.aborted_transactions import AbortedTransactions
+from ottla.storage.state.producer_state import ProducerStateManager
+from ottla.storage.upkeep.compaction.batch_filter import last_records
+from ottla.storage.upkeep.compaction.cleaning import CleaningPass
+from ottla.storage.upkeep.compaction.policy import CleanableRange
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ottla.server.producer_ids import ProducerIds
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.watchdog import LoopWatchdog
-    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.context import RequestContext
     from ottla.server.dispatch import Dispatcher
-    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)
 

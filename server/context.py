@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.server.connection import Connection
     from ottla.server.dispatch import Api
     from ottla.server.receiver import Frame
-    from ottla.storage.iobuf import Fragment
+    from ottla.storage.memory.iobuf import Fragment
 
 
 class Releasable(Protocol):

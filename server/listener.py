@@ -22,7 +22,7 @@ from ottla.server.transport import SocketTransport
 
 if TYPE_CHECKING:
     from ottla.server.dispatch import Dispatcher
-    from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)
 

@@ -31,10 +31,10 @@ from ottla.server.quota_connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
-from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
+from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
     from ottla.server.config import BrokerConfig

@@ -19,8 +19,8 @@ from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
 from ottla.server.peer import describe_first_bytes
 from ottla.server.transport import Transport
-from ottla.storage.buffer_pool import BufferPool, MemoryBudget
-from ottla.storage.iobuf import Fragment
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.iobuf import Fragment
 
 _LENGTH_AND_API = Struct(">ihh")
 

@@ -34,12 +34,12 @@ from ottla.kproto.records import (
 )
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
-from ottla.storage.disk_faults import Fault, FaultKind
+from ottla.storage.disk.faults import Fault, FaultKind
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import StorageError
+from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import AppendOrigin, PartitionLog
-from ottla.storage.reader import ReadPlan, read
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.reading.reader import ReadPlan, read
 from simulation.storage_model import Batch, Event, Found, PartitionModel, State, state_after
 
 # Trio shuffles its tasks on purpose; a seed must replay.

@@ -15,23 +15,23 @@ from uuid import UUID
 
 import trio
 
-from ottla.storage.block import RunKind, log_key
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
-from ottla.storage.context import RunBlocking, StorageContext
-from ottla.storage.log_truncation import rebuild_producers, recover_end
-from ottla.storage.maintenance import maintain
-from ottla.storage.message_store import MessageStore
+from ottla.storage.format.block import RunKind, log_key
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.truncation import rebuild_producers, recover_end
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
-from ottla.storage.partition_log import PartitionLog
-from ottla.storage.recovered_logs import restore_state
-from ottla.storage.recovery import Recovery
-from ottla.storage.retention import size_of
-from ottla.storage.spans import ensure_spans
+from ottla.storage.reading.spans import ensure_spans
+from ottla.storage.start.recovered_logs import restore_state
+from ottla.storage.start.recovery import Recovery
+from ottla.storage.store.context import RunBlocking, StorageContext
+from ottla.storage.store.maintenance import maintain
+from ottla.storage.store.message_store import MessageStore
+from ottla.storage.upkeep.retention import size_of
 
 if TYPE_CHECKING:
-    from ottla.storage.cleaner import Cleaner
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
+    from ottla.storage.upkeep.cleaner import Cleaner
 
 __all__ = ["LogManager", "StorageListener"]
 
@@ -202,13 +202,13 @@ class LogManager:
     @cached_property
     def cleaner(self) -> Cleaner:
         """What the node's background work is done by; loaded when there is some, which a start does not wait for."""
-        from ottla.storage.cleaner import Cleaner
+        from ottla.storage.upkeep.cleaner import Cleaner
 
         return Cleaner(self.context, self._stores.values)
 
     async def _keep_clean(self) -> None:
         await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
-        await self.context.offload(import_module, "ottla.storage.cleaner")
+        await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
         await self.cleaner.run()
 
     async def clean(self) -> None:

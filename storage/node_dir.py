@@ -6,8 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ottla.storage.block import FORMAT_VERSION
 from ottla.storage.errors import UnsupportedFormatError
+from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle

@@ -93,7 +93,7 @@ class Broker:
         disk = store = None
         if data_dir is None:
             from ottla.server.metadata.memory import MemoryMetadataStore
-            from ottla.storage.memory_disk import DEFAULT_LIMIT_BYTES, MemoryDisk
+            from ottla.storage.disk.memory_disk import DEFAULT_LIMIT_BYTES, MemoryDisk
 
             disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES)
             store = MemoryMetadataStore(self._clock.time_ms)

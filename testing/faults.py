@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.server.faults.plan import Fault, FaultKind, FaultPlan
-from ottla.storage import disk_faults
+from ottla.storage.disk import faults as disk_faults
 
 if TYPE_CHECKING:
-    from ottla.storage.disk_faults import FaultInjector
+    from ottla.storage.disk.faults import FaultInjector
 
 Call = Callable[..., Any]
 """Runs a function on the broker's loop and returns its result."""

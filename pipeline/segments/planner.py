@@ -11,8 +11,8 @@ from ottla.pipeline.errors import DataLossError, OptionError, StoreError, TopicE
 from ottla.pipeline.segments.options import SegmentOptions
 from ottla.pipeline.segments.scan import Scan
 from ottla.storage.errors import StorageError
-from ottla.storage.segment_reader import RealDisk, split_piece
-from ottla.storage.store_view import PartitionView, node_directories, store_directories, view_store
+from ottla.storage.inspect.segment_reader import RealDisk, split_piece
+from ottla.storage.inspect.store_view import PartitionView, node_directories, store_directories, view_store
 
 __all__ = ["plan"]
 

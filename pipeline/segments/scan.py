@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.pipeline.client import TopicPartition
-from ottla.storage.segment_reader import Piece
+from ottla.storage.inspect.segment_reader import Piece
 
 __all__ = ["Scan"]
 

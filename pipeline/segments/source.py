@@ -14,7 +14,7 @@ from ottla.pipeline.segments.options import SegmentOptions, parse_segment_option
 from ottla.pipeline.segments.scan import Scan
 from ottla.pipeline.source.source import require_own_schema
 from ottla.storage.errors import StorageError
-from ottla.storage.segment_reader import RealDisk, read_piece
+from ottla.storage.inspect.segment_reader import RealDisk, read_piece
 
 __all__ = ["SegmentsDataSource", "SegmentsReader"]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ottla.server.context import RequestContext
     from ottla.server.replica.append import AppendOperation
-    from ottla.storage.producer_state import VerificationGuard
+    from ottla.storage.state.producer_state import VerificationGuard
 
 _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)

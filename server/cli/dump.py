@@ -14,8 +14,8 @@ from typing import Any
 
 from ottla.server.cli import CommandError, options
 from ottla.server.cli.watched_disk import WatchedDisk, size_of
-from ottla.storage.dump import LEVELS, dump_file
 from ottla.storage.errors import StorageError
+from ottla.storage.inspect.dump import LEVELS, dump_file
 
 EXIT_DAMAGED = 4
 _INDENT = {"segment": "", "block": "  ", "run": "    ", "batch": "      ", "record": "        ", "damage": ""}

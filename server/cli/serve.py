@@ -168,7 +168,7 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
 def _disk(arguments: argparse.Namespace) -> Disk | None:
     if arguments.memory is None:
         return None
-    from ottla.storage.memory_disk import MemoryDisk
+    from ottla.storage.disk.memory_disk import MemoryDisk
 
     return MemoryDisk(arguments.memory * 1024 * 1024)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.console.rendering import Slices
 from ottla.storage.errors import StorageError
-from ottla.storage.index_files import load_index
+from ottla.storage.store.index_files import load_index
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
-    from ottla.storage.message_store import MessageStore
-    from ottla.storage.partition_log import PartitionLog
-    from ottla.storage.run_table import RunTable
-    from ottla.storage.segment import Segment
+    from ottla.storage.format.run_table import RunTable
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.store.message_store import MessageStore
+    from ottla.storage.store.segment import Segment
 
 COLUMNS: Final = 180
 MAX_SEGMENTS: Final = 24

@@ -12,8 +12,8 @@ from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.errors import StorageError
-from ottla.storage.partition_log import AppendOrigin
-from ottla.storage.reader import read_batches
+from ottla.storage.log.partition_log import AppendOrigin
+from ottla.storage.reading.reader import read_batches
 
 ACKS_ALL: Final = -1
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from ottla.storage.iobuf import Fragment
-    from ottla.storage.message_store import MessageStore
-    from ottla.storage.partition_log import AppendInfo
-    from ottla.storage.producer_state import VerificationGuard
+    from ottla.storage.log.partition_log import AppendInfo
+    from ottla.storage.memory.iobuf import Fragment
+    from ottla.storage.state.producer_state import VerificationGuard
+    from ottla.storage.store.message_store import MessageStore
 
 
 # Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).

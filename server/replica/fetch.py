@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.replica.hosted_partitions import HostedPartitions
-    from ottla.storage.buffer_pool import MemoryBudget
-    from ottla.storage.iobuf import IOBuf
-    from ottla.storage.reader import ReadPlan
+    from ottla.storage.memory.buffer_pool import MemoryBudget
+    from ottla.storage.memory.iobuf import IOBuf
+    from ottla.storage.reading.reader import ReadPlan
 
 CONSUMER_REPLICA_ID: Final = -1
 #: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.

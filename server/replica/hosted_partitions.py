@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
     from ottla.storage.config import LogConfig
+    from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

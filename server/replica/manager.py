@@ -28,18 +28,18 @@ from ottla.server.replica.purgatory import Purgatory
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
 from ottla.storage.errors import StorageError
-from ottla.storage.partition_log import AppendOrigin
-from ottla.storage.reader import read
+from ottla.storage.log.partition_log import AppendOrigin
+from ottla.storage.reading.reader import read
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, TopicImage
-    from ottla.storage.buffer_pool import MemoryBudget
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
+    from ottla.storage.log.partition_log import AppendInfo, PartitionLog
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.partition_log import AppendInfo, PartitionLog
+    from ottla.storage.memory.buffer_pool import MemoryBudget
 
 logger = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.follower import UNKNOWN_OFFSET, FollowerProgress
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError, StoreOfflineError
-from ottla.storage.iobuf import Fragment
-from ottla.storage.partition_log import AppendInfo, AppendOrigin, PartitionLog
+from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
+from ottla.storage.memory.iobuf import Fragment
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import PartitionState
-    from ottla.storage.append_types import CheckedBatch
-    from ottla.storage.producer_state import VerificationGuard
+    from ottla.storage.log.append_types import CheckedBatch
+    from ottla.storage.state.producer_state import VerificationGuard
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.server.replica.fetch import FetchResult
-    from ottla.storage.iobuf import IOBuf
+    from ottla.storage.memory.iobuf import IOBuf
 
 # Base offset, batch length and last offset delta of a batch header (ottla.kproto.records.header).
 _BATCH_EXTENT: Final = struct.Struct(">qi11xi")

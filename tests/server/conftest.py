@@ -21,8 +21,8 @@ from ottla.server.listener import ListenAddress, Listeners
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.quota_connections import ConnectionLimits
-from ottla.storage.buffer_pool import BufferPool, MemoryBudget
 from ottla.storage.disk import Disk
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 
 class Client:

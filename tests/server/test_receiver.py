@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.server.errors import CloseConnectionError
 from ottla.server.receiver import Frame, FrameReceiver
-from ottla.storage.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 MAX_FRAME_BYTES = 1 << 20
 

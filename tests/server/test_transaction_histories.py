@@ -37,11 +37,11 @@ from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionC
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation
-from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.memory.buffer_pool import MemoryBudget
 
 PARTITIONS = 2
 STEPS = 60

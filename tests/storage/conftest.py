@@ -15,9 +15,9 @@ from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import AppendInfo, AppendOrigin, PartitionLog
-from ottla.storage.reader import read
+from ottla.storage.reading.reader import read
 
 TOPIC_ID = UUID("11111111-2222-3333-4444-555555555555")
 

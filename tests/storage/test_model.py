@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import PartitionLog
-from ottla.storage.reader import read
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.reading.reader import read
 
 TOPIC_ID = UUID(int=77)
 PARTITIONS = 3

@@ -33,7 +33,7 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.server.cli.client import BrokerConnection, Client
 from ottla.server.cli.group_state import Coordinator
 from ottla.storage.disk import Disk
-from ottla.storage.message_store import MessageStore
+from ottla.storage.store.message_store import MessageStore
 from ottla.testing import Broker, BrokerError, WaitTimeoutError
 
 Connect = Callable[[Broker], BrokerConnection]

@@ -17,7 +17,7 @@ from ottla.server.replica.errors import UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.clock import Clock
 from ottla.storage.errors import TransactionCoordinatorFencedError
-from ottla.storage.partition_log import AppendOrigin
+from ottla.storage.log.partition_log import AppendOrigin
 
 logger = logging.getLogger(__name__)
 

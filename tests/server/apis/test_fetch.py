@@ -18,7 +18,7 @@ from ottla.server.replica import errors as replica
 from ottla.server.replica.fetch import FetchResult
 from ottla.server.replica.partition import EpochEndOffset, Isolation
 from ottla.storage import errors as storage
-from ottla.storage.iobuf import IOBuf
+from ottla.storage.memory.iobuf import IOBuf
 
 Cluster = Any
 Serve = Callable[..., Any]

@@ -13,8 +13,8 @@ from ottla.server.metadata.image import PartitionState
 from ottla.server.replica import errors as replica
 from ottla.server.replica.partition import Partition
 from ottla.storage import errors as storage
-from ottla.storage.leader_epochs import LeaderEpochs
-from ottla.storage.partition_log import TimestampOffset
+from ottla.storage.log.partition_log import TimestampOffset
+from ottla.storage.state.leader_epochs import LeaderEpochs
 
 Cluster = Any
 

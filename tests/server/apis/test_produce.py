@@ -18,8 +18,8 @@ from ottla.server.errors import CloseConnectionError
 from ottla.server.replica import errors as replica
 from ottla.server.replica.append import AppendResult, TopicIdPartition
 from ottla.storage import errors as storage
-from ottla.storage.disk_faults import Fault, FaultKind
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.disk.faults import Fault, FaultKind
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 
 Cluster = Any
 Serve = Callable[..., Any]

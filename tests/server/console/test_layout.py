@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.kproto.records import Record
 from ottla.server.console import charts, layout
 from ottla.server.console.history import LENGTH, Curve, History
-from ottla.storage.segment import Segment
+from ottla.storage.store.segment import Segment
 
 Browse = Callable[..., Any]
 

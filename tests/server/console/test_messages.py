@@ -19,7 +19,7 @@ from ottla.server.console.pages.live import LiveTails
 from ottla.server.console.rendering import Renderer
 from ottla.server.console.schemas import Schemas
 from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.storage.append_types import AppendOrigin
+from ottla.storage.log.append_types import AppendOrigin
 
 Browse = Callable[..., Any]
 

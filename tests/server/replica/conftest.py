@@ -16,13 +16,13 @@ from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Partition
-from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
-from ottla.storage.iobuf import IOBuf
-from ottla.storage.leader_epochs import LeaderEpochs
-from ottla.storage.partition_log import AppendInfo
+from ottla.storage.log.partition_log import AppendInfo
+from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.storage.memory.iobuf import IOBuf
+from ottla.storage.state.leader_epochs import LeaderEpochs
 
 
 class FakePlan:

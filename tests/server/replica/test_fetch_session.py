@@ -24,7 +24,7 @@ from ottla.server.replica.fetch_session import (
 from ottla.server.replica.partition import EpochEndOffset
 from ottla.storage.clock import ManualClock
 from ottla.storage.errors import OffsetOutOfRangeError
-from ottla.storage.iobuf import IOBuf
+from ottla.storage.memory.iobuf import IOBuf
 
 
 def requested(*partitions: int, offset: int = 0) -> dict[Any, FetchPartition]:

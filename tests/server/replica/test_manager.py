@@ -29,7 +29,7 @@ from ottla.server.replica.manager import MIN_FETCH_BYTES
 from ottla.server.replica.partition import Isolation, Role
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
-from ottla.storage.partition_log import AppendOrigin
+from ottla.storage.log.partition_log import AppendOrigin
 
 Node = Any
 MakeBatch = Callable[..., Records]

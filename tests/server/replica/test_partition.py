@@ -18,7 +18,7 @@ from ottla.server.replica.errors import (
 )
 from ottla.server.replica.partition import Isolation, Partition, Role
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
-from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.state.leader_epochs import LeaderEpochs
 
 
 class Log:

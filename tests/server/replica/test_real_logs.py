@@ -20,14 +20,14 @@ from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
-from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
-from ottla.storage.disk_faults import Fault, FaultKind
+from ottla.storage.disk.faults import Fault, FaultKind
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
+from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_log import AppendOrigin
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.memory.buffer_pool import MemoryBudget
 
 TOPIC_ID = UUID(int=7)
 TOPIC = TopicImage("topic", TOPIC_ID, (PartitionState(leader=0, replicas=(0,), isr=(0,)),) * 3)

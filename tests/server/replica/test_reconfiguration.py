@@ -10,7 +10,7 @@ import pytest
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.storage.config import LogConfig
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 
 Serve = Callable[..., Any]
 

@@ -20,11 +20,11 @@ from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation, Partition
-from ottla.storage.buffer_pool import MemoryBudget
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
-from ottla.storage.simulated_disk import SimulatedDisk
+from ottla.storage.memory.buffer_pool import MemoryBudget
 
 TOPIC_ID = UUID(int=7)
 KEY = TopicIdPartition(TOPIC_ID, 0)

@@ -1,0 +1,6 @@
+"""The only door to the file system, with its simulated twins."""
+
+from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.disk.real_disk import RealDisk
+
+__all__ = ["Disk", "Handle", "RealDisk"]

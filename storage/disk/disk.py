@@ -1,0 +1,144 @@
+"""The only door to the file system.
+
+Everything the storage layer does to files goes through a `Disk`, so that a simulated one can crash, tear
+and fail (`ottla.storage.disk.simulated_disk`). All methods are synchronous and may block: callers run small ones
+inline and the rest in a worker thread. Errors are those of the operating system, as `OSError`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+Handle = int
+"""An open file. Only the disk that returned it understands it."""
+
+
+class Disk(ABC):
+    """A file system, as far as storage needs one. Paths are absolute strings.
+
+    What is written is certain to survive a power cut only after `fdatasync` of the file, and a file's name
+    only after `fsync_directory` of its directory; what the process wrote survives a mere process crash.
+    After `fdatasync` has failed, the file's unsynced content is undefined and a second call proves nothing.
+    """
+
+    @abstractmethod
+    def open_read(self, path: str) -> Handle:
+        """Open an existing file for reading."""
+
+    @abstractmethod
+    def open_write(self, path: str) -> Handle:
+        """Open an existing file for reading and for writing at given positions."""
+
+    @abstractmethod
+    def create(self, path: str) -> Handle:
+        """Make an empty file and open it for reading and writing; FileExistsError if the name is taken."""
+
+    @abstractmethod
+    def close(self, handle: Handle) -> None:
+        """Close a file. It promises nothing about its data."""
+
+    @abstractmethod
+    def pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
+        """Write all buffers one after the other from `position` on; returns the bytes written, which is all.
+
+        Short writes are continued and long lists split. When it raises, any part may have been written.
+        """
+
+    @abstractmethod
+    def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
+        """Fill the buffers from `position` on; returns the bytes read, fewer than asked only at the end of file.
+
+        With `nowait` only what the page cache holds is read: fewer bytes (even none) mean that the rest is
+        cold, or that the file ends; it never blocks on the device.
+        """
+
+    @abstractmethod
+    def fdatasync(self, handle: Handle) -> None:
+        """Make the file's data and size durable."""
+
+    @abstractmethod
+    def fsync_directory(self, path: str) -> None:
+        """Make the directory's names (creations, renames, removals) durable."""
+
+    @abstractmethod
+    def truncate(self, handle: Handle, size_bytes: int) -> None:
+        """Cut the file, or extend it with zeros, to a size."""
+
+    @abstractmethod
+    def size(self, handle: Handle) -> int:
+        """The size of an open file in bytes."""
+
+    @abstractmethod
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name at once; an existing target file is replaced."""
+
+    @abstractmethod
+    def unlink(self, path: str) -> None:
+        """Remove a file's name. Open handles keep working."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has this name."""
+
+    @abstractmethod
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory has this name."""
+
+    @abstractmethod
+    def listdir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    @abstractmethod
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its missing parents; an existing directory is no error."""
+
+    @abstractmethod
+    def rmtree(self, path: str) -> None:
+        """Remove a directory and all that is in it; a missing one is no error."""
+
+    @abstractmethod
+    def lock(self, path: str) -> Handle:
+        """Hold an exclusive lock on a file, made if missing, until the handle is closed or the process ends.
+
+        DataDirLockedError if another holder has it.
+        """
+
+    @abstractmethod
+    def free_bytes(self, path: str) -> int:
+        """What an unprivileged process may still write to the file system of `path`."""
+
+    @abstractmethod
+    def boot_id(self) -> str:
+        """A name of this run of the kernel: while it is the same, the page cache has survived."""
+
+    def advise_willneed(self, handle: Handle, position: int, length: int) -> None:  # noqa: B027 (a hint)
+        """Ask for a range to be read ahead; a hint that may do nothing."""
+
+    def read_file(self, path: str) -> bytes:
+        """A small file's whole content."""
+        handle = self.open_read(path)
+        try:
+            content = bytearray(self.size(handle))
+            count = self.preadv(handle, [memoryview(content)], 0) if content else 0
+        finally:
+            self.close(handle)
+        return bytes(memoryview(content)[:count])
+
+    def write_file_atomic(self, path: str, *content: bytes) -> None:
+        """Replace a small file so that a crash at any moment leaves the old content whole, or the new, these pieces.
+
+        Durable on return: written beside, synced, renamed, the directory synced.
+        """
+        beside = path + ".tmp"
+        if self.exists(beside):
+            self.unlink(beside)
+        handle = self.create(beside)
+        try:
+            self.pwritev(handle, content, 0)
+            self.fdatasync(handle)
+        finally:
+            self.close(handle)
+        self.rename(beside, path)
+        self.fsync_directory(os.path.dirname(path))

@@ -1,0 +1,148 @@
+"""The file system of the operating system."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Sequence
+
+from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.errors import DataDirLockedError
+from ottla.storage.memory.iobuf import IOV_MAX
+
+
+class RealDisk(Disk):
+    """The operating system's file system."""
+
+    __slots__ = ("_nowait_supported",)
+
+    def __init__(self) -> None:
+        self._nowait_supported = hasattr(os, "RWF_NOWAIT")
+
+    def open_read(self, path: str) -> Handle:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def open_write(self, path: str) -> Handle:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def create(self, path: str) -> Handle:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def close(self, handle: Handle) -> None:
+        os.close(handle)
+
+    def pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
+        views = list(buffers)
+        start = position
+        first = 0
+        while first < len(views):
+            group = views[first : first + IOV_MAX]
+            written = os.pwritev(handle, group, position)
+            position += written
+            first = _skip_written(views, first, written)
+            if written == 0 and any(len(view) for view in group):
+                raise OSError(errno.EIO, "the file system accepts no bytes")
+        return position - start
+
+    def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
+        if nowait:
+            return self._preadv_nowait(handle, buffers, position)
+        views: list[memoryview | bytes] = list(buffers)
+        start = position
+        first = 0
+        while first < len(views):
+            count = os.preadv(handle, views[first : first + IOV_MAX], position)
+            position += count
+            first = _skip_written(views, first, count)
+            if count == 0:
+                break
+        return position - start
+
+    def _preadv_nowait(self, handle: Handle, buffers: Sequence[memoryview], position: int) -> int:
+        """One attempt: what did not come at once is cold. Where the kernel refuses to try, all is cold."""
+        if not self._nowait_supported:
+            return 0
+        try:
+            return os.preadv(handle, buffers[:IOV_MAX], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}:
+                self._nowait_supported = False
+                return 0
+            raise
+
+    def fdatasync(self, handle: Handle) -> None:
+        os.fdatasync(handle)
+
+    def fsync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def truncate(self, handle: Handle, size_bytes: int) -> None:
+        os.ftruncate(handle, size_bytes)
+
+    def size(self, handle: Handle) -> int:
+        return os.fstat(handle).st_size
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rmtree(self, path: str) -> None:
+        # Imported when needed: it brings the compression libraries with it.
+        import shutil
+
+        if os.path.lexists(path):
+            shutil.rmtree(path)
+
+    def lock(self, path: str) -> Handle:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise DataDirLockedError(f"{path} is locked by another process") from None
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def boot_id(self) -> str:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+
+    def advise_willneed(self, handle: Handle, position: int, length: int) -> None:
+        os.posix_fadvise(handle, position, length, os.POSIX_FADV_WILLNEED)
+
+
+def _skip_written(views: list[memoryview | bytes], first: int, count: int) -> int:
+    """The index of the first view not yet done after `count` more bytes; a half done one is cut in place."""
+    while first < len(views) and count >= len(views[first]):
+        count -= len(views[first])
+        first += 1
+    if count:
+        views[first] = memoryview(views[first])[count:]
+    return first

@@ -1,0 +1,1 @@
+"""Looking at the files of a store without running it."""

@@ -1,0 +1,215 @@
+"""Checking a stopped node's stores without changing a byte, and saying exactly what is wrong (`ottla fsck`).
+
+Every block's head, every batch's CRC and place, every index file against its data, the checkpoint, and that each
+partition's offsets ascend. What a start would repair by itself (a torn tail, a missing index) is a warning; damage
+is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.kproto.errors import ProtocolError
+from ottla.kproto.records import iter_batches, verify_crc
+from ottla.storage.errors import StorageError
+from ottla.storage.format.block import Run, RunKind, split_key
+from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.format.run_table import RunTable, enter_run
+from ottla.storage.format.sealed_index import SealedIndex
+from ottla.storage.node_dir import DELETED_SUFFIX
+from ottla.storage.store.checkpoint import CHECKPOINT_NAME, parse_checkpoint
+from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header
+from ottla.storage.store.segment_files import list_segments
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk, Handle
+
+__all__ = ["Finding", "Report", "check_node", "store_directories"]
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """Something that is not as it should be. `position` is a byte in the file, -1 for the file as a whole."""
+
+    severity: str
+    path: str
+    position: int
+    message: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check has seen and found."""
+
+    stores: int = 0
+    segments: int = 0
+    blocks: int = 0
+    batches: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def error(self, path: str, position: int, message: str) -> None:
+        """Damage: records are lost or cannot be trusted."""
+        self.findings.append(Finding("error", path, position, message))
+
+    def warn(self, path: str, position: int, message: str) -> None:
+        """Something that the next start repairs, losing nothing that was synced."""
+        self.findings.append(Finding("warning", path, position, message))
+
+    @property
+    def is_sound(self) -> bool:
+        """True without any finding."""
+        return not self.findings
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if there is an error among the findings."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def store_directories(disk: Disk, node_path: str) -> Iterator[str]:
+    """The folders of a node's stores."""
+    for name in disk.listdir(node_path):
+        topic = os.path.join(node_path, name)
+        if disk.is_directory(topic) and not name.endswith(DELETED_SUFFIX):
+            for store in disk.listdir(topic):
+                if disk.is_directory(os.path.join(topic, store)):
+                    yield os.path.join(topic, store)
+
+
+def check_node(disk: Disk, node_path: str) -> Report:
+    """Check all stores of a node's folder."""
+    report = Report()
+    for directory in store_directories(disk, node_path):
+        report.stores += 1
+        _StoreCheck(disk, directory, report).run()
+    return report
+
+
+class _StoreCheck:
+    """One store's check."""
+
+    def __init__(self, disk: Disk, directory: str, report: Report) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._report = report
+        self._ends: dict[bytes, int] = {}
+
+    def run(self) -> None:
+        names = self._disk.listdir(self._directory)
+        self._check_checkpoint(names)
+        segments = list_segments(self._disk, self._directory, names)
+        known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
+        for name in names:
+            path = os.path.join(self._directory, name)
+            if ".data.cut" in name:
+                self._report.warn(path, -1, "a recovery has set damaged bytes aside here")
+            elif name not in known and name != CHECKPOINT_NAME:
+                self._report.warn(path, -1, "left by an interrupted write; the next start removes it")
+        for place, segment in enumerate(segments):
+            self._check_segment(segment, names, is_last=place == len(segments) - 1)
+
+    def _check_checkpoint(self, names: list[str]) -> None:
+        path = os.path.join(self._directory, CHECKPOINT_NAME)
+        if CHECKPOINT_NAME not in names:
+            self._report.warn(path, -1, "there is no checkpoint; the next start reads all blocks")
+            return
+        try:
+            parse_checkpoint(self._disk.read_file(path))
+        except StorageError as error:
+            self._report.warn(path, -1, f"{error}; the next start reads all blocks")
+
+    def _check_segment(self, segment: Segment, names: list[str], *, is_last: bool) -> None:
+        disk, report = self._disk, self._report
+        report.segments += 1
+        handle = disk.open_read(segment.data_path)
+        try:
+            segment.size_bytes = disk.size(handle)
+            report.bytes += segment.size_bytes
+            header = parse_segment_header(read_exactly(disk, handle, 0, SEGMENT_HEADER_BYTES))
+            if header is None:
+                report.error(segment.data_path, 0, "the segment's header is damaged")
+            tables = self._check_blocks(segment, handle, is_last=is_last)
+        except StorageError as error:
+            report.error(segment.data_path, 0, str(error))
+            return
+        finally:
+            disk.close(handle)
+        if not is_last:
+            self._check_index(segment, tables, os.path.basename(segment.index_path) in names)
+
+    def _check_blocks(self, segment: Segment, handle: Handle, *, is_last: bool) -> dict[bytes, RunTable]:
+        tables: dict[bytes, RunTable] = {}
+        position = SEGMENT_HEADER_BYTES
+        for head in scan_heads(self._disk, handle, segment.size_bytes, skip_damage=True):
+            if head.position != position:
+                self._damaged(segment, position, head.position)
+            self._report.blocks += 1
+            body = read_exactly(self._disk, handle, head.position, head.header.length)
+            for run in head.runs:
+                enter_run(tables, run)
+                self._check_run(segment, head, run, memoryview(body))
+            position = head.end
+        if position < segment.size_bytes:
+            if is_last and find_block(self._disk, handle, position + 1, segment.size_bytes) is None:
+                torn = segment.size_bytes - position
+                self._report.warn(segment.data_path, position, f"a torn tail of {torn} bytes; the next start cuts it")
+            else:
+                self._damaged(segment, position, segment.size_bytes)
+        return tables
+
+    def _damaged(self, segment: Segment, start: int, end: int) -> None:
+        self._report.error(segment.data_path, start, f"no sound block for {end - start} bytes")
+
+    def _check_run(self, segment: Segment, head: BlockHead, run: Run, body: memoryview) -> None:
+        topic_id, partition = split_key(run.key)
+        name = f"partition {partition} of topic {UUID(bytes=topic_id)}"
+        if run.kind != RunKind.DATA:
+            self._ends[run.key] = run.base_offset if run.kind != RunKind.DELETE else 0
+            return
+        start = run.position - head.position
+        if start < head.header.head_bytes or start + run.length > head.header.length:
+            self._report.error(segment.data_path, head.position, f"a run of {name} lies outside its block")
+            return
+        if run.base_offset < self._ends.get(run.key, 0):
+            self._report.error(segment.data_path, run.position, f"offsets of {name} go back to {run.base_offset}")
+        self._ends[run.key] = run.last_offset + 1
+        piece = body[start : start + run.length]
+        pos, expected = 0, run.base_offset
+        try:
+            for pos, batch in iter_batches(piece):
+                self._report.batches += 1
+                verify_crc(piece, pos, batch)
+                if batch.base_offset < expected or batch.last_offset > run.last_offset:
+                    self._report.error(
+                        segment.data_path,
+                        run.position + pos,
+                        f"a batch of {name} at {batch.base_offset}: not its place",
+                    )
+                expected = batch.next_offset
+        except ProtocolError as error:
+            self._report.error(segment.data_path, run.position + pos, f"a batch of {name}: {error}")
+
+    def _check_index(self, segment: Segment, tables: dict[bytes, RunTable], exists: bool) -> None:
+        path = segment.index_path
+        if not exists:
+            self._report.warn(path, -1, "the index is missing; it is rebuilt when it is needed")
+            return
+        handle = self._disk.open_read(path)
+        try:
+            index = SealedIndex(self._disk, handle, segment.generation, segment.size_bytes)
+            held: dict[bytes, bytes] = {}
+            for page in index.all_pages():
+                held[page.key] = held.get(page.key, b"") + bytes(index.read_page(self._disk, handle, page).data)
+        except StorageError as error:
+            self._report.warn(path, -1, f"{error}; it is rebuilt when it is needed")
+            return
+        finally:
+            self._disk.close(handle)
+        expected = {key: bytes(table.data) for key, table in tables.items() if len(table)}
+        if {key: data for key, data in held.items() if data} != expected:
+            self._report.error(path, -1, "the index does not agree with its data file")

@@ -1,0 +1,1 @@
+"""One partition's view of its store."""

@@ -1,0 +1,1 @@
+"""Pooled memory, and chains of views of it."""

@@ -1,0 +1,1 @@
+"""Finding and reading a partition's batches in the files of its store."""

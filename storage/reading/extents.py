@@ -1,0 +1,93 @@
+"""Which runs of the files a read needs: a partition's sealed spans, then its runs in unsealed segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.storage.format.block import RunFlag
+from ottla.storage.format.run_table import RunEntry
+from ottla.storage.reading.spans import unsealed_tables
+from ottla.storage.store.index_files import load_index
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk, Handle
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.reading.spans import Span
+    from ottla.storage.store.segment import Segment
+
+__all__ = ["Extent", "contiguous", "spans_from", "unsealed_extents", "wanted_after"]
+
+_MAX_EXTENTS = 1024
+
+
+class Extent(NamedTuple):
+    """A run to be read."""
+
+    segment: Segment
+    entry: RunEntry
+
+
+def wanted_after(wanted: int, entry: RunEntry, offset: int) -> int:
+    """How many bytes are still wanted after a run: one that begins before the offset or was cut may yield nothing."""
+    return wanted - entry.length if entry.base_offset >= offset and not entry.flags & RunFlag.CLIPPED else wanted
+
+
+def spans_from(log: PartitionLog, offset: int, end_offset: int, wanted: int) -> tuple[list[Span], int]:
+    """The spans that hold `wanted` bytes from an offset on, and how many bytes they leave to be wanted."""
+    found: list[Span] = []
+    spans = log.spans
+    if spans is not None:
+        for span in spans.spans[spans.find_offset(offset) :]:
+            if wanted <= 0 or span.base_offset >= end_offset:
+                break
+            found.append(span)
+            wanted -= span.size_bytes if span.base_offset > offset else 0
+    return found, wanted
+
+
+def unsealed_extents(log: PartitionLog, offset: int, end_offset: int, wanted: int) -> Iterator[Extent]:
+    """The runs of unsealed segments that hold `wanted` bytes from an offset on."""
+    for segment, table in unsealed_tables(log):
+        first = table.find_offset(offset)
+        for index in range(first, min(len(table), first + _MAX_EXTENTS)):
+            entry = table[index]
+            if wanted <= 0 or entry.base_offset >= end_offset:
+                return
+            yield Extent(segment, entry)
+            wanted = wanted_after(wanted, entry, offset)
+
+
+def span_extents(disk: Disk, handles: Mapping[str, Handle], span: Span, offset: int, wanted: int) -> Iterator[Extent]:
+    """The runs of a span that hold `wanted` bytes from an offset on, from its index pages. Blocks."""
+    if wanted <= 0:
+        return
+    segment = span.segment
+    index = load_index(disk, segment)
+    handle = handles[segment.index_path]
+    for place in range(index.find_offset(span.pages, offset), span.pages.stop):
+        table = index.read_page(disk, handle, index.page(place))
+        for number in range(table.find_offset(offset), len(table)):
+            entry = table[number]
+            if wanted <= 0 or entry.base_offset > span.last_offset:
+                return
+            if entry.last_offset > span.last_offset:
+                entry = entry._replace(last_offset=span.last_offset, flags=entry.flags | RunFlag.CLIPPED)
+            yield Extent(segment, entry)
+            wanted = wanted_after(wanted, entry, offset)
+
+
+def contiguous(extents: Sequence[Extent]) -> Iterator[tuple[Segment, int, int]]:
+    """(segment, position, length) of the stretches of file that the runs lie in."""
+    first = 0
+    while first < len(extents):
+        segment, entry = extents[first]
+        end = entry.position + entry.length
+        following = first + 1
+        while following < len(extents) and extents[following].segment is segment:
+            if extents[following].entry.position != end:
+                break
+            end += extents[following].entry.length
+            following += 1
+        yield segment, entry.position, end - entry.position
+        first = following

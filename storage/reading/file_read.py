@@ -1,0 +1,339 @@
+"""Reading batches out of segment files: which bytes, into which memory, and whether they are what they should be.
+
+A `FileRead` is prepared on the event loop (files pinned, memory acquired), runs there or in a worker thread, and is
+finished on the event loop. It serves one partition of one fetch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.kproto.errors import ProtocolError
+from ottla.kproto.records import parse_batch_header, verify_crc
+from ottla.storage.errors import CorruptLogError, StorageError
+from ottla.storage.format.block import RunFlag
+from ottla.storage.format.sealed_index import CorruptIndexError
+from ottla.storage.memory.iobuf import Fragment, IOBuf
+from ottla.storage.reading.extents import Extent, contiguous, span_extents, wanted_after
+from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
+
+if TYPE_CHECKING:
+    from ottla.storage.reading.spans import Span
+    from ottla.storage.store.context import StorageContext
+    from ottla.storage.store.segment import Segment
+
+__all__ = ["STEP_BYTES", "FileRead", "ReadHint"]
+
+STEP_BYTES = 262_144
+"""A read on the event loop goes in steps of about so much: copying and checking it takes some 150 µs."""
+
+# The first part of a run fills up the memory if it is at least this part of it: a smaller one is not worth a read.
+_LEAST_PART = 8
+_SIZE = struct.Struct(">qi")
+_PREFIX_BYTES = 12
+_HEADER_BYTES = 61
+
+
+class ReadHint(NamedTuple):
+    """Where a read ended inside a run: a read which goes on at `offset` need not begin at the run's start."""
+
+    offset: int
+    segment: Segment
+    run_base_offset: int
+    position: int
+
+
+class _Piece(NamedTuple):
+    """A run, or its first part: its place in the file, and where in the memory it is read to."""
+
+    extent: Extent
+    position: int
+    start: int
+    end: int
+
+
+class FileRead:
+    """One partition's part of a fetch, as file reads.
+
+    The result is `records` (views over one pooled fragment), or `error`, or `needed_bytes`: the first batch is larger
+    than the memory which was acquired, or `damaged_index`: that segment's index was rebuilt. The last two mean that
+    the plan must be prepared again.
+    """
+
+    __slots__ = (
+        "_context",
+        "_descriptors",
+        "_end_offset",
+        "_extents",
+        "_fragment",
+        "_handles",
+        "_hint",
+        "_included_bytes",
+        "_last_end",
+        "_left_bytes",
+        "_max_bytes",
+        "_min_one_batch",
+        "_next_piece",
+        "_offset",
+        "_pieces",
+        "_segments",
+        "_spans",
+        "_views",
+        "damaged_index",
+        "error",
+        "hint",
+        "is_cold",
+        "is_done",
+        "needed_bytes",
+        "next_offset",
+    )
+
+    def __init__(
+        self, context: StorageContext, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool
+    ) -> None:
+        self._context = context
+        self._offset = offset
+        self._end_offset = end_offset
+        self._max_bytes = max_bytes
+        self._min_one_batch = min_one_batch
+        self._spans: Sequence[Span] = ()
+        self._extents: list[Extent] = []
+        self._segments: list[Segment] = []
+        self._descriptors: list[Any] = []
+        self._handles: dict[str, int] = {}
+        self._fragment: Fragment | None = None
+        self._hint: ReadHint | None = None
+        self._pieces: list[_Piece] | None = None
+        self._next_piece = 0
+        self._views: list[memoryview] = []
+        self._included_bytes = 0
+        self._left_bytes = 0
+        self._last_end = -1
+        self.is_done = False
+        # A worker thread reads it.
+        self.is_cold = False
+        self.next_offset = offset
+        self.needed_bytes = 0
+        self.damaged_index: Segment | None = None
+        self.error: Exception | None = None
+        self.hint: ReadHint | None = None
+
+    # On the event loop.
+
+    def add_spans(self, spans: Sequence[Span]) -> None:
+        """Read the runs of sealed segments; before any extent."""
+        self._spans = spans
+        for span in spans:
+            self._use(span.segment, span.segment.index_path)
+
+    def add_extent(self, extent: Extent) -> None:
+        """Read a run whose place is known."""
+        self._extents.append(extent)
+        if not self._segments or self._segments[-1] is not extent.segment:
+            self._use(extent.segment)
+
+    def _use(self, segment: Segment, *paths: str) -> None:
+        segment.pins += 1
+        self._segments.append(segment)
+        for path in (segment.data_path, *paths):
+            descriptor = self._context.fd_cache.pin(path)
+            self._descriptors.append(descriptor)
+            self._handles[path] = descriptor.handle
+
+    def prepare(self, hint: ReadHint | None, needed_bytes: int) -> None:
+        """Acquire memory, once all spans and extents are there."""
+        if hint is not None and hint.offset == self._offset and hint.segment in self._segments:
+            self._hint = hint
+        size_bytes = self._max_bytes
+        if not self._spans:
+            size_bytes = min(size_bytes, sum(extent.entry.length for extent in self._extents))
+        if self._hint is None and (
+            self._spans or (self._extents and self._extents[0].entry.base_offset < self._offset)
+        ):
+            size_bytes += self._context.config.run_bytes
+        self._fragment = self._context.pool.acquire(max(size_bytes, needed_bytes, _HEADER_BYTES))
+
+    def may_run_inline(self, limit_bytes: int) -> bool:
+        """Whether the event loop may try: all places are known, and it is not too much."""
+        return not self._spans and self._fragment is not None and self._fragment.capacity_bytes <= limit_bytes
+
+    def take_records(self) -> IOBuf:
+        """The batches; the chain holds the memory."""
+        records = IOBuf()
+        for view in self._views:
+            records.append(view, self._fragment)
+        return records
+
+    def close(self) -> None:
+        """Give back files; memory too, but for what `take_records` has shared."""
+        for descriptor in self._descriptors:
+            self._context.fd_cache.unpin(descriptor)
+        for segment in self._segments:
+            self._context.unpin_segment(segment)
+        if self._fragment is not None:
+            self._fragment.release()
+
+    # On the event loop or in a worker thread.
+
+    def run(self) -> None:
+        """Read what is left, waiting for the device where that is needed."""
+        while not self.is_done:
+            self._try_step(1 << 62, nowait=False)
+
+    def step(self) -> int:
+        """Read on for about `STEP_BYTES` if the page cache has them; returns how many were read, 0 if it has not.
+
+        Afterwards `is_done` tells whether there is more to read.
+        """
+        return self._try_step(STEP_BYTES, nowait=True)
+
+    def find_extents(self) -> list[Extent]:
+        """The runs of the spans, from their index pages, and then those that were known. Blocks if there are spans.
+
+        CorruptIndexError with `damaged_index` set to its segment.
+        """
+        extents: list[Extent] = []
+        wanted = max(self._max_bytes, self.needed_bytes, 1)
+        for span in self._spans:
+            self.damaged_index = span.segment
+            for extent in span_extents(self._context.disk, self._handles, span, self._offset, wanted):
+                extents.append(extent)
+                wanted = wanted_after(wanted, extent.entry, self._offset)
+        self.damaged_index = None
+        return extents + self._extents if wanted > 0 else extents
+
+    def read_ahead(self, extents: Sequence[Extent]) -> None:
+        """Let the page cache fetch runs of the segments in use, in the background. May block for a little."""
+        for segment, position, length in contiguous(extents):
+            self._context.disk.advise_willneed(self._handles[segment.data_path], position, length)
+
+    def _try_step(self, limit_bytes: int, *, nowait: bool) -> int:
+        try:
+            if self._pieces is None:
+                self._pieces = self._lay_out(self.find_extents())
+            return self._step(self._pieces, limit_bytes, nowait=nowait)
+        except CorruptIndexError:
+            self._rebuild_index()
+        except (ProtocolError, StorageError) as error:
+            self.error = CorruptLogError(f"damaged near offset {self.next_offset}: {error}")
+        except OSError as error:
+            self.error = error
+        self.is_done = True
+        return 0
+
+    def _rebuild_index(self) -> None:
+        segment = self.damaged_index
+        assert segment is not None
+        segment.index = None
+        try:
+            write_sealed_index(self._context.disk, segment, rebuild_tables(self._context.disk, segment))
+        except OSError as error:
+            self.error = error
+
+    def _lay_out(self, extents: list[Extent]) -> list[_Piece]:
+        """Give the runs their places in the memory, one after the other, until it is full."""
+        assert self._fragment is not None
+        capacity_bytes = self._fragment.capacity_bytes
+        pieces: list[_Piece] = []
+        filled = 0
+        for extent in extents:
+            position = extent.entry.position
+            end = position + extent.entry.length
+            hint = self._hint
+            if hint is not None and extent.segment is hint.segment and extent.entry.base_offset == hint.run_base_offset:
+                position = hint.position if position <= hint.position < end else position
+            length = min(end - position, capacity_bytes - filled)
+            if length <= 0 or (pieces and length < min(end - position, capacity_bytes // _LEAST_PART)):
+                self._left_bytes = extent.entry.length
+                break
+            pieces.append(_Piece(extent, position, filled, filled + length))
+            filled += length
+        return pieces
+
+    def _step(self, pieces: list[_Piece], limit_bytes: int, *, nowait: bool) -> int:
+        """Read the next runs that follow each other in a file, in one call, and take their batches."""
+        assert self._fragment is not None
+        first = following = self._next_piece
+        size_bytes = 0
+        if first < len(pieces):
+            extent, position, start, end = pieces[first]
+            following += 1
+            while following < len(pieces) and end - start < limit_bytes:
+                piece = pieces[following]
+                if piece.extent.segment is not extent.segment or piece.position != position + end - start:
+                    break
+                end = piece.end
+                following += 1
+            target = self._fragment.memory[start:end]
+            size_bytes = len(target)
+            handle = self._handles[extent.segment.data_path]
+            if self._context.disk.preadv(handle, [target], position, nowait=nowait) != size_bytes:
+                if nowait:
+                    return 0
+                raise CorruptLogError(f"{extent.segment.data_path} ends before byte {position + size_bytes}")
+            self._next_piece = following
+        for piece in pieces[first:following]:
+            if not self._walk(piece):
+                self.is_done = True
+                return size_bytes
+        if following == len(pieces):
+            self._ask_for_more()
+            self.is_done = True
+        return size_bytes
+
+    def _ask_for_more(self) -> None:
+        """All that fitted was void (cut off by a truncation): the run that follows must be read as well."""
+        if self._min_one_batch and not self._views and self._left_bytes:
+            assert self._fragment is not None
+            self.needed_bytes = self._fragment.capacity_bytes + self._left_bytes
+
+    def _walk(self, piece: _Piece) -> bool:
+        """Take the batches of one run that are wanted; False when the read ends here."""
+        assert self._fragment is not None
+        (segment, entry), position, pos, end = piece
+        memory = self._fragment.memory[:end]
+        is_cut = position + end - pos < entry.position + entry.length
+        verify = self._context.config.verify_reads
+        file_position = position - pos
+        expected = entry.base_offset
+        while pos < end:
+            size = _SIZE.unpack_from(memory, pos)[1] + _PREFIX_BYTES if end - pos >= _PREFIX_BYTES else _HEADER_BYTES
+            if is_cut and (end - pos < _HEADER_BYTES or size > end - pos):
+                if self._min_one_batch and not self._views:
+                    self.needed_bytes = pos + max(size, _HEADER_BYTES)
+                return False
+            batch = parse_batch_header(memory, pos)
+            base_offset = batch.base_offset
+            last_offset = base_offset + batch.last_offset_delta
+            if base_offset < expected:
+                raise CorruptLogError(f"a batch at offset {base_offset} in a run from {entry.base_offset} on")
+            if last_offset > entry.last_offset:
+                if not entry.flags & RunFlag.CLIPPED:
+                    raise CorruptLogError(f"a batch up to {last_offset} in a run up to {entry.last_offset}")
+                return True
+            expected = last_offset + 1
+            if last_offset >= self._offset:
+                too_large = self._included_bytes + size > self._max_bytes
+                if last_offset >= self._end_offset or (too_large and (self._views or not self._min_one_batch)):
+                    self.hint = ReadHint(self.next_offset, segment, entry.base_offset, file_position + pos)
+                    return False
+                if verify:
+                    verify_crc(memory, pos, batch)
+                self._include(pos, size)
+                self.next_offset = expected
+            pos += size
+        if not is_cut and expected != entry.last_offset + 1 and not entry.flags & RunFlag.CLIPPED:
+            raise CorruptLogError(f"a run up to {entry.last_offset} ends at {expected - 1}")
+        return not is_cut
+
+    def _include(self, pos: int, size: int) -> None:
+        assert self._fragment is not None
+        memory = self._fragment.memory
+        self._included_bytes += size
+        if self._last_end == pos:
+            self._views[-1] = memory[pos - len(self._views[-1]) : pos + size]
+        else:
+            self._views.append(memory[pos : pos + size])
+        self._last_end = pos + size

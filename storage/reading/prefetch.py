@@ -1,0 +1,180 @@
+"""Reading the next range into memory: while a client takes in one answer, what it will ask for next is read.
+
+A client that reads a log from its files asks for the next range when it has received the last one, and a broker that
+begins to read only then stands idle before, and the client after. So when the bytes of a read have been sent that went
+on where the read before it had ended, the range that follows is read: in the background, into pooled memory, as any
+other read is. The next read takes it over. Where nobody comes for it, it is given back after a second; and all ranges
+together are bounded, beyond which logs are read when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.storage.errors import StorageError
+from ottla.storage.reading.reader import MOMENT_SECONDS, ReadPlan, fill
+from ottla.storage.reading.spans import layout_of
+
+if TYPE_CHECKING:
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.store.context import StorageContext
+
+__all__ = ["Prefetch"]
+
+# Of all ranges together, and of one: consumers ask for 1 MiB of a partition unless they are told otherwise.
+_HELD_BYTES = 16 * 1_048_576
+_RANGE_BYTES = 4 * 1_048_576
+# What one is counted for at least, so that there are not too many.
+_LEAST_BYTES = 65_536
+
+
+class _Range:
+    """What was or will be read of a log. `done` is there once reading has begun, and set when it has ended."""
+
+    __slots__ = ("done", "layout_version", "plan", "until")
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+        self.layout_version = layout_of(plan.log)
+        self.until = trio.current_time() + MOMENT_SECONDS
+        self.done: trio.Event | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return max(self.plan.max_bytes, _LEAST_BYTES)
+
+    def fits(self, plan: ReadPlan) -> bool:
+        """Whether it is what a plan would read. It is not if segments were exchanged: they may have been compacted."""
+        ahead = self.plan
+        return (
+            ahead.error is None
+            and ahead.records is not None
+            and 0 < ahead.records.size_bytes <= plan.max_bytes
+            and ahead.next_offset <= plan.end_offset
+            and (ahead.next_offset < ahead.end_offset or ahead.end_offset == plan.end_offset)
+            and self.layout_version == layout_of(plan.log)
+        )
+
+
+class Prefetch:
+    """The ranges that were read before anybody asked, at most one of a log. A task of the log manager's reads them."""
+
+    __slots__ = ("_context", "_held_bytes", "_news", "_queue", "_ranges", "taken")
+
+    def __init__(self, context: StorageContext) -> None:
+        self._context = context
+        self._ranges: dict[PartitionLog, _Range] = {}
+        self._queue: deque[_Range] = deque()
+        self._held_bytes = 0
+        #: Set when there is something to read; None while there is no task.
+        self._news: trio.Event | None = None
+        #: How many reads found their range here.
+        self.taken = 0
+
+    def __len__(self) -> int:
+        """How many ranges are kept or under way."""
+        return len(self._ranges)
+
+    def go_on(self, plan: ReadPlan) -> None:
+        """Read what follows a plan, if its log is read in order and there is room."""
+        log = plan.log
+        if (
+            not plan.goes_on
+            or plan.max_bytes > _RANGE_BYTES
+            or plan.next_offset >= plan.end_offset
+            or log in self._ranges
+            or self._held_bytes >= _HELD_BYTES
+            or self._context.nursery is None
+        ):
+            return
+        try:
+            ahead = log.plan_read(
+                plan.next_offset, max_bytes=plan.max_bytes, end_offset=plan.end_offset, min_one_batch=False
+            )
+        except StorageError:
+            return  # closed, or its records were deleted
+        if ahead.records is not None:
+            ahead.records.release()  # they are in memory anyway
+            return
+        found = self._ranges[log] = _Range(ahead)
+        self._held_bytes += found.held_bytes
+        self._queue.append(found)
+        if self._news is None:
+            self._news = trio.Event()
+            self._context.spawn(self._work)
+        self._news.set()
+
+    async def take(self, plan: ReadPlan) -> None:
+        """Complete a plan by what was read ahead for it, if there is such a thing; waits for it if it is being read."""
+        found = self._ranges.get(plan.log)
+        if found is None or found.plan.offset != plan.offset:
+            return
+        if found.done is not None:
+            await found.done.wait()
+        if self._ranges.get(plan.log) is not found:
+            return
+        if found.done is not None and found.fits(plan):
+            ahead = found.plan
+            assert ahead.records is not None
+            # As if it had been read just now.
+            plan.log.last_read = plan.offset, plan.log.last_read[1]
+            plan.complete_from_files(ahead.records, ahead.next_offset)
+            ahead.records = None
+            self.taken += 1
+        self._drop(found)
+
+    def forget(self, log: PartitionLog) -> None:
+        """What the log's files hold is not true any more, or not wanted."""
+        found = self._ranges.get(log)
+        if found is not None:
+            self._drop(found)
+
+    def _drop(self, found: _Range) -> None:
+        """Give its memory back; of one that is being read, `_read` does."""
+        del self._ranges[found.plan.log]
+        self._held_bytes -= found.held_bytes
+        if found.done is None:
+            self._queue.remove(found)
+        elif found.done.is_set() and found.plan.records is not None:
+            found.plan.records.release()
+
+    async def _work(self) -> None:
+        """Read what is queued, and end when for a while nobody has wanted anything."""
+        try:
+            while self._ranges:
+                assert self._news is not None
+                with trio.move_on_after(MOMENT_SECONDS):
+                    await self._news.wait()
+                self._news = trio.Event()
+                if self._queue:
+                    await self._read()
+                self._drop_until(trio.current_time())
+        finally:
+            self._news = None
+            self._drop_until(math.inf)
+
+    async def _read(self) -> None:
+        batch = list(self._queue)
+        self._queue.clear()
+        done = trio.Event()
+        for found in batch:
+            found.done = done
+        try:
+            await fill([found.plan for found in batch])
+        finally:
+            done.set()
+            for found in batch:
+                if self._ranges.get(found.plan.log) is not found and found.plan.records is not None:
+                    found.plan.records.release()
+
+    def _drop_until(self, time: float) -> None:
+        """Drop those that nobody wanted; the oldest stand first."""
+        while self._ranges:
+            oldest = next(iter(self._ranges.values()))
+            if oldest.until > time:
+                return
+            self._drop(oldest)

@@ -1,0 +1,183 @@
+"""Reading ahead: while a response is being sent, the range that follows it is already on its way from the device.
+
+A log that is read from files in order is followed: the places of the runs that come next are looked up, and the page
+cache is asked for them, in one worker-thread call for all partitions of a fetch. The next read then finds them there:
+it neither waits for the device nor looks into an index, and so needs no thread. The memory is the page cache, which
+the kernel bounds and takes back where nobody comes for it; here only places are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.storage.errors import StorageError
+from ottla.storage.reading.extents import spans_from, unsealed_extents
+from ottla.storage.reading.file_read import FileRead
+from ottla.storage.reading.spans import layout_of
+
+if TYPE_CHECKING:
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.reading.extents import Extent
+    from ottla.storage.reading.reader import ReadPlan
+    from ottla.storage.store.context import StorageContext
+
+__all__ = ["ReadAhead"]
+
+_FOLLOWED_LOGS = 1024
+# Some 400 bytes each.
+_KNOWN_EXTENTS = 65_536
+_AHEAD_BYTES = 4 * 1_048_576
+
+
+class _Followed:
+    """A log that is read in order: the next read begins at `offset`, the first of `extents` may begin before.
+
+    `looking` is set when the look that is under way has ended.
+    """
+
+    __slots__ = ("extents", "layout_version", "log", "looking", "offset")
+
+    def __init__(self, log: PartitionLog, offset: int) -> None:
+        self.log = log
+        self.offset = offset
+        self.layout_version = layout_of(log)
+        self.extents: list[Extent] = []
+        self.looking: trio.Event | None = None
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the places still are where the log's data is."""
+        return self.layout_version == layout_of(self.log) and not self.log.is_closed
+
+    def known_bytes(self) -> int:
+        return sum(extent.entry.length for extent in self.extents)
+
+    def go_on(self, offset: int) -> int:
+        """A read has ended at an offset; returns how many runs are done with."""
+        self.offset = offset
+        done = 0
+        while done < len(self.extents) and self.extents[done].entry.last_offset < offset:
+            done += 1
+        del self.extents[:done]
+        return done
+
+
+class ReadAhead:
+    """The logs that are followed: the latest 1,024 of them, and as many as have 65,536 known places together."""
+
+    __slots__ = ("_context", "_extent_count", "_followed")
+
+    def __init__(self, context: StorageContext) -> None:
+        self._context = context
+        self._extent_count = 0
+        self._followed: OrderedDict[PartitionLog, _Followed] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many logs are followed."""
+        return len(self._followed)
+
+    async def settle(self, plans: Iterable[ReadPlan]) -> None:
+        """Wait for the looks that are under way where these reads go on, and that they need."""
+        for plan in plans:
+            followed = self._followed.get(plan.log)
+            if followed is None or followed.offset != plan.offset or followed.looking is None:
+                continue
+            if followed.known_bytes() < plan.max_bytes:
+                await followed.looking.wait()
+
+    def extents_for(self, plan: ReadPlan) -> list[Extent]:
+        """The runs that a read needs, if they were looked up."""
+        followed = self._followed.get(plan.log)
+        return followed.extents if followed is not None and followed.offset == plan.offset and followed.is_true else []
+
+    def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
+        """A read of files has ended; True if it is time to look further ahead: less than two more reads are known.
+
+        A look is for four, so that not every read asks for one.
+        """
+        log = plan.log
+        followed = self._followed.get(log)
+        if plan.next_offset >= min(plan.end_offset, log.flushed_end_offset):
+            self.forget(log)
+            return False
+        if followed is None or followed.offset != plan.offset or not followed.is_true:
+            if was_cold:
+                self.forget(log)
+                self._followed[log] = _Followed(log, plan.next_offset)
+                self._evict()
+            return False
+        self._followed.move_to_end(log)
+        self._extent_count -= followed.go_on(plan.next_offset)
+        return followed.looking is None and followed.known_bytes() < 2 * min(plan.max_bytes, _AHEAD_BYTES)
+
+    def forget(self, log: PartitionLog) -> None:
+        """What was known of a log is not true any more, or of no use."""
+        followed = self._followed.pop(log, None)
+        if followed is not None:
+            self._extent_count -= len(followed.extents)
+
+    def _evict(self) -> None:
+        """Forget those that were not read for the longest time, down to the bounds."""
+        while len(self._followed) > _FOLLOWED_LOGS or self._extent_count > _KNOWN_EXTENTS:
+            self.forget(next(iter(self._followed)))
+
+    def look(self, plans: Iterable[ReadPlan]) -> None:
+        """Look further ahead in these plans' logs, in the background."""
+        jobs: list[tuple[_Followed, int]] = []
+        for plan in plans:
+            followed = self._followed.get(plan.log)
+            if followed is None:
+                continue  # displaced by other logs of the same fetch
+            followed.looking = trio.Event()
+            jobs.append((followed, 4 * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
+        self._context.spawn(partial(self._look, jobs))
+
+    async def _look(self, jobs: list[tuple[_Followed, int]]) -> None:
+        works: list[FileRead] = []
+        try:
+            for followed, ahead_bytes in jobs:
+                works.append(self._prepare(followed, ahead_bytes))
+            found = await self._context.offload(_look_at, works)
+            for (followed, _), extents in zip(jobs, found, strict=True):
+                if self._followed.get(followed.log) is followed:
+                    followed.extents += extents
+                    self._extent_count += len(extents)
+            self._evict()
+        except (OSError, StorageError):
+            # A read that comes to this place will meet it again, and say so to who asked.
+            for followed, _ in jobs:
+                self.forget(followed.log)
+        finally:
+            for work in works:
+                work.close()
+            for followed, _ in jobs:
+                assert followed.looking is not None
+                followed.looking.set()
+                followed.looking = None
+
+    def _prepare(self, followed: _Followed, ahead_bytes: int) -> FileRead:
+        log, extents = followed.log, followed.extents
+        offset = extents[-1].entry.last_offset + 1 if extents else followed.offset
+        end_offset = log.flushed_end_offset
+        work = FileRead(self._context, offset, end_offset, ahead_bytes, min_one_batch=False)
+        if followed.is_true:
+            spans, wanted = spans_from(log, offset, end_offset, ahead_bytes)
+            work.add_spans(spans)
+            for extent in unsealed_extents(log, offset, end_offset, wanted):
+                work.add_extent(extent)
+        return work
+
+
+def _look_at(works: list[FileRead]) -> list[list[Extent]]:
+    """Find the runs and ask for them. Blocks."""
+    found = []
+    for work in works:
+        extents = work.find_extents()
+        work.read_ahead(extents)
+        found.append(extents)
+    return found

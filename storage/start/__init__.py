@@ -1,0 +1,1 @@
+"""Opening a store, whether it is new or was killed."""

@@ -1,0 +1,77 @@
+"""What a node's folder holds of topics that the cluster does not know (`ottla fsck --delete-unknown`).
+
+Such data is left when a topic was deleted while the node was down. A broker never removes it by itself: where the
+cluster's metadata was lost, everything is unknown. It is an operator's decision, on a stopped node.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64decode
+from collections.abc import Container
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.storage.config import LogConfig
+from ottla.storage.format.block import split_key
+from ottla.storage.node_dir import DELETED_SUFFIX, remove_folder
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk
+    from ottla.storage.log_manager import LogManager
+
+__all__ = ["UnknownTopic", "delete_unknown", "find_unknown"]
+
+
+class UnknownTopic(NamedTuple):
+    """A topic's data. `partitions` are those of a shared store, None where the topic has a folder of its own."""
+
+    topic_id: UUID
+    path: str
+    partitions: tuple[int, ...] | None
+
+
+async def find_unknown(manager: LogManager, topic_ids: Container[UUID]) -> list[UnknownTopic]:
+    """The topics with data in the folder of a manager without open logs which are not among these."""
+    disk, node_path = manager.context.disk, manager.node_dir.path
+    found = []
+    for name in await manager.context.offload(disk.listdir, node_path):
+        topic_id = _topic_id_of(name)
+        if topic_id is not None and topic_id not in topic_ids:
+            found.append(UnknownTopic(topic_id, os.path.join(node_path, name), None))
+    shared = manager.shared_store_directory
+    if await manager.context.offload(disk.exists, shared):
+        store = await manager.open_store(shared)
+        partitions: dict[UUID, list[int]] = {}
+        for key in sorted({*store.snapshots, *store.logs}):
+            raw_id, partition = split_key(key)
+            if UUID(bytes=raw_id) not in topic_ids:
+                partitions.setdefault(UUID(bytes=raw_id), []).append(partition)
+        found += [UnknownTopic(topic_id, shared, tuple(numbers)) for topic_id, numbers in partitions.items()]
+    return found
+
+
+async def delete_unknown(manager: LogManager, topics: list[UnknownTopic]) -> None:
+    """Remove what `find_unknown` has found, durably. A shared store gives the space back when it is cleaned."""
+    for topic in topics:
+        if topic.partitions is None:
+            await manager.context.offload(_delete_folder, manager.context.disk, topic.path)
+        else:
+            for partition in topic.partitions:
+                await manager.open_log(topic.topic_id, "", partition, LogConfig())
+                await manager.delete_logs(topic.topic_id, [partition])
+
+
+def _delete_folder(disk: Disk, path: str) -> None:
+    remove_folder(disk, path, path + DELETED_SUFFIX)
+
+
+def _topic_id_of(folder: str) -> UUID | None:
+    """The topic id in the name of a topic's folder; None for other names."""
+    _, dot, encoded = folder.rpartition(".")
+    if not dot or len(encoded) != 22:
+        return None
+    try:
+        return UUID(bytes=urlsafe_b64decode(encoded + "=="))
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""What is known of one partition besides its batches: epochs, producers, aborted transactions."""

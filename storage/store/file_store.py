@@ -1,0 +1,183 @@
+"""The file half of a store: a list of segments, of which the last is written to.
+
+Methods that say so may block and are called inline for little data, else in a worker thread; one call at a time. A
+failure of any of them means that the store must stop: nothing here is tried twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment, build_segment_header
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk, Handle
+    from ottla.storage.store.context import StorageContext
+
+__all__ = ["FileStore", "sync_file", "sync_names"]
+
+
+class FileStore:
+    """The segments of one store, in the order of their positions.
+
+    `unsynced_bytes` is what was written since the last `sync`. `layout_version` changes when a segment is sealed,
+    replaced or removed, so that what was derived from the list can be derived again.
+    """
+
+    __slots__ = (
+        "_context",
+        "_directory_synced",
+        "_handle",
+        "_has_failed",
+        "_sync_lock",
+        "_unsynced",
+        "directory",
+        "layout_version",
+        "next_sequence",
+        "segments",
+        "unsynced_bytes",
+    )
+
+    def __init__(self, context: StorageContext, directory: str) -> None:
+        self._context = context
+        self.directory = directory
+        self.segments: list[Segment] = []
+        self.layout_version = 0
+        self.next_sequence = 0
+        self.unsynced_bytes = 0
+        self._handle: Handle | None = None
+        # Rolled, not known to be synced.
+        self._unsynced: list[Segment] = []
+        self._directory_synced = False
+        self._sync_lock = threading.Lock()
+        self._has_failed = False
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that is written to; None before the first write."""
+        return self.segments[-1] if self.segments and not self.segments[-1].is_sealed else None
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether there is any sealed segment; the first is sealed before all others."""
+        return bool(self.segments) and self.segments[0].is_sealed
+
+    @property
+    def unsealed(self) -> Sequence[Segment]:
+        """The active segment, and before it those that are being sealed."""
+        first = len(self.segments)
+        while first and not self.segments[first - 1].is_sealed:
+            first -= 1
+        return self.segments[first:]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all data files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def truncate_tables(self, key: bytes, offset: int) -> None:
+        """Void a partition's runs at and beyond an offset: here in unsealed segments, in sealed ones by the mark."""
+        for segment in self.unsealed:
+            assert segment.tables is not None
+            if key in segment.tables or segment is self.segments[-1]:
+                segment.table(key).truncate(offset)
+                segment.version += 1
+
+    def create_segment(self, now_ms: int) -> Segment:
+        """Make a new data file and write to it from now on. May block."""
+        disk = self._context.disk
+        last = self.segments[-1] if self.segments else None
+        segment = Segment(self.directory, last.next_position if last is not None else 0)
+        segment.tables = {}
+        segment.first_sequence = self.next_sequence
+        segment.created_at_ms = now_ms
+        if last is None:
+            disk.mkdir(self.directory)
+        elif self.unsynced_bytes:
+            self._unsynced.append(last)
+        handle = disk.create(segment.data_path)
+        self.close()
+        self._handle = handle
+        disk.pwritev(handle, [build_segment_header(0, segment.position, self.next_sequence, now_ms)], 0)
+        segment.size_bytes = SEGMENT_HEADER_BYTES
+        self._directory_synced = False
+        self.segments.append(segment)
+        return segment
+
+    def write(self, pieces: Sequence[memoryview | bytes]) -> None:
+        """Write a block at the end of the active segment. May block. `advance` follows on the event loop."""
+        segment = self.segments[-1]
+        self._context.disk.pwritev(self._open(), pieces, segment.size_bytes)
+
+    def _open(self) -> Handle:
+        if self._handle is None:
+            self._handle = self._context.disk.open_write(self.segments[-1].data_path)
+        return self._handle
+
+    def advance(self, size_bytes: int, run_count: int, *, synced: bool) -> None:
+        """Take a written block into account."""
+        segment = self.segments[-1]
+        segment.size_bytes += size_bytes
+        segment.run_count += run_count
+        self.next_sequence += 1
+        self.unsynced_bytes = 0 if synced else self.unsynced_bytes + size_bytes
+
+    def sync(self) -> None:
+        """Make everything written up to now durable, file names included. May block."""
+        disk = self._context.disk
+        for segment in self._unsynced:
+            # Sealing has synced it; it may even have been written anew since.
+            if not segment.is_sealed:
+                self.sync_segment(segment)
+        self._unsynced.clear()
+        if self.active is not None:
+            self._fdatasync(self._open())
+        if self.segments and not self._directory_synced:
+            sync_names(disk, self.directory)
+            self._directory_synced = True
+        self.unsynced_bytes = 0
+
+    def sync_segment(self, segment: Segment) -> None:
+        """Make one segment's data durable, through a descriptor of its own. May block; in any thread."""
+        handle = self._context.disk.open_write(segment.data_path)
+        try:
+            self._fdatasync(handle)
+        finally:
+            self._context.disk.close(handle)
+
+    def _fdatasync(self, handle: Handle) -> None:
+        """Sync, unless a sync of this store has failed before: the kernel would now claim success for what it lost."""
+        with self._sync_lock:
+            if self._has_failed:
+                raise OSError(errno.EIO, "an earlier sync of the store has failed")
+            try:
+                self._context.disk.fdatasync(handle)
+            except OSError:
+                self._has_failed = True
+                raise
+
+    def close(self) -> None:
+        """Give the descriptor back; a later write or sync opens the file again."""
+        if self._handle is not None:
+            self._context.disk.close(self._handle)
+            self._handle = None
+
+
+def sync_names(disk: Disk, directory: str) -> None:
+    """Make the names in a store's folder durable, and those of the two folders it stands in. Blocks."""
+    for _ in range(3):
+        disk.fsync_directory(directory)
+        directory = os.path.dirname(directory)
+
+
+def sync_file(disk: Disk, path: str) -> None:
+    """Make a file's data durable, whoever wrote it. Blocks."""
+    handle = disk.open_write(path)
+    try:
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)

@@ -1,0 +1,1 @@
+"""Background work on logs and stores: retention, compaction, giving space back."""

@@ -1,0 +1,247 @@
+"""Giving space back: which sealed segments go, which are written anew or merged, and the exchange of their files."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.kproto.errors import ProtocolError
+from ottla.storage.config import INT64_MAX
+from ottla.storage.errors import CorruptLogError, StorageError
+from ottla.storage.format.sealed_index import CorruptIndexError
+from ottla.storage.store.checkpoint import log_start_of
+from ottla.storage.store.index_files import load_index
+from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
+
+if TYPE_CHECKING:
+    from ottla.storage.disk import Disk
+    from ottla.storage.store.message_store import MessageStore
+    from ottla.storage.store.segment import Segment
+
+__all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
+
+logger = logging.getLogger(__name__)
+
+_SLICE = 1000
+_STEP_BYTES = 1_048_576
+_SPARE_BYTES = 67_108_864
+
+
+class _Usage(NamedTuple):
+    """What of a sealed segment is still needed."""
+
+    live_bytes: int
+    total_bytes: int
+    entry_count: int
+    has_marks: bool
+
+
+async def keep_map(store: MessageStore) -> dict[bytes, Keep]:
+    """Every partition that lives in the store, by log key, and from where on its records are wanted."""
+    keep: dict[bytes, Keep] = {}
+    for number, (key, state) in enumerate(list(store.snapshots.items())):
+        if number % _SLICE == _SLICE - 1:
+            await trio.lowlevel.checkpoint()
+        keep[key] = Keep(log_start_of(state))
+    for number, (key, log) in enumerate(list(store.logs.items())):
+        if number % _SLICE == _SLICE - 1:
+            await trio.lowlevel.checkpoint()
+        keep[key] = Keep(log.log_start_offset)
+    return keep
+
+
+async def reclaim(store: MessageStore) -> None:
+    """Remove the sealed segments of which nothing lives, and write anew those where it is worth it."""
+    context = store.context
+    config = context.config
+    # Chosen first: of what is sealed later, `keep` need not know every partition.
+    segments = [segment for segment in store.files.segments if may_change(store, segment)]
+    keep = await keep_map(store)
+    # What says that records are dead must be durable before they go.
+    await store.flush(sync=True)
+    for segment in segments:
+        if store.error is not None or not may_change(store, segment):
+            continue
+        is_oldest = store.files.segments[0] is segment
+        usage = await context.offload(_usage, context.disk, segment, keep)
+        if usage.live_bytes == 0 and (is_oldest or not usage.has_marks):
+            exchange(store, [segment], None)
+            continue
+        dead_ratio = 1 - usage.live_bytes / usage.total_bytes if usage.total_bytes else 0.0
+        mean_run_bytes = usage.live_bytes / max(usage.entry_count, 1)
+        is_scattered = not segment.is_sorted and mean_run_bytes < config.rewrite_mean_run_bytes
+        if dead_ratio >= config.rewrite_dead_ratio or (is_scattered and usage.live_bytes):
+            await rewrite_segments(store, [segment], keep)
+    await _merge_small(store)
+
+
+def may_change(store: MessageStore, segment: Segment) -> bool:
+    """Whether a segment may be removed or written anew: it is sealed, and recovery would begin after it."""
+    return segment.is_sealed and segment.position < store.recovery_position and segment in store.files.segments
+
+
+def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
+    live = total = entries = 0
+    has_marks = False
+    for page in load_index(disk, segment).all_pages():
+        total += page.size_bytes
+        entries += page.entry_count
+        kept = keep.get(page.key)
+        if kept is not None:
+            has_marks = has_marks or page.truncated_to < INT64_MAX
+            if page.last_offset >= kept.log_start:
+                live += page.size_bytes
+    return _Usage(live, total, entries, has_marks)
+
+
+async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], keep: Mapping[bytes, Keep]) -> bool:
+    """Write segments that follow each other anew, as one, and exchange them.
+
+    False if one is damaged, and all stay as they are; StorageError on a full disk. It runs in small steps in a worker
+    thread, at the cleaner's rate, and may be cancelled between them.
+    """
+    context = store.context
+    config = context.config
+    needed_bytes = sum(segment.size_bytes for segment in segments) + _SPARE_BYTES
+    if await context.offload(context.disk.free_bytes, store.files.directory) < needed_bytes:
+        # Not to the last byte: an append that finds no room stops the store.
+        raise StorageError(f"no room to write {segments[0].data_path} anew: {needed_bytes} bytes must be free")
+    for segment in segments:
+        segment.pins += 1
+    try:
+        place = store.files.segments.index(segments[0])
+        newer = store.files.segments[place + 1 :]
+        kept = await context.offload(_keep_of_each, context.disk, segments, newer, keep)
+        await store.flush(sync=True)
+        rewrite = SegmentRewrite(
+            context.disk,
+            list(zip(segments, kept, strict=True)),
+            run_bytes=config.run_bytes,
+            is_oldest=place == 0,
+        )
+        try:
+            await context.offload(rewrite.open)
+            read_bytes = _STEP_BYTES
+            while read_bytes:
+                read_bytes = await context.offload(rewrite.step, _STEP_BYTES)
+                await trio.sleep(read_bytes / config.cleaner_io_max_bytes_per_second)
+            replacement = await context.offload(rewrite.finish)
+        except (ProtocolError, CorruptLogError, CorruptIndexError) as error:
+            keys = {"path": segments[0].data_path, "error": str(error)}
+            logger.error("%s: damaged, it cannot be written anew: %s", segments[0].data_path, error, extra=keys)  # noqa: TRY400
+            return False
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise StorageError(f"no room to write {segments[0].data_path} anew") from error
+        finally:
+            rewrite.close()
+        exchange(store, segments, replacement)
+        return True
+    finally:
+        for segment in segments:
+            context.unpin_segment(segment)
+
+
+def _keep_of_each(
+    disk: Disk, segments: Sequence[Segment], newer: Sequence[Segment], keep: Mapping[bytes, Keep]
+) -> list[dict[bytes, Keep]]:
+    """For each segment what truncations in those after it leave of each partition; `newer` follow the first. Blocks."""
+    clipped = _clip(disk, newer[len(segments) - 1 :], keep)
+    kept = [clipped]
+    for segment in reversed(segments[1:]):
+        clipped = _clip(disk, [segment], clipped)
+        kept.append(clipped)
+    kept.reverse()
+    return kept
+
+
+def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> dict[bytes, Keep]:
+    """What later truncations leave of each partition."""
+    clipped = dict(keep)
+
+    def clip(key: bytes, truncated_to: int) -> None:
+        kept = clipped.get(key)
+        if kept is not None and truncated_to - 1 < kept.last_offset:
+            clipped[key] = Keep(kept.log_start, truncated_to - 1, kept.clean)
+
+    for segment in newer:
+        tables = segment.tables
+        if tables is not None:
+            for key, table in list(tables.items()):
+                clip(key, table.truncated_to)
+        else:
+            for page in load_index(disk, segment).all_pages():
+                if page.truncated_to < INT64_MAX:
+                    clip(page.key, page.truncated_to)
+    return clipped
+
+
+def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -> None:
+    """Let readers use the new segment from now on; the old files go when nobody reads them."""
+    files = store.files
+    place = files.segments.index(old[0])
+    files.segments[place : place + len(old)] = [new] if new is not None else []
+    files.layout_version += 1
+    for segment in old:
+        store.context.remove_segment(segment)
+
+
+# Merging.
+
+
+async def _merge_small(store: MessageStore) -> None:
+    """Make one of rewritten segments that follow each other and together are no larger than one may be.
+
+    What is left of segments after compaction and retention would else be many small files, each with its index.
+    """
+    segments = [segment for segment in store.files.segments if segment.is_sorted and may_change(store, segment)]
+    if len(segments) < 2:
+        return
+    keep = await keep_map(store)
+    counts = await store.context.offload(_count_entries, store.context.disk, segments)
+    segments = [segment for segment in segments if segment in store.files.segments]
+    for group in _groups(store, segments, counts):
+        if store.error is None and all(may_change(store, segment) for segment in group):
+            await rewrite_segments(store, group, keep)
+
+
+def _count_entries(disk: Disk, segments: Sequence[Segment]) -> list[int]:
+    return [load_index(disk, segment).entry_count for segment in segments]
+
+
+def _groups(store: MessageStore, segments: Sequence[Segment], counts: Sequence[int]) -> list[list[Segment]]:
+    """The segments that shall become one. Each is at most two thirds of its group, so that no byte is merged often.
+
+    Where records expire, those merged began within `segment.ms`: retention gives up a segment's part as a whole.
+    """
+    limit_bytes, limit_ms = store.roll_limits()
+    if not any(log.config.delete for log in store.logs.values()):
+        limit_ms = INT64_MAX
+    limit_entries = store.context.config.segment_index_entries
+    places = {segment: place for place, segment in enumerate(store.files.segments)}
+    groups: list[list[Segment]] = []
+    first = 0
+    while first < len(segments):
+        size_bytes = entries = largest = 0
+        end = best = first
+        while end < len(segments):
+            segment = segments[end]
+            size_bytes += segment.size_bytes
+            entries += counts[end]
+            largest = max(largest, segment.size_bytes)
+            is_next = places[segment] - places[segments[first]] == end - first
+            span_ms = segment.created_at_ms - segments[first].created_at_ms
+            if size_bytes > limit_bytes or entries > limit_entries or span_ms > limit_ms or not is_next:
+                break
+            end += 1
+            if 2 * size_bytes >= 3 * largest:
+                best = end
+        if best - first > 1:
+            groups.append(list(segments[first:best]))
+        first = max(best, first + 1)
+    return groups

@@ -1,0 +1,99 @@
+"""fsck finds each kind of damage, changes nothing, and is content with what the engine writes; dump shows it all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.storage.disk import RealDisk
+from ottla.storage.inspect.dump import dump_file
+from ottla.storage.inspect.fsck import Report, check_node
+
+
+async def fill(harness: Any) -> Path:
+    """A store of several segments, one of them sorted anew; returns its folder."""
+    async with harness.manager(segment_bytes=3000) as manager:
+        logs = [await harness.open(manager, partition) for partition in range(3)]
+        for number in range(40):
+            harness.append(logs[number % 3], b"%d" % number + b"x" * 100)
+            await logs[0].flush()
+        await logs[1].truncate_to(10)
+        await manager.context.maintenance.wait_idle()
+        await manager.clean()
+        harness.append(logs[1], b"after")
+        return Path(logs[0].store.files.directory)
+
+
+def check(harness: Any) -> Report:
+    return check_node(RealDisk(), os.path.join(harness.folder, "node-0"))
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+async def test_a_sound_store(harness: Any) -> None:
+    store = await fill(harness)
+    before = {path: path.read_bytes() for path in store.iterdir()}
+    report = check(harness)
+    assert report.findings == []
+    assert report.stores == 1
+    assert report.segments == len([path for path in store.iterdir() if path.suffix == ".data"]) > 2
+    assert 38 <= report.batches <= 41
+    assert {path: path.read_bytes() for path in store.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("suffix", "position", "severity", "message"),
+    [
+        (".data", 10, "error", "header is damaged"),
+        (".data", 70, "error", "no sound block"),
+        (".data", -5, "error", "CRC mismatch"),
+        (".index", 70, "warning", "rebuilt when it is needed"),
+        ("checkpoint", 20, "warning", "reads all blocks"),
+    ],
+)
+async def test_damage_is_found(harness: Any, suffix: str, position: int, severity: str, message: str) -> None:
+    store = await fill(harness)
+    path = min(path for path in store.iterdir() if path.name.endswith(suffix))
+    flip(path, position)
+    report = check(harness)
+    assert report.is_damaged == (severity == "error")
+    assert any(
+        finding.severity == severity and message in finding.message and finding.path == str(path)
+        for finding in report.findings
+    ), report.findings
+
+
+async def test_a_torn_tail_and_a_missing_index_are_warnings(harness: Any) -> None:
+    store = await fill(harness)
+    last = max(path for path in store.iterdir() if path.suffix == ".data")
+    last.write_bytes(last.read_bytes() + b"OtBk torn")
+    min(path for path in store.iterdir() if path.suffix == ".index").unlink()
+    report = check(harness)
+    assert not report.is_damaged
+    assert sorted(finding.message.split(";")[0] for finding in report.findings) == [
+        "a torn tail of 9 bytes",
+        "the index is missing",
+    ]
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 1)
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(11))
+
+
+async def test_dump_shows_every_record(harness: Any) -> None:
+    store = await fill(harness)
+    items = [
+        item
+        for path in sorted(store.iterdir())
+        if path.suffix == ".data"
+        for item in dump_file(RealDisk(), str(path), 3, partition=0)
+    ]
+    assert [item["offset"] for item in items if item["type"] == "record"] == list(range(14))
+    assert all(item["crc_ok"] for item in items if item["type"] == "batch")
+    assert {item["type"] for item in items} == {"segment", "block", "run", "batch", "record"}

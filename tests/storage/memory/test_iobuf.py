@@ -1,0 +1,199 @@
+"""Fragments and chains: reference counts, sharing without copies, equality with plain bytes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.storage.memory.iobuf import IOV_MAX, Fragment, IOBuf
+
+
+def fragment_of(content: bytes) -> Fragment:
+    fragment = Fragment.allocate(len(content))
+    fragment.memory[:] = content
+    return fragment
+
+
+def chain_of(pieces: list[bytes]) -> tuple[IOBuf, list[Fragment]]:
+    """A chain that holds the only reference to each of its fragments (kept in the list for inspection)."""
+    chain = IOBuf()
+    fragments = []
+    for piece in pieces:
+        fragment = fragment_of(piece)
+        chain.append(fragment.memory, fragment)
+        fragment.release()
+        fragments.append(fragment)
+    return chain, fragments
+
+
+pieces_of_bytes = st.lists(st.binary(min_size=1, max_size=20), max_size=12)
+
+
+class TestFragment:
+    def test_gives_its_memory_back_at_zero_references_and_once(self) -> None:
+        returned: list[memoryview] = []
+        memory = memoryview(bytearray(8))
+        fragment = Fragment(memory, returned.append)
+        assert fragment.retain() is fragment
+        fragment.release()
+        assert returned == []
+        assert fragment.references == 1
+        fragment.release()
+        assert returned == [memory]
+        assert fragment.capacity_bytes == 0
+
+    def test_release_below_zero_is_an_assertion(self) -> None:
+        fragment = Fragment.allocate(8)
+        fragment.release()
+        with pytest.raises(AssertionError):
+            fragment.release()
+
+    def test_retain_after_the_last_release_is_an_assertion(self) -> None:
+        fragment = Fragment.allocate(8)
+        fragment.release()
+        with pytest.raises(AssertionError):
+            fragment.retain()
+
+    def test_late_use_of_the_memory_fails(self) -> None:
+        fragment = Fragment.allocate(8)
+        fragment.release()
+        with pytest.raises(IndexError):
+            fragment.memory[0] = 1
+
+
+class TestIOBuf:
+    def test_append_retains_and_release_releases_each_reference(self) -> None:
+        fragment = fragment_of(b"abcdef")
+        chain = IOBuf()
+        chain.append(fragment.memory[:3], fragment)
+        chain.append(fragment.memory[3:], fragment)
+        assert fragment.references == 3
+        chain.release()
+        chain.release()
+        assert fragment.references == 1
+        assert chain.size_bytes == 0
+
+    def test_empty_views_are_not_kept(self) -> None:
+        fragment = fragment_of(b"abc")
+        chain = IOBuf()
+        chain.append(fragment.memory[:0], fragment)
+        assert chain.view_count == 0
+        assert fragment.references == 1
+
+    def test_share_copies_nothing(self) -> None:
+        chain, (fragment,) = chain_of([b"abcdef"])
+        shared = chain.share(1, 3)
+        fragment.memory[2] = ord("X")
+        assert shared.to_bytes() == b"bXd"
+
+    def test_shared_part_outlives_the_chain(self) -> None:
+        chain, fragments = chain_of([b"abc", b"def", b"ghi"])
+        shared = chain.share(3, 4)
+        chain.release()
+        assert [fragment.references for fragment in fragments] == [0, 1, 1]
+        assert shared.to_bytes() == b"defg"
+        shared.release()
+        assert [fragment.references for fragment in fragments] == [0, 0, 0]
+
+    def test_context_manager_releases_on_error(self) -> None:
+        chain, (fragment,) = chain_of([b"abc"])
+        with pytest.raises(KeyError), chain:
+            raise KeyError
+        assert fragment.references == 0
+
+    @pytest.mark.parametrize(("start", "length"), [(-1, 2), (0, 7), (7, 0), (3, -1), (5, 2)])
+    def test_share_outside_the_chain_is_refused(self, start: int, length: int) -> None:
+        chain, _ = chain_of([b"abc", b"def"])
+        with pytest.raises(ValueError, match="outside"):
+            chain.share(start, length)
+
+    @pytest.mark.parametrize("count", [-1, 7])
+    def test_trim_beyond_the_chain_is_refused(self, count: int) -> None:
+        chain, _ = chain_of([b"abc", b"def"])
+        with pytest.raises(ValueError, match="trim"):
+            chain.trim_front(count)
+        with pytest.raises(ValueError, match="trim"):
+            chain.trim_back(count)
+        assert chain.to_bytes() == b"abcdef"
+
+    def test_more_views_than_one_system_call_takes_come_in_groups(self, tmp_path: Path) -> None:
+        count = 2 * IOV_MAX + 5
+        chain, _ = chain_of([bytes([i % 251]) for i in range(count)])
+        groups = list(chain.groups())
+        assert [len(group) for group in groups] == [IOV_MAX, IOV_MAX, 5]
+        with open(tmp_path / "file", "wb") as file:
+            position = 0
+            for group in groups:
+                position += os.pwritev(file.fileno(), group, position)
+        assert (tmp_path / "file").read_bytes() == bytes(i % 251 for i in range(count))
+
+    def test_partial_sends_continue_where_they_stopped(self) -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            content = os.urandom(3_000_000)
+            chain, fragments = chain_of([content[i : i + 100_000] for i in range(0, len(content), 100_000)])
+            received = bytearray()
+            while chain.size_bytes:
+                try:
+                    chain.trim_front(left.sendmsg(chain.first_group()))
+                except BlockingIOError:
+                    received += right.recv(1 << 20)
+            left.shutdown(socket.SHUT_WR)
+            while piece := right.recv(1 << 20):
+                received += piece
+        assert bytes(received) == content
+        assert all(fragment.references == 0 for fragment in fragments)
+
+    @given(pieces_of_bytes, st.data())
+    def test_share_equals_slicing(self, pieces: list[bytes], data: st.DataObject) -> None:
+        chain, fragments = chain_of(pieces)
+        whole = b"".join(pieces)
+        start = data.draw(st.integers(0, len(whole)))
+        length = data.draw(st.integers(0, len(whole) - start))
+        shared = chain.share(start, length)
+        assert shared.to_bytes() == whole[start : start + length]
+        assert shared.size_bytes == length
+        assert b"".join(shared) == whole[start : start + length]
+        chain.release()
+        assert shared.to_bytes() == whole[start : start + length]
+        shared.release()
+        assert all(fragment.references == 0 for fragment in fragments)
+
+    @given(pieces_of_bytes, st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=6))
+    def test_trims_equal_slicing_and_release_what_is_dropped(
+        self, pieces: list[bytes], trims: list[tuple[bool, int]]
+    ) -> None:
+        chain, fragments = chain_of(pieces)
+        model = b"".join(pieces)
+        first, last = 0, len(model)
+        for front, count in trims:
+            count = min(count, last - first)
+            if front:
+                chain.trim_front(count)
+                first += count
+            else:
+                chain.trim_back(count)
+                last -= count
+        assert chain.to_bytes() == model[first:last]
+        assert chain.size_bytes == last - first
+        position = 0
+        for piece, fragment in zip(pieces, fragments, strict=True):
+            overlaps = position < last and position + len(piece) > first and first < last
+            assert fragment.references == int(overlaps)
+            position += len(piece)
+
+    @given(pieces_of_bytes, pieces_of_bytes)
+    def test_extend_equals_concatenation(self, left: list[bytes], right: list[bytes]) -> None:
+        chain, _ = chain_of(left)
+        other, fragments = chain_of(right)
+        chain.extend(other)
+        other.release()
+        assert chain.to_bytes() == b"".join(left + right)
+        chain.release()
+        assert all(fragment.references == 0 for fragment in fragments)

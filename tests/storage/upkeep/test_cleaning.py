@@ -1,0 +1,142 @@
+"""Retention, reclaiming and compaction: what goes, what stays, and that space comes back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
+
+
+def data_bytes(log: PartitionLog) -> int:
+    folder = log.store.files.directory
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder) if name.endswith(".data"))
+
+
+async def fill(harness: Any, log: PartitionLog, count: int, **options: Any) -> None:
+    for number in range(count):
+        harness.append(log, b"%d:" % number + b"x" * 200, timestamp_ms=harness.clock.time_ms(), **options)
+        await log.flush()
+    log.advance_high_watermark(log.log_end_offset)
+    await log.store.context.maintenance.wait_idle()
+
+
+async def test_retention_by_size(harness: Any) -> None:
+    async with harness.manager(segment_bytes=2000) as manager:
+        log = await harness.open(manager, retention_bytes=3000)
+        await fill(harness, log, 40)
+        before = data_bytes(log)
+        await manager.clean()
+        assert 20 < log.log_start_offset < 39
+        assert log.size_bytes >= 3000
+        assert len(log.store.files.segments) < 6
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(log.log_start_offset, 40))
+        start = log.log_start_offset
+    assert data_bytes(log) < before / 2
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        assert (log.log_start_offset, log.log_end_offset) == (start, 40)
+
+
+async def test_retention_by_time_stops_at_the_high_watermark(harness: Any) -> None:
+    async with harness.manager(segment_bytes=2000) as manager:
+        log = await harness.open(manager, retention_ms=1000)
+        await fill(harness, log, 20)
+        harness.clock.advance(1001)
+        log.set_high_watermark(10)
+        await manager.clean()
+        assert 0 < log.log_start_offset <= 10
+        log.advance_high_watermark(20)
+        await manager.clean()
+        assert log.log_start_offset == log.log_end_offset == 20
+        assert harness.append(log, b"next").base_offset == 20
+
+
+async def test_scattered_segments_are_sorted_by_partition(harness: Any) -> None:
+    async with harness.manager(segment_bytes=100_000, tail_cache_bytes=0) as manager:
+        logs = [await harness.open(manager, partition) for partition in range(20)]
+        for turn in range(30):
+            for log in logs:
+                harness.append(log, b"%d" % turn + b"y" * 200)
+            await logs[0].flush()
+        await manager.context.maintenance.wait_idle()
+        await manager.clean()
+        files = logs[0].store.files
+        sealed = [segment for segment in files.segments if segment.is_sealed]
+        assert sealed
+        assert all(segment.is_sorted and segment.generation == 1 for segment in sealed)
+        for log in logs:
+            assert [offset for offset, _ in await harness.read_all(log)] == list(range(30))
+        generations = [segment.generation for segment in files.segments]
+        await manager.clean()
+        assert [segment.generation for segment in files.segments] == generations
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 7)
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(30))
+
+
+async def test_a_deleted_partition_leaves_the_shared_files(harness: Any) -> None:
+    async with harness.manager(segment_bytes=5000) as manager:
+        logs = [await harness.open(manager, partition) for partition in range(2)]
+        for _ in range(40):
+            harness.append(logs[0], b"x" * 300)
+            harness.append(logs[1], b"y")
+            await logs[0].flush()
+        await manager.context.maintenance.wait_idle()
+        before = data_bytes(logs[1])
+        await manager.delete_logs(harness.topic_id, [0])
+        await manager.clean()
+        assert len(await harness.read_all(logs[1])) == 40
+    assert data_bytes(logs[1]) < before / 2
+
+
+async def test_compaction_keeps_the_latest_of_each_key(harness: Any) -> None:
+    settings = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
+    async with harness.manager(segment_bytes=3000, tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, **settings)
+        for number in range(60):
+            harness.append(log, b"v%d" % number + b"." * 100, key=b"k%d" % (number % 5))
+            await log.flush()
+        log.advance_high_watermark(60)
+        await manager.context.maintenance.wait_idle()
+        sealed_end = log.store.files.segments[-1].tables[log.key].base_offset
+        before = data_bytes(log)
+        await manager.clean()
+        assert log.first_dirty_offset == sealed_end
+        offsets = [offset for offset, _ in await harness.read_all(log)]
+        assert offsets == list(range(sealed_end - 5, 60))
+        assert (log.log_start_offset, log.log_end_offset) == (0, 60)
+        assert (await harness.read_records(log, 3))[0][0] == sealed_end - 5
+    assert data_bytes(log) < before
+    async with harness.manager() as manager:
+        log = await harness.open(manager, **settings)
+        assert [offset for offset, _ in await harness.read_all(log)] == offsets
+        assert log.first_dirty_offset == sealed_end
+
+
+async def test_compaction_drops_aborted_records(harness: Any) -> None:
+    settings = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
+    async with harness.manager(segment_bytes=1500, tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, **settings)
+        harness.append(log, b"gone", key=b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True)
+        marker = build_end_txn_marker(EndTxnMarker(4, 0, 0, is_commit=False), timestamp_ms=1)
+        log.append_as_leader(
+            memoryview(bytearray(marker)),
+            None,
+            leader_epoch=0,
+            origin=AppendOrigin.COORDINATOR,
+            now_ms=harness.clock.time_ms(),
+        )
+        assert log.last_stable_offset == 0
+        for number in range(20):
+            harness.append(log, b"%d" % number + b"." * 100, key=b"k%d" % number)
+            await log.flush()
+        log.advance_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == 22
+        assert [(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 22)] == [(4, 0)]
+        await manager.context.maintenance.wait_idle()
+        await manager.clean()
+        records = await harness.read_all(log)
+        assert b"gone" not in [value for _, value in records]
+        assert [offset for offset, _ in records if offset > 1] == list(range(2, 22))
