@@ -8,7 +8,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
-LINKS := $(addprefix dev/ottla/,kproto storage server pipeline testing)
+LINKS := $(addprefix dev/ottla/,kproto storage client server console cli pipeline testing)
 
 .DEFAULT_GOAL := help
 .PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate bench jars clean
@@ -51,7 +51,7 @@ test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottl
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}
 
 test-console: .venv/.test-ready ## the web console in headless Chromium
-	$(PYTEST) tests/server/console -m "chromium or not chromium"
+	$(PYTEST) tests/console -m "chromium or not chromium"
 
 test-snippets: .venv/.test-ready jars ## every snippet of the documentation, in every language
 	$(PYTEST) tests/docs -m "snippets or not snippets"

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.server.cli.client import BrokerConnection
 
 IDLE_SECONDS = 0.5
 
@@ -30,7 +30,7 @@ def measure() -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "ottla.server.cli", "serve", "--port", "0", "--data-dir", folder],
+            [sys.executable, "-m", "ottla.cli", "serve", "--port", "0", "--data-dir", folder],
             stdout=subprocess.PIPE,
             text=True,
         )

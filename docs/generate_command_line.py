@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
 
-from ottla.server.cli import COMMANDS, load, parser_of
-from ottla.server.cli.parsers import Argument, actions_of, arguments_of
+from ottla.cli import COMMANDS, load, parser_of
+from ottla.cli.parsers import Argument, actions_of, arguments_of
 
 PAGE = Path(__file__).with_name("command-line.md")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.server.quota import ClientQuotas
+from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-    from ottla.server.dispatch import ApiTable
-    from ottla.server.listener import Listeners
+    from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
-    from ottla.server.producer_ids import ProducerIds
+    from ottla.server.metadata.producer_ids import ProducerIds
+    from ottla.server.network.dispatch import ApiTable
+    from ottla.server.network.listener import Listeners
     from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.watchdog import LoopWatchdog
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget

@@ -19,15 +19,15 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.coordinator.coordinators import Coordinators
-from ottla.server.dispatch import ApiTable, Dispatcher
-from ottla.server.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.errors import StartupError
-from ottla.server.listener import ListenAddress, Listeners
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
-from ottla.server.producer_ids import ProducerIds
-from ottla.server.quota import ClientQuotas
-from ottla.server.quota_connections import ConnectionRates
+from ottla.server.metadata.producer_ids import ProducerIds
+from ottla.server.network.dispatch import ApiTable, Dispatcher
+from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
+from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.quotas.clients import ClientQuotas
+from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
@@ -37,14 +37,18 @@ from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.server.config import BrokerConfig
-    from ottla.server.faults.plan import FaultPlan
+    from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
-    from ottla.server.watchdog import LoopWatchdog
 
 logger = logging.getLogger(__name__)
+
+_CONSOLE: Final = "ottla.console.routes"
+"""The web console stands on the server, which imports nothing of it: it goes by name, and only if it is enabled."""
 
 STOP_GRACE_SECONDS: Final = 10.0
 """How long requests under way may take after the node was asked to stop."""
@@ -71,13 +75,14 @@ class Node:
         disk: Disk | None = None,
         clock: Clock | None = None,
         metadata_store: MetadataStore | None = None,
-        faults: FaultPlan | None = None,
+        dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher] = Dispatcher,
         watchdog: LoopWatchdog | None = None,
     ) -> None:
-        """`metadata_store` replaces the one that the configuration names; `faults` befall the node's requests."""
+        """`metadata_store` replaces the one that the configuration names; `dispatcher` makes what hands
+        requests to their handlers."""
         self._config = config
         self._metadata_store = metadata_store
-        self._faults = faults
+        self._dispatcher = dispatcher
         self._watchdog = watchdog
         self._disk = RealDisk() if disk is None else disk
         self._clock = SystemClock() if clock is None else clock
@@ -167,7 +172,11 @@ class Node:
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
         listeners = Listeners(
-            self._dispatcher(broker, quotas), broker.pool, budget, connection_limits(config), connection_rates
+            self._dispatcher(broker.apis, broker, quotas),
+            broker.pool,
+            budget,
+            connection_limits(config),
+            connection_rates,
         )
         http = _http_server(config)
         try:
@@ -202,13 +211,6 @@ class Node:
             if http is not None:
                 http.close()
 
-    def _dispatcher(self, broker: Broker, quotas: ClientQuotas) -> Dispatcher:
-        if self._faults is None:
-            return Dispatcher(broker.apis, broker, quotas)
-        from ottla.server.faults.dispatcher import FaultyDispatcher
-
-        return FaultyDispatcher(broker.apis, broker, quotas, self._faults)
-
     async def _end_when_asked(self, broker: Broker, listeners: Listeners) -> None:
         await self._stop.wait()
         broker.is_serving = False
@@ -222,7 +224,8 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
         return None
     from ottla.server.http.server import HttpServer
 
-    return HttpServer(parse_http_address(config.ottla_http_listen))
+    console = _CONSOLE if config.ottla_console_enable else None
+    return HttpServer(parse_http_address(config.ottla_http_listen), console)
 
 
 async def _follow_settings(

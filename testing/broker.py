@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.server.cli import CommandError
-from ottla.server.cli.client import BrokerError as RefusedError
-from ottla.server.cli.client import Client
-from ottla.server.faults.dispatcher import EXEMPT_CLIENT_ID
-from ottla.server.faults.plan import FaultPlan
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError as RefusedError
+from ottla.client.errors import ClientError
 from ottla.testing import event_loops, topics
 from ottla.testing.clock import AdjustableClock, BrokerClock
 from ottla.testing.errors import BrokerError, WaitTimeoutError
-from ottla.testing.faults import Faults
+from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
+from ottla.testing.faults.faults import Faults
+from ottla.testing.faults.plan import FaultPlan
 from ottla.testing.node_thread import NodeThread
 from ottla.testing.record import Record, encode
 
@@ -348,7 +348,7 @@ class Broker:
         except RefusedError as error:
             client.__exit__()
             raise BrokerError(str(error), error.code) from None
-        except CommandError as error:
+        except ClientError as error:
             client.__exit__()
             raise BrokerError(str(error)) from None
         except BaseException:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.client.client import Client
+from ottla.client.group_state import LATEST, Coordinator, Partition, committed_offsets, find_group, offsets_at
 from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.server.cli.client import Client
-from ottla.server.cli.group_state import LATEST, Coordinator, Partition, committed_offsets, find_group, offsets_at
 
 
 @dataclass(frozen=True, slots=True)

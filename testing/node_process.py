@@ -38,7 +38,7 @@ class NodeProcess:
     def start(self) -> None:
         """Start a process; returns when it serves. BrokerError if it cannot."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "ottla.server.cli", "serve", "--data-dir", str(self._data_dir)]
+        command = [sys.executable, "-m", "ottla.cli", "serve", "--data-dir", str(self._data_dir)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._log_path.open("ab") as log:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from ottla.server.config import ConfigError
 from ottla.server.errors import StartupError
-from ottla.server.faults.plan import FaultPlan
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.settings.sources import load
 from ottla.storage.errors import StorageError
 from ottla.testing.clock import AdjustableClock
 from ottla.testing.errors import BrokerError
+from ottla.testing.faults.dispatcher import FaultyDispatcher
+from ottla.testing.faults.plan import FaultPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +150,7 @@ class NodeThread:
             disk=self._disk,
             clock=self._clock,
             metadata_store=self._metadata_store,
-            faults=self._faults,
+            dispatcher=partial(FaultyDispatcher, plan=self._faults),
         )
         self._ended = trio.Event()
         self._scope = trio.CancelScope()

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ottla.client.recording import RecordingError, is_recording, parse_recording
 from ottla.kproto.records import NO_TIMESTAMP
-from ottla.server.recording import RecordingError, is_recording, parse_recording
 from ottla.testing.record import Record, encode
 
 _FIELDS = frozenset({"topic", "key", "value", "headers", "partition", "timestamp", "offset"})

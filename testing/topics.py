@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import merge
 from typing import Any, Final
 
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError
+from ottla.client.topic_reader import Entry, TopicReader
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.records import Record as KafkaRecord
-from ottla.server.cli.client import BrokerError, Client
-from ottla.server.cli.topic_reader import Entry, TopicReader
 from ottla.testing.record import Record
 
 _TIMEOUT_MS: Final = 30_000
@@ -22,7 +23,7 @@ _ABSENT_SECONDS: Final = 0.01
 
 def create(client: Client, name: str, partitions: int, configs: Mapping[str, str], *, exist_ok: bool = False) -> None:
     """Create a topic of one replica."""
-    from ottla.server.cli.topic import create_topic
+    from ottla.client.topics import create_topic
 
     try:
         create_topic(client, name, partitions, configs)
@@ -55,7 +56,7 @@ def listed(client: Client) -> dict[str, int]:
 
 def produce(client: Client, records: Iterable[Record], partition: int | None) -> int:
     """Append records and return how many."""
-    from ottla.server.cli.batch_sender import BatchSender
+    from ottla.client.batch_sender import BatchSender
 
     sender = BatchSender(client)
     count = 0

@@ -9,6 +9,7 @@ from benchmarks import requests
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
 from compat_tests.process import BrokerProcess
+from ottla.client.connection import BrokerConnection, parse_address
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -22,7 +23,6 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request
-from ottla.server.cli.client import BrokerConnection, parse_address
 
 Build = Callable[[str, int], tuple[Request, int]]
 """From a topic and a partition to the request and the version it is sent in."""

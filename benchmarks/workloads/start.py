@@ -10,8 +10,8 @@ from typing import Final
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload
 from compat_tests.process import BrokerProcess
+from ottla.client.connection import BrokerConnection, parse_address
 from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.server.cli.client import BrokerConnection, parse_address
 
 _STARTS: Final = 3
 _SETTLE_S: Final = 2

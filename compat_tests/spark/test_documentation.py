@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.process import BrokerProcess
 from compat_tests.spark.session import ROOT
-from ottla.server import cli
+from ottla import cli
 
 PAGE = ROOT / "docs" / "spark.md"
 ADDRESS = "127.0.0.1:9092"

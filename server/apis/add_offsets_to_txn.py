@@ -6,9 +6,9 @@ Under transactions v2 clients leave this out: TxnOffsetCommit does it for them.
 from typing import Final
 
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch

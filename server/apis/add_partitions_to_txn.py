@@ -21,9 +21,9 @@ from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.image import INTERNAL_TOPICS

@@ -11,8 +11,8 @@ from ottla.kproto.messages.alter_client_quotas import (
     EntityData,
     EntryDataResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError
 from ottla.server.metadata.image import QuotaEntity
 

@@ -11,7 +11,7 @@ from ottla.kproto.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from ottla.server.apis.config_requests import alter
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 
 

@@ -13,8 +13,8 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidReplicationFactorError, MetadataError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.metadata.partition_changes import cancel_reassignment, reassign

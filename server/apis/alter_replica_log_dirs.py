@@ -12,8 +12,8 @@ from ottla.kproto.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_log_dirs import log_dir
-from ottla.server.context import RequestContext
 
 
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:

@@ -10,8 +10,8 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
 

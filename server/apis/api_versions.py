@@ -5,7 +5,7 @@
 - Versions 3 and later name the client's software; a name or version that does not match is INVALID_REQUEST (KIP-511).
 - Before version 4 a feature's least version 0 must not be shown: clients of that time reject it (KAFKA-17011).
 - The response header is version 0 in every version, and an unknown version is answered as version 0 with
-  UNSUPPORTED_VERSION (`ottla.server.dispatch`).
+  UNSUPPORTED_VERSION (`ottla.server.network.dispatch`).
 """
 
 import re
@@ -19,7 +19,7 @@ from ottla.kproto.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.features import SUPPORTED_FEATURES
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -15,9 +15,9 @@ from ottla.kproto.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember

@@ -13,8 +13,8 @@ from ottla.kproto.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
 from ottla.server.coordinator.group.assignors import ASSIGNORS
 from ottla.server.coordinator.group.consumer import Heartbeat

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_acls import NO_AUTHORIZER
-from ottla.server.context import RequestContext
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:

@@ -7,7 +7,7 @@ from ottla.kproto.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 
 ANONYMOUS = ("User", "ANONYMOUS")
 NEVER_MS = -1

@@ -10,8 +10,8 @@ from ottla.kproto.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError
 from ottla.server.metadata.topic_changes import NewPartitions
 

@@ -16,9 +16,9 @@ from ottla.kproto.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.config import BrokerConfig
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic

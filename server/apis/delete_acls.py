@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_acls import NO_AUTHORIZER
-from ottla.server.context import RequestContext
 
 
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:

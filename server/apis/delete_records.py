@@ -14,8 +14,8 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.image import TopicImage
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsResult

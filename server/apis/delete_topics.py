@@ -17,8 +17,8 @@ from ottla.kproto.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 
 NO_AUTHORIZER = "No Authorizer is configured."
 

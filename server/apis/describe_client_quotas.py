@@ -11,8 +11,8 @@ from ottla.kproto.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError
 from ottla.server.metadata.quota_changes import EntityFilter, Match, select_quotas
 

@@ -14,8 +14,8 @@ from ottla.kproto.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED
-from ottla.server.context import RequestContext
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2

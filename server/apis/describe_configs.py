@@ -19,9 +19,9 @@ from ottla.kproto.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name

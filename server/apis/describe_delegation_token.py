@@ -7,7 +7,7 @@ from ottla.kproto.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 
 
 async def handle(request: DescribeDelegationTokenRequest, context: RequestContext) -> DescribeDelegationTokenResponse:

@@ -17,8 +17,8 @@ from ottla.kproto.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.broker import Broker
-from ottla.server.context import RequestContext
 
 
 def log_dir(broker: Broker) -> str:

@@ -8,8 +8,8 @@ from ottla.kproto.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.replica.errors import ReplicaError

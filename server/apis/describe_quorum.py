@@ -16,7 +16,7 @@ from ottla.kproto.messages.describe_quorum import (
     ReplicaState,
     TopicDataResponse,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.topic_changes import CLUSTER_METADATA_TOPIC
 

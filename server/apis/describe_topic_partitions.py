@@ -16,9 +16,9 @@ from ottla.kproto.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.apis.results import TOPIC_OPERATIONS
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name

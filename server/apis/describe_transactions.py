@@ -6,8 +6,8 @@ from ottla.kproto.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Transaction
 

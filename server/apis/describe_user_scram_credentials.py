@@ -11,8 +11,8 @@ from ottla.kproto.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import DuplicateResourceError, MetadataError, ResourceNotFoundError
 
 

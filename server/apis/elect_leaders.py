@@ -16,8 +16,8 @@ from ottla.kproto.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError, UnknownTopicError
 from ottla.server.metadata.partition_changes import elect_preferred, elect_unclean
 

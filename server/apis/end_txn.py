@@ -8,8 +8,8 @@
 from typing import Final
 
 from ottla.kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 

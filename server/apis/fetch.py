@@ -38,7 +38,7 @@ from ottla.server.replica.fetch_session import PartitionKey, id_of
 from ottla.server.replica.partition import Isolation
 
 if TYPE_CHECKING:
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
 
 _READ_COMMITTED: Final = 1
 _FIRST_VERSION_BY_ID: Final = 13

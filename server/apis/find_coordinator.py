@@ -20,7 +20,7 @@ from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
 
 _TOPICS: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE, 2: SHARE_GROUP_STATE}
 _SHARE: Final = 2

@@ -1,8 +1,8 @@
 """Heartbeat (12): a classic member prolongs its session, and is told with REBALANCE_IN_PROGRESS to rejoin."""
 
 from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 
 

@@ -15,7 +15,7 @@ from ottla.kproto.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.server.apis.config_requests import alter
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.errors import InvalidRequestError
 

@@ -12,9 +12,9 @@ from typing import Final
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.kproto.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.server.metadata.errors import MetadataError

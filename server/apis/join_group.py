@@ -7,8 +7,8 @@
 """
 
 from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, MemberIdRequiredError
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import BrokerImage, Endpoint
 
 

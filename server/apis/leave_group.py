@@ -12,8 +12,8 @@ from ottla.kproto.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, FencedInstanceIdError, UnknownMemberIdError
 
 

@@ -14,7 +14,7 @@ from ottla.kproto.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.image import MetadataImage, ResourceType
 
 

@@ -4,8 +4,8 @@ Both filters ignore case; an empty one lets everything through.
 """
 
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 
 

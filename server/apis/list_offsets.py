@@ -28,7 +28,7 @@ from ottla.server.replica.partition import Isolation
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import TopicImage
 
 _CONSUMER: Final = -1

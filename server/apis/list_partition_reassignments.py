@@ -10,7 +10,7 @@ from ottla.kproto.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from ottla.server.context import RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.partition_changes import is_reassigning
 

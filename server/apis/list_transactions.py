@@ -12,8 +12,8 @@ from ottla.kproto.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.topics import compile_regex
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus

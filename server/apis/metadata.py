@@ -22,14 +22,14 @@ from ottla.kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ottla.server.context import RequestContext
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
-from ottla.server.pace import Pace
 
 _NO_ID: Final = UUID(int=0)
 # Of every node in the process: what a topic's image is encoded to depends on nothing else.

@@ -17,7 +17,7 @@ from ottla.server.metadata.image import NO_LEADER, PartitionState, TopicImage
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.pace import Pace
+    from ottla.server.event_loop.pace import Pace
 
 _PARTITIONS_A_STEP: Final = 32
 _ENTRY_BYTES: Final = 400

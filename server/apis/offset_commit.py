@@ -17,8 +17,8 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.server.apis.context import Deferred, RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import Deferred, RequestContext
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition

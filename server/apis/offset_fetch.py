@@ -24,8 +24,8 @@ from ottla.kproto.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 

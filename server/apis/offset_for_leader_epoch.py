@@ -23,7 +23,7 @@ from ottla.server.replica.errors import ReplicaError, UnknownTopicOrPartitionErr
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import TopicImage
 
 

@@ -26,11 +26,11 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.records import RecordError
+from ottla.server.apis.context import Deferred
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
-from ottla.server.context import Deferred
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
@@ -41,7 +41,7 @@ from ottla.storage import errors as storage
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.context import RequestContext
+    from ottla.server.apis.context import RequestContext
     from ottla.server.replica.append import AppendOperation
     from ottla.storage.state.producer_state import VerificationGuard
 

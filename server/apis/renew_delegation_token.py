@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.create_delegation_token import NEVER_MS
-from ottla.server.context import RequestContext
 
 
 async def handle(request: RenewDelegationTokenRequest, context: RequestContext) -> RenewDelegationTokenResponse:

@@ -6,8 +6,8 @@
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.errors import CoordinatorError
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import MetadataError
 
 

@@ -11,8 +11,8 @@ from ottla.kproto.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.context import RequestContext
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError
 from ottla.server.metadata.feature_changes import FeatureUpdate, UpgradeType
 

@@ -13,8 +13,8 @@ from ottla.kproto.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.kproto.records import EndTxnMarker
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.context import RequestContext
 from ottla.server.coordinator.transaction.state import Partition
 
 

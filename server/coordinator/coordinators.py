@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _GROUP_MODULES: Final = (
     "ottla.server.coordinator.group.coordinator",
     "ottla.server.coordinator.group.topics",
-    "ottla.server.replica.purgatory",
+    "ottla.server.waiting.purgatory",
     "ottla.server.settings.coordinators",
 )
 _TRANSACTION_MODULES: Final = (
@@ -88,8 +88,8 @@ class Coordinators:
         """The group coordinator."""
         from ottla.server.coordinator.group.coordinator import GroupCoordinator
         from ottla.server.coordinator.group.topics import GroupTopics
-        from ottla.server.replica.purgatory import Purgatory
         from ottla.server.settings.coordinators import group_config
+        from ottla.server.waiting.purgatory import Purgatory
 
         return GroupCoordinator(
             node_id=self._config.node_id,

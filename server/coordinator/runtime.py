@@ -39,7 +39,7 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
 )
 from ottla.server.coordinator.log import CoordinatorLog
-from ottla.server.telemetry import waiting
+from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -311,7 +311,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _drain(self, partition: int, state: _Partition[S]) -> None:
         """The partition's one writer: it lives while there is something to write."""
-        waiting.begin_background()
+        remote_time.begin_background()
         with state.scope:
             while state.queue:
                 await self._linger(state)
@@ -397,4 +397,4 @@ async def _wait_noted(write: Write) -> None:
     try:
         await write.wait()
     finally:
-        waiting.note(perf_counter() - started)
+        remote_time.note(perf_counter() - started)

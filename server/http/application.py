@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
     from ottla.server.broker import Broker
 
-_CONSOLE = "ottla.server.console.routes"
 
-
-def application(broker: Broker) -> Starlette:
-    """The application of one broker; the web console is in it where `ottla.console.enable` says so."""
+def application(broker: Broker, site: str | None = None) -> Starlette:
+    """The application of one broker. `site` names a module to mount beside it: its `site(broker)` is called once and
+    returns `routes`, and `running`, a lifespan."""
     routes: list[BaseRoute] = [*health.routes(broker), *metrics.routes(broker)]
-    if not broker.config.ottla_console_enable:
+    if site is None:
         return Starlette(routes=routes)
-    console = import_module(_CONSOLE).site(broker)
-    return Starlette(routes=[*routes, *console.routes], lifespan=console.running)
+    mounted = import_module(site).site(broker)
+    return Starlette(routes=[*routes, *mounted.routes], lifespan=mounted.running)

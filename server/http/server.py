@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla.server.listener import open_listening_socket
+from ottla.server.network.listener import open_listening_socket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.server.broker import Broker
-    from ottla.server.listener import ListenAddress
+    from ottla.server.network.listener import ListenAddress
     from ottla.storage.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -30,9 +30,10 @@ _MAX_HEADER_BYTES: Final = 32_768
 
 
 class HttpServer:
-    """Serves `application(broker)` on one address; listens from the first, and answers once `run` has begun."""
+    """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun."""
 
-    def __init__(self, address: ListenAddress) -> None:
+    def __init__(self, address: ListenAddress, site: str | None = None) -> None:
+        self._site = site
         self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
         host = address.host
         #: What is listened on, with the real port.
@@ -42,7 +43,7 @@ class HttpServer:
     async def run(self, broker: Broker) -> None:
         """Serve until cancelled. Its failure ends it alone, with a log line."""
         try:
-            serve = await trio.to_thread.run_sync(_prepare, broker, self._socket)
+            serve = await trio.to_thread.run_sync(_prepare, broker, self._site, self._socket)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_measure_loop_lag, broker.loop_lag)
                 await serve()
@@ -72,7 +73,7 @@ async def _warm_up() -> None:
         pass
 
 
-def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable[None]]:
+def _prepare(broker: Broker, site: str | None, listening: socket.socket) -> Callable[[], Awaitable[None]]:
     """Import what serving needs and build the application; blocks for long."""
     from functools import partial
 
@@ -91,5 +92,5 @@ def _prepare(broker: Broker, listening: socket.socket) -> Callable[[], Awaitable
     config.h11_max_incomplete_size = _MAX_HEADER_BYTES
     config.include_server_header = False
     sockets = Sockets(secure_sockets=[], insecure_sockets=[listening], quic_sockets=[])
-    app: Any = application(broker)
+    app: Any = application(broker, site)
     return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

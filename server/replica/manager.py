@@ -24,9 +24,9 @@ from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartiti
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.hosted_partitions import HostedPartitions
 from ottla.server.replica.partition import Isolation, Partition
-from ottla.server.replica.purgatory import Purgatory
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.errors import StorageError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.reading.reader import read

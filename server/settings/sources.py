@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from ottla.server.config import BROKER_SETTINGS, BrokerConfig, ConfigError, setting_of_broker
 from ottla.server.settings.declaration import InvalidSettingError
-from ottla.server.settings.properties import parse_properties
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are no settings.
@@ -161,6 +160,8 @@ def _flatten(path: Path, prefix: str, table: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _from_properties(path: Path) -> Iterator[Given]:
+    from ottla.server.settings.properties import parse_properties
+
     for name, text, line in parse_properties(_read(path)):
         yield Given(name, text, f"{path} line {line}")
 

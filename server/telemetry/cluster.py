@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.pace import Pace
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import Role
 from ottla.server.telemetry.first_by_name import FirstByName

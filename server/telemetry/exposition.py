@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
-from ottla.server.pace import Pace
+from ottla.server.event_loop.pace import Pace
 from ottla.server.telemetry.metric import Family, Labels, Metric
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.pace import Pace
+from ottla.server.event_loop.pace import Pace
 from ottla.server.telemetry.cluster import local_partition
 from ottla.server.telemetry.first_by_name import FirstByName
 from ottla.server.telemetry.metric import Family, gauge

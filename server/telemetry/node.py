@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.cli import version
-from ottla.server.pace import Pace
+from ottla.server.event_loop.pace import Pace
 from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.server.telemetry.requests import PHASES, ApiMetrics
+from ottla.server.version import version
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.replica.purgatory import Purgatory
+    from ottla.server.waiting.purgatory import Purgatory
 
 INFO: Final = gauge("ottla_build_info", "1, with the version of Ottla and of Python.", "version", "python")
 READY: Final = gauge("ottla_ready", "1 if the broker serves everything that it should, as /readyz says.")

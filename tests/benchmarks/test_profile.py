@@ -38,7 +38,7 @@ def test_the_longest_hold_by_cpu_is_named() -> None:
         held(
             3.0,
             2.5,
-            "ottla.server.connection.Connection.serve",
+            "ottla.server.network.connection.Connection.serve",
             ", 2.1 ms of it garbage collection; 81 more were not logged",
         ),
         held(1.0, 1.0, "<init>"),
@@ -46,15 +46,15 @@ def test_the_longest_hold_by_cpu_is_named() -> None:
 
     hold = longest_hold(lines(summed_up(3, 20.0, 2.5)), log)
 
-    assert hold.by == "server.connection.Connection.serve, collecting garbage"
+    assert hold.by == "server.network.connection.Connection.serve, collecting garbage"
 
 
 def test_a_first_use_of_a_module_is_called_so_and_does_not_hide_the_next() -> None:
     imported = held(28.3, 21.4, "ottla.server.metadata.controller.Controller.run").replace("storage/disk", IMPORT)
-    log = lines(held(2.0, 1.2, "ottla.server.listener.Listeners._serve"), imported)
+    log = lines(held(2.0, 1.2, "ottla.server.network.listener.Listeners._serve"), imported)
 
     assert longest_hold(lines(summed_up(2, 28.3, 21.4)), log).by == (
-        "server.metadata.controller.Controller.run, importing; else 1.2 ms, server.listener.Listeners._serve"
+        "server.metadata.controller.Controller.run, importing; else 1.2 ms, server.network.listener.Listeners._serve"
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server import cli
+from ottla import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kproto", "storage", "server", "pipeline", "testing")
+PACKAGES = ("kproto", "storage", "client", "server", "console", "cli", "pipeline", "testing")
 
 
 def tracked_files() -> list[str]:
@@ -84,7 +84,7 @@ def test_installed_wheel_imports_without_the_repository(distributions: Path, tmp
 
     program = (
         f"import sys; sys.path.insert(0, {str(site)!r})\n"
-        "import ottla.kproto, ottla.storage, ottla.server, ottla.pipeline, ottla.testing\n"
+        f"import {', '.join(f'ottla.{name}' for name in PACKAGES)}\n"
         f"print(*(list(getattr(ottla, name).__path__)[0] for name in {PACKAGES!r}))"
     )
     # -S leaves out the site folder with the editable install, so only the wheel can answer.

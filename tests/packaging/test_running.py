@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "systemd" / "ottla.service"
 DOCKERFILE = PACKAGING / "docker" / "Dockerfile"
-OTTLA = [sys.executable, "-m", "ottla.server.cli"]
+OTTLA = [sys.executable, "-m", "ottla.cli"]
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ import pytest
 import trio
 from confluent_kafka import Consumer
 
+from ottla.client.client import Client
+from ottla.client.connection import BrokerConnection
+from ottla.client.group_state import Coordinator
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_client_quotas import (
@@ -30,8 +33,6 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.server.cli.client import BrokerConnection, Client
-from ottla.server.cli.group_state import Coordinator
 from ottla.storage.disk import Disk
 from ottla.storage.store.message_store import MessageStore
 from ottla.testing import Broker, BrokerError, WaitTimeoutError

@@ -10,6 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.client.connection import BrokerConnection
+from ottla.client.errors import ClientError
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -19,11 +21,9 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Struct, StructType
-from ottla.server.cli import CommandError
-from ottla.server.cli.client import BrokerConnection
-from ottla.server.dispatch import SERVED
-from ottla.server.faults import answers
+from ottla.server.network.dispatch import SERVED
 from ottla.testing import Broker
+from ottla.testing.faults import answers
 
 Connect = Callable[[], BrokerConnection]
 
@@ -128,12 +128,12 @@ def test_a_dropped_request_is_not_served_and_a_lost_answer_is(broker: Broker, co
     broker.create_topic("t")
     broker.faults.drop_connections("Produce")
     dropped, lost = connect(), connect()
-    with pytest.raises(CommandError, match="closed the connection"):
+    with pytest.raises(ClientError, match="closed the connection"):
         produce(dropped, 0)
     assert broker.records("t") == []
 
     broker.faults.drop_connections("Produce", after_handling=True)
-    with pytest.raises(CommandError, match="closed the connection"):
+    with pytest.raises(ClientError, match="closed the connection"):
         produce(lost, 0)
     assert len(broker.records("t")) == 1
 

@@ -46,5 +46,5 @@ def test_commands_are_ones_that_the_command_line_takes() -> None:
     assert len(commands) >= 5
     for name, *words in commands:
         parser = argparse.ArgumentParser(exit_on_error=False)
-        import_module(f"ottla.server.cli.{name}").configure(parser)
+        import_module(f"ottla.cli.{name}").configure(parser)
         parser.parse_intermixed_args(words)

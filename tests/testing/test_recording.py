@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.cli import main
+from ottla.client.recording import parse_recording, write_recording
+from ottla.client.topic_reader import Entry, Transaction
 from ottla.kproto.records import Record as KafkaRecord
 from ottla.kproto.records import TimestampType
-from ottla.server.cli import main
-from ottla.server.cli.topic_reader import Entry, Transaction
-from ottla.server.recording import parse_recording, write_recording
 from ottla.testing import Broker, Record
 
 content = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.cli.client import Client
+from ottla.client.client import Client
 from ottla.testing import Record, topics
 
 
 def serve(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ottla.server.cli", "serve", "--port", "0", *words]
+    command = [sys.executable, "-m", "ottla.cli", "serve", "--port", "0", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 

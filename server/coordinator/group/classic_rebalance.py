@@ -25,7 +25,7 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_sessions import Sessions
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

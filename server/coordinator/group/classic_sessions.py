@@ -10,7 +10,7 @@ from functools import partial
 import trio
 
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 
 logger = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from ottla.server.coordinator.group.plan import Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.runtime import CoordinatorRecord
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
 from ottla.server.metadata.image import MetadataDelta
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

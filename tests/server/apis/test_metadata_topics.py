@@ -10,8 +10,8 @@ from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.server.apis.metadata_topics import EncodedTopics, View
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import PartitionState, TopicImage
-from ottla.server.pace import Pace
 
 NOT_ASKED = -(2**31)
 HERE = View(12, frozenset({1}), NOT_ASKED)

@@ -26,7 +26,7 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 

@@ -34,7 +34,7 @@ from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 T0 = TopicPartition("t", 0)

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from ottla.server.config import ConfigError
-from ottla.server.endpoints import parse_http_address
 from ottla.server.errors import StartupError
 from ottla.server.http import health, server
 from ottla.server.http.server import HttpServer
-from ottla.server.listener import ListenAddress
+from ottla.server.network.endpoints import parse_http_address
+from ottla.server.network.listener import ListenAddress
 
 Serve = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.server import pace
+from ottla.server.event_loop import pace
 from ottla.server.telemetry.exposition import render
 from ottla.server.telemetry.metric import Family, counter, gauge, histogram
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram

@@ -21,7 +21,7 @@ class Process:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
-        command = [sys.executable, "-m", "ottla.server.cli", "serve", "--port", "0", "--http", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "ottla.cli", "serve", "--port", "0", "--http", "127.0.0.1:0"]
         command += ["--data-dir", str(folder / "data"), "--set", "offsets.topic.num.partitions=1"]
         command += ["--set", "group.initial.rebalance.delay.ms=0", "--debug-loop", "1000"]
         with self.log.open("wb") as log:
@@ -106,7 +106,7 @@ def test_what_a_client_did_is_seen(broker: Process) -> None:
 
 
 def test_one_line_says_why_it_cannot_have_its_http_port(broker: Process, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ottla.server.cli", "serve", "--port", "0", "--data-dir", str(tmp_path / "other")]
+    command = [sys.executable, "-m", "ottla.cli", "serve", "--port", "0", "--data-dir", str(tmp_path / "other")]
     taken = broker.url.removeprefix("http://")
     done = subprocess.run([*command, "--http", taken], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

@@ -19,9 +19,9 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.server.event_loop.watchdog import LoopWatchdog
 from ottla.server.telemetry import catalog
 from ottla.server.telemetry.exposition import render
-from ottla.server.watchdog import LoopWatchdog
 
 Serve = Callable[..., Any]
 Labels = dict[str, str]

@@ -17,8 +17,8 @@ from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePar
 from ottla.kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.schema import Response
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import SERVED
+from ottla.server.apis.context import RequestContext
+from ottla.server.network.dispatch import SERVED
 from ottla.server.telemetry.requests import ApiMetrics
 
 

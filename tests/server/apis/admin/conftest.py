@@ -18,7 +18,7 @@ from ottla.server.config import BrokerConfig
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.quota import ClientQuotas
+from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.clock import ManualClock
 
 Call = Callable[..., Awaitable[Any]]

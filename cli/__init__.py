@@ -1,0 +1,133 @@
+"""The `ottla` command. Each subcommand is a module with `configure(parser)` and `run(arguments) -> int`.
+
+Only the module of the command that was called is loaded, so that `ottla serve` starts fast.
+
+Exit codes: 0 done, 1 it failed (one line on stderr says why and what to do), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
+
+COMMANDS: Final = {
+    "serve": "start a broker",
+    "topic": "create, list, describe, alter and delete topics",
+    "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
+    "quota": "list, set and unset what users, clients and addresses may use",
+    "group": "list, describe, seek and delete groups",
+    "transaction": "list, describe and abort transactions",
+    "produce": "send records from files or standard input",
+    "consume": "print records",
+    "record": "write the records of topics into a file that people can read",
+    "replay": "send a recording again, with its timing, faster, or at once",
+    "decode": "show bytes of the Kafka protocol as messages",
+    "cluster": "show the cluster: its brokers, features and APIs",
+    "log-dirs": "show what each partition takes of the disk",
+    "top": "watch rates, lag, memory and connections, live",
+    "doctor": "check whether a broker can run here, and be reached",
+    "backup": "copy a data folder, also while its broker runs",
+    "restore": "make a data folder of a backup",
+    "fsck": "check a data folder for damage",
+    "dump": "show the blocks, runs and records of data files",
+    "completion": "complete commands, options and topics in bash, zsh and fish",
+    "table": "keep tables in step with topics, or send a table to a topic, on Spark",
+}
+
+# Commands that live in another part of the house. The server never imports it: their modules go by name.
+ELSEWHERE: Final = {"table": "ottla.pipeline.cli"}
+
+
+class CommandError(Exception):
+    """The command failed. The text is one sentence for people: what happened and what to do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Wrong usage ends in SystemExit(2), as argparse has it."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    name = words[0] if words and words[0] in COMMANDS and _is_installed(words[0]) else None
+    if name is None:
+        _overview().parse_args(words)  # --help, --version, or what is wrong
+        _overview().print_help(sys.stderr)
+        return 2
+    with _uncollected():
+        module = load(name)
+        arguments = _parse(module, parser_of(name), words[1:])
+    try:
+        return int(module.run(arguments))
+    except CommandError as error:
+        print(f"ottla {name}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (ottla consume … | head); nothing is left to be flushed.
+        sys.stdout = None
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Importing makes many objects and little garbage: collecting it would be a tenth of a command's start."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _parse(module: ModuleType, parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Files may stand among the options; argparse cannot do that for a command that has commands of its own."""
+    has_arguments = bool(parser._get_positional_actions())  # noqa: SLF001 - finding that there are none costs much
+    if has_arguments and not getattr(module, "HAS_ACTIONS", False):
+        return parser.parse_intermixed_args(words)
+    return parser.parse_args(words)
+
+
+def load(name: str) -> ModuleType:
+    """The module of a command."""
+    return import_module(_module(name))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """What a command understands."""
+    parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
+    load(name).configure(parser)
+    return parser
+
+
+def available() -> list[str]:
+    """The commands that are installed."""
+    return list(filter(_is_installed, COMMANDS))
+
+
+def _is_installed(name: str) -> bool:
+    return find_spec(_module(name)) is not None
+
+
+def _module(name: str) -> str:
+    return ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
+
+
+def _overview() -> argparse.ArgumentParser:
+    from ottla.server.version import version
+
+    parser = argparse.ArgumentParser(prog="ottla", description="A broker that speaks Kafka's protocol.")
+    parser.add_argument("--version", action="version", version=f"ottla {version()}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    for name in available():
+        commands.add_parser(name, help=COMMANDS[name], description=_sentence(COMMANDS[name]))
+    return parser
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."

@@ -1,0 +1,7 @@
+"""`python -m ottla.cli` is `ottla`."""
+
+import sys
+
+from ottla.cli import main
+
+sys.exit(main())

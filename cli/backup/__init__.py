@@ -1,0 +1,39 @@
+"""`ottla backup`: copy a data folder while its broker runs, or when it is stopped.
+
+The broker stands still for a moment while the lengths of its files are noted, and then goes on. Everything that it had
+acknowledged before is in the copy. Put it back with `ottla restore`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ottla.cli import CommandError, options
+from ottla.cli.backup.archive import back_up
+from ottla.cli.backup.errors import BackupError
+from ottla.server.version import version
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", type=Path, metavar="TARGET", help="a folder to be made for the backup")
+    parser.add_argument("--data-dir", type=Path, default=Path("ottla-data"), help="the folder given to `ottla serve`")
+    options.add_json(parser, instead_of="a sentence")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    progress = options.Progress("copied")
+    try:
+        manifest = back_up(arguments.data_dir, arguments.target, version(), progress.set_bytes)
+    except BackupError as error:
+        raise CommandError(str(error)) from None
+    finally:
+        progress.finish()
+    size_bytes = sum(file["size"] for file in manifest["files"].values())
+    if arguments.json:
+        print(json.dumps(manifest))
+    else:
+        state = "running" if manifest["was_running"] else "stopped"
+        print(f"{len(manifest['files'])} files, {size_bytes:,} bytes of a {state} broker are in {arguments.target}")
+    return 0

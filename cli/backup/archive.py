@@ -1,0 +1,188 @@
+"""A backup: a data folder that a broker could open as it is, and `backup.json`, which says what belongs to it.
+
+`backup.json` is written last: a folder without it is no backup. It holds the length and the CRC-32C of every file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from google_crc32c import extend as crc32c
+
+from ottla.cli.backup.errors import BackupError
+from ottla.cli.backup.snapshot import METADATA_FILE, taken
+
+MANIFEST_FILE: Final = "backup.json"
+FORMAT_VERSION: Final = 1
+_CHUNK_BYTES: Final = 1 << 20
+_RESTORING: Final = ".restoring"
+
+#: Told how many bytes were copied, and of how many.
+Report = Callable[[int, int], None]
+
+
+def back_up(data_dir: Path, target: Path, version: str, report: Report) -> dict[str, Any]:
+    """Copy the folder of a broker, running or not, to `target`, a new folder; returns what `backup.json` says.
+
+    Everything that was acknowledged before the call is in it. The nodes' files are of one moment; the metadata of one a
+    little later, so that no id which is used in the files could be given out again. BackupError if it cannot be done.
+    """
+    _make_empty(target)
+    metadata = data_dir / METADATA_FILE
+    try:
+        with taken(data_dir) as snapshot:
+            created_at_ms = int(time.time() * 1000)
+            total_bytes = sum(kept.size_bytes for kept in snapshot.files)
+            _check_space(target, total_bytes)
+            copied_bytes = 0
+            files = {}
+            if metadata.exists():
+                _copy_database(metadata, target / METADATA_FILE)
+                size_bytes = (target / METADATA_FILE).stat().st_size
+                files[METADATA_FILE] = {"size": size_bytes, "crc32c": _crc_of(target / METADATA_FILE)}
+            for kept in snapshot.files:
+                crc = _copy(kept.link, target / kept.name, kept.size_bytes)
+                files[kept.name] = {"size": kept.size_bytes, "crc32c": crc}
+                copied_bytes += kept.size_bytes
+                report(copied_bytes, total_bytes)
+    except OSError as error:
+        raise BackupError(str(error)) from None
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "ottla_version": version,
+        "created_at_ms": created_at_ms,
+        "was_running": snapshot.was_running,
+        "nodes": list(snapshot.nodes),
+        "files": files,
+    }
+    _sync_folders(target)
+    _write(target / MANIFEST_FILE, json.dumps(manifest, indent=1).encode() + b"\n")
+    _sync_folder(target)
+    return manifest
+
+
+def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
+    """Put a backup into `data_dir`, which must be new or empty; returns what `backup.json` says.
+
+    Every byte is checked on the way. Until all of it is there nothing stands where a broker would take it.
+    """
+    manifest = read_manifest(backup)
+    _make_empty(data_dir, but=_RESTORING)
+    beside = data_dir / _RESTORING
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir()
+        total_bytes = sum(file["size"] for file in manifest["files"].values())
+        _check_space(data_dir, total_bytes)
+        copied_bytes = 0
+        for name, file in manifest["files"].items():
+            crc = _copy(backup / name, beside / name, file["size"])
+            if crc != file["crc32c"]:
+                raise BackupError(f"{backup / name} is damaged: its CRC is {crc:#010x}, not {file['crc32c']:#010x}")
+            copied_bytes += file["size"]
+            report(copied_bytes, total_bytes)
+        _sync_folders(beside)
+        # The metadata first: without it a broker would take the nodes' folders for those of a new cluster.
+        for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
+            os.rename(beside / name, data_dir / name)
+        beside.rmdir()
+        _sync_folder(data_dir)
+    except OSError as error:
+        raise BackupError(str(error)) from None
+    return manifest
+
+
+def read_manifest(backup: Path) -> dict[str, Any]:
+    """What a backup says of itself; BackupError if it is none, or one that this release does not know."""
+    path = backup / MANIFEST_FILE
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        version = manifest["format_version"]
+    except FileNotFoundError:
+        raise BackupError(f"{backup} is no complete backup: it has no {MANIFEST_FILE}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackupError(f"{path} cannot be read: {error}") from None
+    if version != FORMAT_VERSION:
+        raise BackupError(f"{path} is of format version {version}, this release reads {FORMAT_VERSION}")
+    return manifest
+
+
+def _make_empty(folder: Path, but: str = "") -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if set(os.listdir(folder)) - {but, "lost+found"}:
+            raise BackupError(f"{folder} is not empty: name a new folder")
+    except OSError as error:
+        raise BackupError(f"{folder} cannot be made: {error.strerror}") from None
+
+
+def _check_space(folder: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < needed_bytes:
+        raise BackupError(f"{folder} has room for {free_bytes:,} bytes, and {needed_bytes:,} are needed")
+
+
+def _copy(source: Path, target: Path, size_bytes: int) -> int:
+    """Copy the first bytes of a file, durably; returns their CRC-32C."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    crc = 0
+    left = size_bytes
+    with source.open("rb", buffering=0) as reader, target.open("xb", buffering=0) as writer:
+        while left:
+            chunk = reader.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise BackupError(f"{source} is shorter than it should be: {left} bytes are missing")
+            crc = crc32c(crc, chunk)
+            left -= len(chunk)
+            view = memoryview(chunk)
+            while view:
+                view = view[writer.write(view) :]
+        os.fsync(writer.fileno())
+    return crc
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """One transaction's view of a database that is being written to."""
+    try:
+        with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
+            reader.backup(writer)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} cannot be copied: {error}") from None
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _crc_of(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            crc = crc32c(crc, chunk)
+    return crc
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folders(root: Path) -> None:
+    for folder, _, _ in os.walk(root):
+        _sync_folder(folder)
+
+
+def _sync_folder(path: str | Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

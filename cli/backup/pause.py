@@ -1,0 +1,122 @@
+"""Holding a process still while its files are looked at.
+
+A paused broker is to its files what a killed one is, and recovery is made for that: all that it has acknowledged is
+there, and at most the block that was being written is torn. Unlike a killed one it goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from ottla.cli.backup.errors import BackupError
+
+LONGEST_PAUSE_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.001
+
+
+def lock_owner(path: Path) -> int | None:
+    """The process that holds a file's lock (flock), None if nobody does. BackupError if it cannot be told."""
+    try:
+        inode = path.stat().st_ino
+    except FileNotFoundError:
+        return None
+    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        fields = line.split()
+        if "FLOCK" not in fields or "->" in fields or int(fields[5].rpartition(":")[2]) != inode:
+            continue
+        pid = int(fields[4])
+        if _has_open(pid, path):
+            return pid
+    return None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether this is the process: files of other file systems may have the same inode number."""
+    try:
+        handles = os.listdir(f"/proc/{pid}/fd")
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        raise BackupError(f"process {pid} cannot be held still: run this as the broker's user") from None
+    for handle in handles:
+        with contextlib.suppress(OSError):
+            if os.path.samefile(f"/proc/{pid}/fd/{handle}", path):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def paused(pids: Sequence[int]) -> Iterator[None]:
+    """Inside, the processes stand still. They go on afterwards in any case, even if this process is killed."""
+    if not pids:
+        yield
+        return
+    guard = _Guard(pids)
+    try:
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + LONGEST_PAUSE_SECONDS / 2
+        while not all(map(_stands_still, pids)):
+            if time.monotonic() > deadline:
+                raise BackupError(f"process {', '.join(map(str, pids))} does not stand still: is its disk hanging?")
+            time.sleep(_POLL_SECONDS)
+        yield
+        if guard.has_ended():
+            raise BackupError("it took too long to look at the files: try again when the machine is less busy")
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        guard.release()
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise BackupError(f"process {pid} has ended in the meantime: try again") from None
+    except PermissionError:
+        raise BackupError(f"process {pid} cannot be held still: run this as the broker's user") from None
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether every thread has stopped; a write that is under way in the kernel ends first."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        # The state stands behind the name, which is in parentheses and may hold anything.
+        states = [Path(f"/proc/{pid}/task/{it}/stat").read_text().rpartition(")")[2].split()[0] for it in threads]
+    except FileNotFoundError:
+        raise BackupError(f"process {pid} has ended in the meantime: try again") from None
+    return all(state == "T" for state in states)
+
+
+class _Guard:
+    """A child that lets the processes go on when this process ends, or after a while if it never does."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        watched, self._held = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.close(self._held)
+            select.select([watched], [], [], LONGEST_PAUSE_SECONDS)
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
+            os._exit(0)
+        os.close(watched)
+
+    def has_ended(self) -> bool:
+        """Whether it has already let them go, so that what was seen since may not belong together."""
+        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def release(self) -> None:
+        os.close(self._held)
+        os.waitpid(self._pid, 0)

@@ -1,0 +1,101 @@
+"""The files of a data folder as they are in one moment, kept by hard links while they are copied.
+
+The broker writes a file at its end only, or replaces it as a whole; so a link and a length keep what was there, however
+much is appended, rewritten, compacted or deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.cli.backup.errors import BackupError
+from ottla.cli.backup.pause import lock_owner, paused
+from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE
+
+SNAPSHOT_PREFIX: Final = ".snapshot-"
+METADATA_FILE: Final = "cluster.sqlite"
+# What a start would remove: half written files, and stores on their way out.
+_UNFINISHED: Final = (".tmp", ".new")
+
+
+class Kept(NamedTuple):
+    """A file of the snapshot: where it is kept, its name below the data folder, and how much of it counts."""
+
+    link: Path
+    name: str
+    size_bytes: int
+
+
+class Snapshot(NamedTuple):
+    nodes: tuple[str, ...]
+    files: tuple[Kept, ...]
+    was_running: bool
+
+
+@contextlib.contextmanager
+def taken(data_dir: Path) -> Iterator[Snapshot]:
+    """The folders of all nodes in one moment. Inside, the files stay; afterwards the links are gone."""
+    nodes = node_dirs(data_dir)
+    if not nodes:
+        raise BackupError(f"{data_dir} is no data folder: there is no node-<id> in it")
+    links = data_dir / f"{SNAPSHOT_PREFIX}{os.getpid()}"
+    try:
+        links.mkdir()
+    except OSError as error:
+        raise BackupError(f"{links} cannot be made: {error.strerror}") from None
+    try:
+        owners = [pid for node in nodes if (pid := lock_owner(node / LOCK_FILE)) is not None]
+        linker = _Linker(data_dir, links)
+        try:
+            linker.link_all(nodes)  # So that nearly all is linked already when the brokers are held still.
+            with paused(owners):
+                files = linker.link_all(nodes)
+        except OSError as error:
+            raise BackupError(f"the files cannot be linked: {error}") from None
+        yield Snapshot(tuple(node.name for node in nodes), files, bool(owners))
+    finally:
+        shutil.rmtree(links)
+
+
+def node_dirs(data_dir: Path) -> list[Path]:
+    """The folders of the nodes that keep their data here."""
+    return sorted(path for path in data_dir.glob("node-*") if path.is_dir())
+
+
+class _Linker:
+    """Links files by their inode, which nobody else gets while the link is there."""
+
+    def __init__(self, data_dir: Path, links: Path) -> None:
+        self._data_dir = str(data_dir)
+        self._links = links
+        self._linked: set[int] = set()
+
+    def link_all(self, nodes: Iterable[Path]) -> tuple[Kept, ...]:
+        """Every file of the nodes as it is now; while a broker runs, files may be missing or too short."""
+        return tuple(kept for node in nodes for kept in self._link_folder(str(node)))
+
+    def _link_folder(self, folder: str) -> Iterator[Kept]:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.endswith(DELETED_SUFFIX):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield from self._link_folder(entry.path)
+            elif entry.name != LOCK_FILE and not entry.name.endswith(_UNFINISHED):
+                with contextlib.suppress(FileNotFoundError):
+                    yield self._link(entry)
+
+    def _link(self, entry: os.DirEntry[str]) -> Kept:
+        status = entry.stat(follow_symlinks=False)
+        link = self._links / str(status.st_ino)
+        if status.st_ino not in self._linked:
+            os.link(entry.path, link)
+            if link.stat().st_ino != status.st_ino:
+                link.unlink()
+                raise FileNotFoundError(f"{entry.path} has been replaced in the meantime")
+            self._linked.add(status.st_ino)
+        return Kept(link, os.path.relpath(entry.path, self._data_dir), status.st_size)

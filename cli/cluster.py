@@ -1,0 +1,105 @@
+"""`ottla cluster`: the brokers, the features and the APIs of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ottla.cli import options
+from ottla.cli.connection import connected
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+
+HAS_ACTIONS = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    describe = actions.add_parser("describe", help="show the cluster's id, controller and brokers")
+    describe.set_defaults(act=_describe)
+    features = actions.add_parser("features", help="show the features and their levels")
+    features.set_defaults(act=_features)
+    apis = actions.add_parser("apis", help="show which APIs a broker serves, in which versions")
+    apis.set_defaults(act=_apis)
+    for action in (describe, features, apis):
+        options.add_json(action)
+        options.add_bootstrap(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        arguments.act(client, arguments)
+    return 0
+
+
+def _describe(client: Client, arguments: argparse.Namespace) -> None:
+    cluster = client.call(DescribeClusterRequest())
+    if cluster.error_code:
+        raise BrokerError(cluster.error_code, cluster.error_message)
+    brokers = sorted(cluster.brokers, key=lambda broker: broker.broker_id)
+    if arguments.json:
+        described = {
+            "cluster_id": cluster.cluster_id,
+            "controller": cluster.controller_id,
+            "brokers": [
+                {"id": it.broker_id, "host": it.host, "port": it.port, "rack": it.rack, "fenced": it.is_fenced}
+                for it in brokers
+            ],
+        }
+        print(json.dumps(described, indent=2))
+        return
+    print(f"cluster {cluster.cluster_id}")
+    options.print_table(
+        ("BROKER", "ADDRESS", "RACK", "ROLE"),
+        (
+            (
+                it.broker_id,
+                f"{it.host}:{it.port}",
+                it.rack or "-",
+                "fenced" if it.is_fenced else "controller" if it.broker_id == cluster.controller_id else "",
+            )
+            for it in brokers
+        ),
+    )
+
+
+def _features(client: Client, arguments: argparse.Namespace) -> None:
+    answer = _api_versions(client)
+    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+    rows = [
+        {"feature": it.name, "min": it.min_version, "max": it.max_version, "finalized": finalized.get(it.name, 0)}
+        for it in sorted(answer.supported_features, key=lambda it: it.name)
+    ]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    options.print_table(("FEATURE", "MIN", "MAX", "FINALIZED"), (tuple(row.values()) for row in rows))
+
+
+def _apis(client: Client, arguments: argparse.Namespace) -> None:
+    rows = [
+        {"key": it.api_key, "api": _name(it.api_key), "min": it.min_version, "max": it.max_version}
+        for it in sorted(_api_versions(client).api_keys, key=lambda it: it.api_key)
+    ]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    options.print_table(("KEY", "API", "MIN", "MAX"), (tuple(row.values()) for row in rows))
+
+
+def _api_versions(client: Client) -> Any:
+    answer = client.call(ApiVersionsRequest(client_software_name="ottla", client_software_version="0"))
+    if answer.error_code:
+        raise BrokerError(answer.error_code)
+    return answer
+
+
+def _name(key: int) -> str:
+    try:
+        return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
+    except ValueError:
+        return "(unknown here)"

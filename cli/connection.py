@@ -1,0 +1,33 @@
+"""The cluster that a command talks to."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.cli import CommandError
+from ottla.client.client import Client
+from ottla.client.connection import parse_address
+from ottla.client.errors import ClientError
+
+CLIENT_ID: Final = "ottla-cli"
+_DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+
+@contextmanager
+def connected(arguments: Namespace) -> Iterator[Client]:
+    """A client for the brokers that `--bootstrap` names; what it cannot do fails the command."""
+    try:
+        with Client(bootstrap_servers(arguments.bootstrap), arguments.timeout, CLIENT_ID) as client:
+            yield client
+    except ClientError as error:
+        raise CommandError(str(error)) from None
+
+
+def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
+    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default; ClientError if one is none."""
+    text = given or os.environ.get("OTTLA_BOOTSTRAP") or _DEFAULT_BOOTSTRAP
+    return [parse_address(part.strip()) for part in text.split(",") if part.strip()]

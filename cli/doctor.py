@@ -1,0 +1,58 @@
+"""`ottla doctor`: whether a broker with these settings can run here and be reached, and what to do if not.
+
+It takes the flags of `ottla serve`. Run it before the first start, and beside a broker that runs; it changes nothing.
+
+Exit codes: 0 nothing fails (there may be warnings), 1 something does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+
+from ottla.cli import doctor_machine, doctor_network, serve
+from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
+from ottla.server.config import BrokerConfig, ConfigError
+
+_SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    serve.configure(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = []
+    for finding in _examine(arguments):
+        findings.append(finding)
+        if not arguments.json:
+            advice = f"\n       -> {finding.advice}" if finding.advice else ""
+            print(f"{_SIGNS[finding.level]}  {finding.subject}: {finding.message}{advice}", flush=True)
+    if arguments.json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    return 1 if any(finding.level == FAIL for finding in findings) else 0
+
+
+def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
+    try:
+        config = serve.load_config(arguments)
+    except ConfigError as error:
+        yield fail("settings", str(error), "mend the file, the environment or the flag that it comes from")
+        return
+    yield _settings(config)
+    data_dir = (config.log_dirs or config.log_dir)[0]
+    if arguments.memory is None:
+        yield from doctor_machine.data_folder(data_dir)
+    yield doctor_machine.files(config.max_connections)
+    yield doctor_machine.memory(config.ottla_memory_budget_bytes)
+    yield doctor_machine.clock(data_dir)
+    yield from doctor_network.examine(config)
+
+
+def _settings(config: BrokerConfig) -> Finding:
+    without_effect = config.accepted_without_effect()
+    if without_effect:
+        return ok("settings", f"valid; these have no effect here: {', '.join(without_effect)}")
+    return ok("settings", "valid")

@@ -1,0 +1,150 @@
+"""What `ottla doctor` looks at in the machine: the disk, the limits, the memory, the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.options import human_size
+
+_FEW_FILES: Final = 4096
+_FILES_OF_ITS_OWN: Final = 256
+_LITTLE_SPACE_BYTES: Final = 1 << 30
+_NO_SPACE_BYTES: Final = 64 << 20
+_SLOW_SYNC_MS: Final = 20.0
+_SYNCS: Final = 16
+_IDLE_BYTES: Final = 50 << 20
+_LOST_WITH_POWER: Final = frozenset({"tmpfs", "ramfs"})
+_LOST_WITH_CONTAINER: Final = frozenset({"overlay", "aufs"})
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
+_EARLIEST_S: Final = 1735689600  # 2025-01-01: before it the clock is wrong for sure
+_FUTURE_S: Final = 60
+
+
+def data_folder(path: str) -> Iterator[Finding]:
+    """The folder, or where it would be made."""
+    subject = "data folder"
+    folder = Path(path).absolute()
+    place = next(it for it in (folder, *folder.parents) if it.exists())
+    if not place.is_dir():
+        yield fail(subject, f"{place} is a file", "name a folder with --data-dir")
+        return
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield fail(subject, f"{place} may not be written to by this user", f"chown it, or run as the owner of {place}")
+        return
+    yield ok(subject, f"{folder} is there" if place == folder else f"{folder} will be made")
+    yield _file_system(place)
+    yield _space(place)
+    yield _sync_speed(place)
+
+
+def _file_system(place: Path) -> Finding:
+    kind = _kind_of_file_system(place)
+    subject = "file system"
+    if kind in _LOST_WITH_POWER:
+        return warn(subject, f"{kind} is in memory: a restart of the machine loses all data", "use a disk")
+    if kind in _LOST_WITH_CONTAINER:
+        return warn(subject, f"{kind} is lost with the container", "mount a volume for the data folder")
+    if kind in _REMOTE:
+        return warn(subject, f"{kind} is remote: locks and syncs may not keep their promises", "use a local disk")
+    return ok(subject, kind)
+
+
+def _kind_of_file_system(place: Path) -> str:
+    device = place.stat().st_dev
+    found = "unknown"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+            before, _, after = line.partition(" - ")
+            major, _, minor = before.split()[2].partition(":")
+            if os.makedev(int(major), int(minor)) == device:
+                found = after.split()[0]
+    return found
+
+
+def _space(place: Path) -> Finding:
+    usage = shutil.disk_usage(place)
+    said = f"{human_size(usage.free)} of {human_size(usage.total)} are free"
+    advice = "make room, or give topics retention.bytes or retention.ms"
+    if usage.free < _NO_SPACE_BYTES:
+        return fail("disk space", said, advice)
+    if usage.free < max(_LITTLE_SPACE_BYTES, usage.total // 20):
+        return warn("disk space", said, advice)
+    return ok("disk space", said)
+
+
+def _sync_speed(place: Path) -> Finding:
+    times_ms = []
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            for _ in range(_SYNCS):
+                os.write(file.fileno(), bytes(4096))
+                started = time.perf_counter()
+                os.fdatasync(file.fileno())
+                times_ms.append((time.perf_counter() - started) * 1000)
+    except OSError as error:
+        return fail("sync", f"{place} takes no file: {error.strerror}", "name another folder with --data-dir")
+    median_ms = statistics.median(times_ms)
+    said = f"{median_ms:.2f} ms for one, the slowest of {_SYNCS} took {max(times_ms):.2f} ms"
+    if median_ms > _SLOW_SYNC_MS:
+        return warn("sync", said, "topics with flush.messages=1 will be slow: use a faster disk for them")
+    return ok("sync", said)
+
+
+def files(max_connections: int) -> Finding:
+    """Each connection needs a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft}"
+    if soft != resource.RLIM_INFINITY and soft < _FEW_FILES:
+        raise_it = "`ulimit -n 65536`" if hard == resource.RLIM_INFINITY or hard > soft else "limits.conf"
+        room = max(soft - _FILES_OF_ITS_OWN, 0)
+        return warn(
+            "open files",
+            f"{said}: room for some {room} connections, max.connections is {max_connections}",
+            f"raise it with {raise_it}, LimitNOFILE= in a systemd unit",
+        )
+    return ok("open files", said)
+
+
+def memory(budget_bytes: int) -> Finding:
+    """What is left of the machine's, or the control group's, against what the broker may take."""
+    available = _available_memory()
+    needed = budget_bytes + _IDLE_BYTES
+    said = f"{human_size(available)} available, up to about {human_size(needed)} needed under load"
+    if available < needed:
+        return warn("memory", said, "lower ottla.memory.budget.bytes, or give it more memory")
+    return ok("memory", said)
+
+
+def _available_memory() -> int:
+    available = 0
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        available = min(available, max(limit - used, 0))
+    return available
+
+
+def clock(data_dir: str) -> Finding:
+    """Timestamps, retention and leases go by it."""
+    now = time.time()
+    if now < _EARLIEST_S:
+        return fail("clock", f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set it, and run an NTP client")
+    newest = 0.0
+    with contextlib.suppress(OSError):
+        newest = max((entry.stat().st_mtime for entry in os.scandir(data_dir)), default=0.0)
+    if newest > now + _FUTURE_S:
+        return warn("clock", f"{data_dir} was written to {newest - now:.0f} s in the future", "run an NTP client")
+    return ok("clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))

@@ -1,0 +1,116 @@
+"""What `ottla doctor` looks at in the network: are the ports free, or ours, and do clients find what they are told?"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.server.config import BrokerConfig, ConfigError
+from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
+from ottla.server.network.listener import ListenAddress
+
+_TIMEOUT_SECONDS: Final = 3.0
+_EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
+
+
+def examine(config: BrokerConfig) -> Iterator[Finding]:
+    """Each listener, and what it advertises."""
+    try:
+        addresses = listen_addresses(config)
+        endpoints = advertised_endpoints(config, addresses)
+    except ConfigError as error:
+        yield fail("listeners", str(error), "mend listeners, or advertised.listeners")
+        return
+    for address, endpoint in zip(addresses, endpoints, strict=True):
+        is_running = False
+        subject = f"listener {address.host or '*'}:{address.port}"
+        if address.port == 0:
+            yield ok(subject, "will take a free port")
+        elif (refusal := _bind(address)) is None:
+            yield ok(subject, "free")
+        elif _speaks_kafka(address):
+            is_running = True
+            yield ok(subject, "a broker answers there")
+        else:
+            yield fail(subject, f"{refusal}, and no broker answers there", "stop who has it, or choose another --port")
+        yield _resolves(endpoint.host, endpoint.port)
+        yield from _suits(address, endpoint.host)
+        if is_running:
+            yield _round_trip(endpoint.host, endpoint.port)
+
+
+def _bind(address: ListenAddress) -> str | None:
+    """Why it is not possible to listen there."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        return f"{address.host} is not known: {error.strerror}"
+    for family, kind, _, _, where in found:
+        with contextlib.closing(socket.socket(family, kind)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(where)
+            except OSError as error:
+                return str(error.strerror)
+    return None
+
+
+def _speaks_kafka(address: ListenAddress) -> bool:
+    host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
+    try:
+        with Client([(host, address.port)], _TIMEOUT_SECONDS) as client:
+            client.any_broker()
+    except ClientError:
+        return False
+    return True
+
+
+def _resolves(host: str, port: int) -> Finding:
+    subject = f"advertised {host}:{port or '(its port)'}"
+    try:
+        found = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, port or None, type=socket.SOCK_STREAM)})
+    except OSError as error:
+        return fail(
+            subject, f"{host} is not known here: {error.strerror}", "clients need it in DNS, or --advertise an IP"
+        )
+    return ok(subject, f"is {', '.join(found)}")
+
+
+def _suits(address: ListenAddress, host: str) -> Iterator[Finding]:
+    """Whoever listens for others must not tell them to ask themselves."""
+    if _is_loopback(address.host) or not _is_loopback(host):
+        return
+    yield warn(
+        f"advertised {host}",
+        "clients of other machines will connect to themselves",
+        "give --advertise the name or address that they reach this machine by",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _round_trip(host: str, port: int) -> Finding:
+    """As a client: connect to what is advertised, ask for metadata, and connect to what that names."""
+    subject = f"reaching {host}:{port}"
+    try:
+        with Client([(host, port)], _TIMEOUT_SECONDS) as client:
+            brokers = client.metadata([]).brokers
+            for broker in brokers:
+                client.broker(broker.node_id)
+    except ClientError as error:
+        return fail(subject, str(error), "check --advertise, name resolution and firewalls")
+    named = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in brokers)
+    return ok(subject, f"metadata names {named}, which answers" if len(brokers) == 1 else f"reached {named}")

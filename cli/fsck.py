@@ -1,0 +1,142 @@
+"""`ottla fsck`: check a stopped node's data folder. It changes nothing, unless it is asked to.
+
+Exit codes: 0 sound, 1 it could not be checked, 3 only what the next start repairs by itself, 4 damage.
+
+`--delete-unknown` names the data of topics that the cluster does not know (they were deleted while the node was down),
+and with `--yes` removes it. Without the cluster's metadata it refuses: then everything would be unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.cli import CommandError, options
+from ottla.cli.watched_disk import WatchedDisk, size_of
+from ottla.storage.disk import RealDisk
+from ottla.storage.errors import StorageError
+from ottla.storage.inspect.fsck import Report, check_node
+from ottla.storage.node_dir import LOCK_FILE
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.storage.start.unknown_topics import UnknownTopic
+
+EXIT_SOUND = 0
+EXIT_REPAIRABLE = 3
+EXIT_DAMAGED = 4
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--data-dir", default="ottla-data", help="the folder given to `ottla serve` (default: ottla-data)"
+    )
+    parser.add_argument("--node-id", type=int, default=1, help="whose folder in it (default: 1)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument(
+        "--delete-unknown",
+        action="store_true",
+        help="instead of checking, name the data of topics that the cluster does not know; with --yes, remove it",
+    )
+    parser.add_argument("--yes", action="store_true", help="really remove what --delete-unknown names")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check and print what was found."""
+    disk = RealDisk()
+    path = os.path.join(arguments.data_dir, f"node-{arguments.node_id}")
+    if not disk.is_directory(path):
+        raise CommandError(f"{path} is not a node's data folder; name it with --data-dir and --node-id")
+    if arguments.delete_unknown:
+        return _delete_unknown(arguments)
+    try:
+        lock = disk.lock(os.path.join(path, LOCK_FILE))
+    except StorageError as error:
+        raise CommandError(f"{error}; stop the broker first") from error
+    progress = options.Progress("checked")
+    try:
+        report = check_node(WatchedDisk(progress, size_of([path])), path)
+    finally:
+        progress.finish()
+        disk.close(lock)
+    exit_code = EXIT_DAMAGED if report.is_damaged else EXIT_SOUND if report.is_sound else EXIT_REPAIRABLE
+    if arguments.json:
+        print(json.dumps(asdict(report) | {"exit_code": exit_code}))
+    else:
+        _print(report)
+    return exit_code
+
+
+def _print(report: Report) -> None:
+    for finding in report.findings:
+        place = f" at byte {finding.position}" if finding.position >= 0 else ""
+        print(f"{finding.severity}: {finding.path}{place}: {finding.message}")
+    verdict = "sound" if report.is_sound else f"{len(report.findings)} findings"
+    print(
+        f"{report.stores} stores, {report.segments} segments, {report.blocks} blocks, {report.batches} batches, "
+        f"{report.bytes} bytes: {verdict}"
+    )
+
+
+def _delete_unknown(arguments: argparse.Namespace) -> int:
+    try:
+        found = trio.run(_find_and_delete, Path(arguments.data_dir), arguments.node_id, arguments.yes)
+    except* StorageError as group:
+        raise CommandError(f"{group.exceptions[0]}; stop the broker first") from group
+    if arguments.json:
+        topics = [
+            {"topic_id": str(topic.topic_id), "path": topic.path, "partitions": topic.partitions} for topic in found
+        ]
+        print(json.dumps({"unknown": topics, "removed": arguments.yes}))
+        return 0
+    for topic in found:
+        what = "" if topic.partitions is None else f", partitions {', '.join(map(str, topic.partitions))}"
+        print(f"{'removed' if arguments.yes else 'unknown'}: topic {topic.topic_id} in {topic.path}{what}")
+    if not found:
+        print("every topic with data is known to the cluster")
+    elif not arguments.yes:
+        print("nothing was removed; --yes removes it for good")
+    return 0
+
+
+async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[UnknownTopic]:
+    from ottla.storage.clock import SystemClock
+    from ottla.storage.config import StorageConfig, StoreLayout
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.start.unknown_topics import delete_unknown, find_unknown
+
+    topic_ids = await _known_topics(data_dir)
+    # With this layout all that is of the shared store is found in it; other topics are known by their folders.
+    config = StorageConfig(store_layout=StoreLayout.SHARED)
+    manager = LogManager(RealDisk(), data_dir, config, SystemClock(), node_id=node_id)
+    async with manager.run():
+        found = await find_unknown(manager, topic_ids)
+        if delete:
+            await delete_unknown(manager, found)
+    return found
+
+
+async def _known_topics(data_dir: Path) -> set[UUID]:
+    from ottla.server.metadata import keys
+    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.storage.clock import SystemClock
+
+    path = data_dir / "cluster.sqlite"
+    if not path.exists():
+        raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
+    store = await open_sqlite_store(path, SystemClock().time_ms)
+    try:
+        if await store.get(keys.CLUSTER_ID) is None:
+            raise CommandError(f"{path} holds no cluster: without its metadata every topic would be unknown")
+        listing = await store.list(keys.TOPICS)
+        return {keys.decode_topic(item.value)[0] for item in listing.entries}
+    finally:
+        await store.close()

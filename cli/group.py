@@ -1,0 +1,119 @@
+"""`ottla group`: list, describe, seek and delete groups, of the classic and of the consumer protocol."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Final
+
+from ottla.cli import CommandError, options
+from ottla.cli.connection import connected
+from ottla.cli.group_describe import describe
+from ottla.cli.group_seek import seek
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError
+from ottla.client.group_state import Coordinator
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+
+HAS_ACTIONS = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+
+    listing = actions.add_parser("list", help="list groups")
+    listing.add_argument("--state", action="append", default=[], help="only groups in this state; may be repeated")
+    listing.add_argument("--type", action="append", default=[], choices=["classic", "consumer"], help="only this type")
+    options.add_json(listing)
+    listing.set_defaults(act=_list)
+
+    describing = actions.add_parser("describe", help="show offsets, lag, members and their assignment")
+    describing.add_argument("groups", nargs="+", metavar="group")
+    options.add_json(describing)
+    describing.set_defaults(act=describe)
+
+    seeking = actions.add_parser("seek", help="move the offsets of a group that has no members")
+    seeking.add_argument("group")
+    seeking.add_argument(
+        "partitions",
+        nargs="*",
+        metavar="topic[:partition,…]",
+        help="default: all partitions that the group has offsets of",
+    )
+    seeking.add_argument(
+        "--to",
+        required=True,
+        metavar="WHERE",
+        help="earliest, latest, an offset, -N (N before the end), a time (2026-01-31T12:00:00Z) or s@TIMESTAMP in ms",
+    )
+    seeking.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    options.add_json(seeking)
+    seeking.set_defaults(act=seek)
+
+    delete = actions.add_parser("delete", help="delete groups and all their offsets")
+    delete.add_argument("groups", nargs="+", metavar="group")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail over a group that does not exist")
+    delete.set_defaults(act=_delete)
+
+    for action in (listing, describing, seeking, delete):
+        options.add_bootstrap(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        arguments.act(client, arguments)
+    return 0
+
+
+# list
+
+
+def _list(client: Client, arguments: argparse.Namespace) -> None:
+    request = ListGroupsRequest(states_filter=arguments.state, types_filter=arguments.type)
+    listed: list[Any] = []
+    for broker in client.metadata([]).brokers:
+        answer = client.broker(broker.node_id).call(request)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, what=f"the groups of broker {broker.node_id}")
+        listed += answer.groups
+    listed.sort(key=lambda group: group.group_id)
+    if arguments.json:
+        names = ("group_id", "group_type", "group_state", "protocol_type")
+        print(json.dumps([{_JSON_NAMES[n]: getattr(group, n) for n in names} for group in listed], indent=2))
+        return
+    options.print_table(
+        ("GROUP", "TYPE", "STATE", "PROTOCOL"),
+        ((g.group_id, g.group_type, g.group_state, g.protocol_type or "-") for g in listed),
+    )
+
+
+_JSON_NAMES: Final = {
+    "group_id": "group",
+    "group_type": "type",
+    "group_state": "state",
+    "protocol_type": "protocol",
+}
+
+
+# delete
+
+
+def _delete(client: Client, arguments: argparse.Namespace) -> None:
+    coordinator = Coordinator(client, arguments.timeout)
+    failures: list[str] = []
+    for group_id in arguments.groups:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        answer = coordinator.call(group_id, request, lambda answer: int(answer.results[0].error_code))
+        code = answer.results[0].error_code
+        if code == ErrorCode.GROUP_ID_NOT_FOUND and arguments.if_exists:
+            continue
+        if code == ErrorCode.NON_EMPTY_GROUP:
+            failures.append(f"group {group_id} has members: stop its consumers first")
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND:
+            failures.append(f"there is no group {group_id!r}: see `ottla group list`")
+        elif code:
+            failures.append(str(BrokerError(code, what=f"group {group_id}")))
+    if failures:
+        raise CommandError("; ".join(failures))

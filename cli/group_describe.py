@@ -1,0 +1,133 @@
+"""`ottla group describe`: where a group is, what it lags behind, and who reads what, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ottla.cli import CommandError, options
+from ottla.client.client import Client
+from ottla.client.group_state import (
+    LATEST,
+    Coordinator,
+    Group,
+    Partition,
+    committed_offsets,
+    find_group,
+    offsets_at,
+)
+
+
+class Progress(NamedTuple):
+    """How far a group is in one partition. None: not committed, or the partition is gone."""
+
+    partition: Partition
+    offset: int | None
+    end_offset: int | None
+    member_id: str | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.offset is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.offset)
+
+
+def describe(client: Client, arguments: argparse.Namespace) -> None:
+    coordinator = Coordinator(client, arguments.timeout)
+    described = []
+    for group_id in arguments.groups:
+        group = find_group(coordinator, group_id)
+        if group is None:
+            raise CommandError(f"there is no group {group_id!r}: see `ottla group list`")
+        described.append((group, _progress(client, coordinator, group)))
+    if arguments.json:
+        print(json.dumps([_as_json(group, progress) for group, progress in described], indent=2))
+        return
+    for group, progress in described:
+        _print_group(group, progress)
+
+
+def _progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
+    committed = committed_offsets(coordinator, group.group_id)
+    holders = {partition: member.member_id for member in group.members for partition in member.assignment}
+    partitions = sorted(committed.keys() | holders.keys())
+    ends = offsets_at(client, partitions, LATEST)
+    return [Progress(each, committed.get(each), ends.get(each), holders.get(each)) for each in partitions]
+
+
+def _print_group(group: Group, progress: list[Progress]) -> None:
+    epoch = "" if group.epoch is None else f"  epoch {group.epoch}"
+    lag = sum(each.lag or 0 for each in progress)
+    print(
+        f"{group.group_id}  {group.group_type}  {group.state}{epoch}  assignor {group.assignor or '-'}  "
+        f"coordinator {group.coordinator}  members {len(group.members)}  lag {lag}"
+    )
+    options.print_table(
+        ("  TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER"),
+        (
+            (
+                f"  {each.partition.topic}",
+                each.partition.partition,
+                shown(each.offset),
+                shown(each.end_offset),
+                shown(each.lag),
+                each.member_id or "-",
+            )
+            for each in progress
+        ),
+    )
+    if group.members:
+        options.print_table(
+            ("  MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNMENT"),
+            (
+                (f"  {m.member_id}", m.instance_id or "-", m.client_id, m.host, _ranges(m.assignment) or "-")
+                for m in sorted(group.members, key=lambda member: member.member_id)
+            ),
+        )
+
+
+def shown(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _ranges(partitions: Iterable[Partition]) -> str:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    return " ".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in sorted(by_topic.items()))
+
+
+def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
+    return {
+        "group": group.group_id,
+        "type": group.group_type,
+        "state": group.state,
+        "epoch": group.epoch,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "offsets": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "offset": each.offset,
+                "end_offset": each.end_offset,
+                "lag": each.lag,
+                "member": each.member_id,
+            }
+            for each in progress
+        ],
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "epoch": member.epoch,
+                "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
+            }
+            for member in sorted(group.members, key=lambda member: member.member_id)
+        ],
+    }

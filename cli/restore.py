@@ -1,0 +1,36 @@
+"""`ottla restore`: make a data folder of a backup. Every byte is checked on the way."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from ottla.cli import CommandError, options
+from ottla.cli.backup.archive import restore
+from ottla.cli.backup.errors import BackupError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("backup", type=Path, metavar="BACKUP", help="what `ottla backup` has made")
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"
+    )
+    options.add_json(parser, instead_of="a sentence")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    progress = options.Progress("restored")
+    try:
+        manifest = restore(arguments.backup, arguments.data_dir, progress.set_bytes)
+    except BackupError as error:
+        raise CommandError(str(error)) from None
+    finally:
+        progress.finish()
+    if arguments.json:
+        print(json.dumps(manifest))
+    else:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest["created_at_ms"] / 1000))
+        print(f"{arguments.data_dir} is as it was on {when}: start it with `ottla serve --data-dir …`")
+    return 0

@@ -1,0 +1,140 @@
+"""`ottla top`: rates and sizes of topics, lag of groups, memory and connections, redrawn until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from typing import Any, Final
+
+from ottla.cli import options
+from ottla.cli.connection import connected
+from ottla.cli.top_sample import Sample, take
+from ottla.client.client import Client
+
+_ENTER: Final = "\x1b[?1049h\x1b[?25l"
+_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+_HOME: Final = "\x1b[H\x1b[J"
+# Heading, blank lines, the two tables' heads.
+_LINES_AROUND: Final = 7
+_FEWEST_LINES: Final = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="default: 2")
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="where `ottla serve --http` is, for memory and connections"
+    )
+    parser.add_argument("--internal", action="store_true", help="internal topics, too")
+    parser.add_argument("--once", action="store_true", help="print once, after one interval, and end")
+    options.add_json(parser)
+    options.add_bootstrap(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        before = _take(client, arguments)
+        if arguments.once or arguments.json or not sys.stdout.isatty():
+            time.sleep(arguments.interval)
+            rates = compare(before, _take(client, arguments))
+            print(json.dumps(rates, indent=2) if arguments.json else "\n".join(lines(rates)))
+            return 0
+        _redraw(client, arguments, before)
+    return 0
+
+
+def _redraw(client: Client, arguments: argparse.Namespace, before: Sample) -> None:
+    print(_ENTER, end="", flush=True)
+    try:
+        while True:
+            time.sleep(arguments.interval)
+            after = _take(client, arguments)
+            width, height = shutil.get_terminal_size()
+            shown = lines(compare(before, after), max(height - _LINES_AROUND, _FEWEST_LINES))
+            print(_HOME + "\n".join(line[:width] for line in shown), end="", flush=True)
+            before = after
+    except KeyboardInterrupt:
+        pass
+    finally:
+        print(_LEAVE, end="", flush=True)
+
+
+def _take(client: Client, arguments: argparse.Namespace) -> Sample:
+    return take(client, arguments.timeout, arguments.metrics, internal=arguments.internal)
+
+
+def compare(before: Sample, after: Sample) -> dict[str, Any]:
+    """What happened between two samples, a second."""
+    seconds = max(after.seconds - before.seconds, 1e-3)
+    topics: dict[str, dict[str, float]] = {}
+    for partition, end in after.ends.items():
+        topic = topics.setdefault(partition.topic, {"partitions": 0, "records_per_second": 0.0, "end_offsets": 0})
+        topic["partitions"] += 1
+        topic["end_offsets"] += end
+        topic["records_per_second"] += max(end - before.ends.get(partition, end), 0) / seconds
+    for name, topic in topics.items():
+        size = after.sizes.get(name, 0)
+        topic["size_bytes"] = size
+        topic["bytes_per_second"] = max(size - before.sizes.get(name, size), 0) / seconds
+    groups = {
+        group: {
+            "state": after.states[group],
+            "lag": lag,
+            "lag_per_second": (lag - before.lags.get(group, lag)) / seconds,
+        }
+        for group, lag in after.lags.items()
+    }
+    broker: dict[str, float] = {name: after.metrics[name] for name in ("memory_bytes", "connections") if after.metrics}
+    for name in ("cpu_seconds", "bytes_in", "bytes_out"):
+        if name in after.metrics and name in before.metrics:
+            broker[f"{name}_per_second"] = (after.metrics[name] - before.metrics[name]) / seconds
+    return {"seconds": round(seconds, 3), "broker": broker, "topics": topics, "groups": groups}
+
+
+def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
+    """The busiest topics and the groups with the most lag first; `most` lines of both together."""
+    topics = sorted(rates["topics"].items(), key=lambda it: (-it[1]["records_per_second"], it[0]))
+    groups = sorted(rates["groups"].items(), key=lambda it: (-it[1]["lag"], it[0]))
+    if most is not None:
+        of_groups = min(len(groups), max(most // 2, most - len(topics)))
+        topics, groups = topics[: most - of_groups], groups[:of_groups]
+    return [
+        _heading(rates),
+        "",
+        *options.table(
+            ("TOPIC", "PARTITIONS", "RECORDS/S", "GROWTH/S", "SIZE", "RECORDS EVER"),
+            (
+                (
+                    name,
+                    it["partitions"],
+                    f"{it['records_per_second']:,.0f}",
+                    options.human_size(it["bytes_per_second"]),
+                    options.human_size(it["size_bytes"]),
+                    f"{it['end_offsets']:,}",
+                )
+                for name, it in topics
+            ),
+        ),
+        "",
+        *options.table(
+            ("GROUP", "STATE", "LAG", "LAG/S"),
+            ((name, it["state"], f"{it['lag']:,}", f"{it['lag_per_second']:+,.0f}") for name, it in groups),
+        ),
+    ]
+
+
+def _heading(rates: dict[str, Any]) -> str:
+    total = sum(it["records_per_second"] for it in rates["topics"].values())
+    parts = [f"{time.strftime('%H:%M:%S')}  {total:,.0f} records/s"]
+    broker = rates["broker"]
+    if "bytes_in_per_second" in broker:
+        parts.append(f"in {options.human_size(broker['bytes_in_per_second'])}/s")
+        parts.append(f"out {options.human_size(broker['bytes_out_per_second'])}/s")
+    if "cpu_seconds_per_second" in broker:
+        parts.append(f"cpu {broker['cpu_seconds_per_second']:.0%}")
+    if "memory_bytes" in broker:
+        parts.append(f"memory {options.human_size(broker['memory_bytes'])}")
+        parts.append(f"{broker['connections']:.0f} connections")
+    return "   ".join(parts)

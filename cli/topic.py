@@ -1,0 +1,199 @@
+"""`ottla topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.cli import CommandError, options
+from ottla.cli.connection import connected
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+HAS_ACTIONS = True
+
+_TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1
+_DYNAMIC_TOPIC_CONFIG = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+
+    create = actions.add_parser("create", help="create topics")
+    create.add_argument("topics", nargs="+", metavar="topic")
+    create.add_argument("-p", "--partitions", type=int, default=-1, help="default: the broker's num.partitions")
+    create.add_argument("-r", "--replication-factor", type=int, default=-1, help="default: the broker's")
+    create.add_argument(
+        "-c", "--config", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE"
+    )
+    create.add_argument("--if-not-exists", action="store_true", help="do not fail over a topic that exists")
+    create.set_defaults(act=_create)
+
+    listing = actions.add_parser("list", help="list topics")
+    listing.add_argument("--internal", action="store_true", help="show internal topics, too")
+    options.add_json(listing)
+    listing.set_defaults(act=_list)
+
+    describe = actions.add_parser("describe", help="show partitions, replicas and settings")
+    describe.add_argument("topics", nargs="+", metavar="topic")
+    options.add_json(describe)
+    describe.set_defaults(act=_describe)
+
+    alter = actions.add_parser("alter", help="add partitions, change settings")
+    alter.add_argument("topic")
+    alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
+    alter.add_argument("-c", "--config", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE")
+    alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="go back to the default")
+    alter.set_defaults(act=_alter)
+
+    delete = actions.add_parser("delete", help="delete topics and all their records")
+    delete.add_argument("topics", nargs="+", metavar="topic")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail over a topic that does not exist")
+    delete.set_defaults(act=_delete)
+
+    for action in (create, listing, describe, alter, delete):
+        options.add_bootstrap(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        arguments.act(client, arguments)
+    return 0
+
+
+def _create(client: Client, arguments: argparse.Namespace) -> None:
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in arguments.config]
+    topics = [
+        CreatableTopic(
+            name=name,
+            num_partitions=arguments.partitions,
+            replication_factor=arguments.replication_factor,
+            configs=configs,
+        )
+        for name in arguments.topics
+    ]
+    response = client.call_controller(CreateTopicsRequest(topics=topics, timeout_ms=_timeout_ms(arguments)))
+    tolerated = {ErrorCode.TOPIC_ALREADY_EXISTS} if arguments.if_not_exists else set()
+    _check(((topic.name, topic.error_code, topic.error_message) for topic in response.topics), tolerated)
+
+
+def _list(client: Client, arguments: argparse.Namespace) -> None:
+    topics = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
+    shown = [topic for topic in topics if arguments.internal or not topic.is_internal]
+    if arguments.json:
+        print(json.dumps([_as_json(topic) for topic in shown], indent=2))
+        return
+    options.print_table(
+        ("TOPIC", "PARTITIONS", "REPLICAS"),
+        ((topic.name, len(topic.partitions), _replication_factor(topic)) for topic in shown),
+    )
+
+
+def _describe(client: Client, arguments: argparse.Namespace) -> None:
+    described = []
+    for name in arguments.topics:
+        topic = client.topic(name)
+        described.append((topic, _configs(client, name)))
+    if arguments.json:
+        print(json.dumps([_as_json(topic) | {"configs": configs} for topic, configs in described], indent=2))
+        return
+    for topic, configs in described:
+        settings = ", ".join(f"{name}={value}" for name, value in configs.items()) or "all default"
+        print(f"{topic.name}  id {topic.topic_id}  settings: {settings}")
+        options.print_table(
+            ("  PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC"),
+            (
+                (f"  {p.partition_index}", p.leader_id, p.leader_epoch, _ids(p.replica_nodes), _ids(p.isr_nodes))
+                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+            ),
+        )
+
+
+def _alter(client: Client, arguments: argparse.Namespace) -> None:
+    if arguments.partitions is None and not arguments.config and not arguments.delete_config:
+        raise CommandError("nothing to change: give --partitions, --config or --delete-config")
+    if arguments.partitions is not None:
+        topic = CreatePartitionsTopic(name=arguments.topic, count=arguments.partitions, assignments=None)
+        response = client.call_controller(CreatePartitionsRequest(topics=[topic], timeout_ms=_timeout_ms(arguments)))
+        _check((r.name, r.error_code, r.error_message) for r in response.results)
+    changes = [AlterableConfig(name=n, config_operation=_SET, value=v) for n, v in arguments.config]
+    changes += [AlterableConfig(name=n, config_operation=_DELETE, value=None) for n in arguments.delete_config]
+    if changes:
+        resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=arguments.topic, configs=changes)
+        response = client.call_controller(IncrementalAlterConfigsRequest(resources=[resource]))
+        _check((r.resource_name, r.error_code, r.error_message) for r in response.responses)
+
+
+def _delete(client: Client, arguments: argparse.Namespace) -> None:
+    response = client.call_controller(
+        DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in arguments.topics],
+            topic_names=arguments.topics,
+            timeout_ms=_timeout_ms(arguments),
+        )
+    )
+    tolerated = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if arguments.if_exists else set()
+    _check(((r.name, r.error_code, r.error_message) for r in response.responses), tolerated)
+
+
+def _configs(client: Client, topic: str) -> dict[str, str | None]:
+    """What was set on the topic itself."""
+    resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
+    (result,) = client.call(DescribeConfigsRequest(resources=[resource])).results
+    if result.error_code:
+        raise BrokerError(result.error_code, result.error_message, what=f"topic {topic}")
+    return {c.name: c.value for c in result.configs if c.config_source == _DYNAMIC_TOPIC_CONFIG}
+
+
+def _check(results: Any, tolerated: Sequence[int] | set[ErrorCode] = ()) -> None:
+    """Report every failure of a request on several things; the last one ends the command."""
+    failures = [
+        BrokerError(code, message, what=f"topic {name}")
+        for name, code, message in results
+        if code and code not in tolerated
+    ]
+    if failures:
+        raise CommandError("; ".join(str(failure) for failure in failures))
+
+
+def _timeout_ms(arguments: argparse.Namespace) -> int:
+    return int(arguments.timeout * 1000)
+
+
+def _ids(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def _replication_factor(topic: Any) -> int:
+    return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
+
+
+def _as_json(topic: Any) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": str(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition": partition.partition_index,
+                "leader": partition.leader_id,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": partition.replica_nodes,
+                "isr": partition.isr_nodes,
+            }
+            for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        ],
+    }

@@ -1,0 +1,225 @@
+"""What a cluster knows of a group, for `ottla group`: its members, its offsets and how far they lag.
+
+Classic groups and groups of the consumer protocol (KIP-848) come out as the same values. Each request goes to the
+group's coordinator and is repeated while that is loading or moving, no longer than the command's timeout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ottla.client.client import Client
+from ottla.client.connection import BrokerConnection
+from ottla.client.errors import BrokerError, ClientError
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
+from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.kproto.schema import Request
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+# These name topics, and one group at a time: every broker has them, and nothing later is needed here.
+_FETCH_BY_NAME: Final = 7
+_FIND_ONE: Final = 3
+
+_RETRIABLE: Final = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+}
+_RETRY_SECONDS: Final = 0.1
+
+
+class Partition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True)
+class Member:
+    """A member with the partitions that it has now."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    epoch: int | None
+    """Of the consumer protocol; None for a classic member."""
+    assignment: list[Partition]
+
+
+@dataclass(slots=True)
+class Group:
+    """A group with its members. `epoch` is that of the consumer protocol, None for a classic group."""
+
+    group_id: str
+    group_type: str
+    state: str
+    assignor: str
+    coordinator: int
+    epoch: int | None = None
+    members: list[Member] = field(default_factory=list)
+
+
+class Coordinator:
+    """Asks the coordinators of groups."""
+
+    def __init__(self, client: Client, timeout_seconds: float) -> None:
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+
+    def call(self, group_id: str, request: Request, code: Callable[[Any], int], *, at_most: int = 32767) -> Any:
+        """The answer of the group's coordinator; `code` takes the answer's error code, which is the caller's to judge
+        unless it says that the coordinator is not ready."""
+        return self._repeat(lambda: self.connection(group_id).call(request, at_most=at_most), code)
+
+    def node_id(self, group_id: str) -> int:
+        """The broker that coordinates the group."""
+        request = FindCoordinatorRequest(key=group_id)
+        answer = self._repeat(
+            lambda: self._client.call(request, at_most=_FIND_ONE), lambda answer: int(answer.error_code)
+        )
+        if answer.error_code:
+            raise BrokerError(answer.error_code, answer.error_message, what=f"group {group_id}")
+        self._client.metadata([])
+        return int(answer.node_id)
+
+    def connection(self, group_id: str) -> BrokerConnection:
+        return self._client.broker(self.node_id(group_id))
+
+    def _repeat(self, ask: Callable[[], Any], code: Callable[[Any], int]) -> Any:
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            answer = ask()
+            if code(answer) not in _RETRIABLE or time.monotonic() > deadline:
+                return answer
+            time.sleep(_RETRY_SECONDS)
+
+
+def find_group(coordinator: Coordinator, group_id: str) -> Group | None:
+    """The group as it is now, whichever protocol it uses; None if there is none."""
+    described = coordinator.call(
+        group_id, DescribeGroupsRequest(groups=[group_id]), lambda answer: int(answer.groups[0].error_code)
+    ).groups[0]
+    if described.error_code == ErrorCode.NONE and described.group_state != "Dead":
+        return _classic_group(described, coordinator.node_id(group_id))
+    if described.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        raise BrokerError(described.error_code, what=f"group {group_id}")
+    return _find_consumer_group(coordinator, group_id)
+
+
+def _classic_group(described: Any, node_id: int) -> Group:
+    group = Group(described.group_id, "classic", described.group_state, described.protocol_data, node_id)
+    for member in described.members:
+        assignment = _classic_assignment(bytes(member.member_assignment))
+        group.members.append(
+            Member(member.member_id, member.group_instance_id, member.client_id, member.client_host, None, assignment)
+        )
+    return group
+
+
+def _classic_assignment(data: bytes) -> list[Partition]:
+    """The partitions in a consumer's assignment; none if the group is not one of consumers."""
+    try:
+        assigned = parse_consumer_protocol(ConsumerProtocolAssignment, data) if data else None
+    except DecodeError:
+        return []
+    topics = assigned.assigned_partitions if assigned is not None else ()
+    return sorted(Partition(topic.topic, index) for topic in topics for index in topic.partitions)
+
+
+def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | None:
+    try:
+        coordinator.connection(group_id).version(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    except ClientError:
+        return None  # A broker from before KIP-848 has classic groups only.
+    described = coordinator.call(
+        group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
+    ).groups[0]
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    if described.error_code:
+        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    group = Group(
+        group_id,
+        "consumer",
+        described.group_state,
+        described.assignor_name,
+        coordinator.node_id(group_id),
+        described.group_epoch,
+    )
+    for member in described.members:
+        topics = member.assignment.topic_partitions
+        assignment = sorted(Partition(topic.topic_name, index) for topic in topics for index in topic.partitions)
+        group.members.append(
+            Member(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.member_epoch,
+                assignment,
+            )
+        )
+    return group
+
+
+def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[Partition, int]:
+    """All that the group has committed."""
+    answer = coordinator.call(
+        group_id,
+        OffsetFetchRequest(group_id=group_id, topics=None),
+        lambda answer: int(answer.error_code),
+        at_most=_FETCH_BY_NAME,
+    )
+    if answer.error_code:
+        raise BrokerError(answer.error_code, what=f"offsets of group {group_id}")
+    return {
+        Partition(topic.name, partition.partition_index): partition.committed_offset
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
+
+
+def partitions_of(client: Client, topic: str) -> list[Partition]:
+    """All partitions of a topic. Raises ClientError if there is no such topic."""
+    return sorted(Partition(topic, state.partition_index) for state in client.topic(topic).partitions)
+
+
+def offsets_at(client: Client, partitions: Iterable[Partition], timestamp: int) -> Mapping[Partition, int]:
+    """The offset of the first record at or after a timestamp in ms (-1: there is none), or EARLIEST or LATEST.
+
+    Partitions that do not exist or have no leader now are left out.
+    """
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    by_leader: dict[int, list[ListOffsetsTopic]] = {}
+    for topic in client.metadata(sorted(by_topic)).topics if by_topic else ():
+        name = topic.name or ""
+        leaders = {state.partition_index: state.leader_id for state in topic.partitions}
+        for leader in set(leaders.values()) - {-1}:
+            asked = [
+                ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                for _, index in by_topic[name]
+                if leaders.get(index) == leader
+            ]
+            if asked:
+                by_leader.setdefault(leader, []).append(ListOffsetsTopic(name=name, partitions=asked))
+    found: dict[Partition, int] = {}
+    for leader, topics in sorted(by_leader.items()):
+        for answered in client.broker(leader).call(ListOffsetsRequest(replica_id=-1, topics=topics)).topics:
+            for answer in answered.partitions:
+                if not answer.error_code:
+                    found[Partition(answered.name, answer.partition_index)] = answer.offset
+    return found

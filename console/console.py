@@ -1,0 +1,33 @@
+"""What the pages share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.history import History
+    from ottla.console.rendering import Renderer
+    from ottla.console.schemas import Schemas
+    from ottla.server.broker import Broker
+
+
+@dataclass(slots=True, kw_only=True)
+class Console:
+    """The console of one broker."""
+
+    broker: Broker
+    renderer: Renderer
+    history: History
+    schemas: Schemas
+
+    async def page(self, request: Request, template: str, **context: Any) -> Response:
+        """Answer with a page."""
+        return await self.renderer.page(request, template, **context)
+
+    async def not_found(self, request: Request, what: str) -> Response:
+        """Answer that there is no such thing."""
+        return await self.renderer.page(request, "missing.html", status=404, section="", what=what)

@@ -1,0 +1,94 @@
+"""The list of groups, and one group with its members, what they were given, and how far behind they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.console import charts, history
+from ottla.console.groups import describe, list_groups
+from ottla.console.lag import partition_lags, shard_of
+from ottla.console.pages.parameters import text
+from ottla.console.selection import select
+from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.charts import Sparkline
+    from ottla.console.console import Console
+    from ottla.server.coordinator.group.coordinator import GroupListing
+
+GROUPS_A_PAGE: Final = 100
+MAX_LAGS: Final = 1_000
+MAX_MEMBERS: Final = 500
+
+
+class GroupRow(NamedTuple):
+    listing: GroupListing
+    lag: float | None
+    curve: Sparkline | None
+
+
+async def show_all(console: Console, request: Request) -> Response:
+    query = text(request, "q")
+    wanted = query.lower()
+    problem = ""
+    listings: dict[str, GroupListing] = {}
+    try:
+        listings = list_groups(console.broker)
+    except CoordinatorError as error:
+        problem = str(error)
+    page = await select(
+        listings,
+        matches=lambda group_id: wanted in group_id.lower(),
+        after=request.query_params.get("after"),
+        limit=GROUPS_A_PAGE,
+    )
+    rows = []
+    for group_id in page.names:
+        curve = console.history.lags.get(group_id)
+        values = curve.values if curve is not None else ()
+        rows.append(
+            GroupRow(
+                listings[group_id], curve.last if curve is not None else None, charts.sparkline(values, history.LENGTH)
+            )
+        )
+    return await console.page(
+        request,
+        "groups.html",
+        section="groups",
+        query=query,
+        page=page,
+        rows=rows,
+        problem=problem,
+        is_first="after" not in request.query_params,
+    )
+
+
+async def show(console: Console, request: Request) -> Response:
+    group_id = text(request, "id")
+    try:
+        group = describe(console.broker, group_id)
+    except GroupIdNotFoundError:
+        return await console.not_found(request, f"group {group_id}")
+    except CoordinatorError as error:
+        return await console.not_found(request, f"answer for group {group_id} yet: {error}")
+    shard = shard_of(console.broker, group_id)
+    lags = [] if shard is None else await partition_lags(console.broker, shard, group_id, MAX_LAGS)
+    known = [each.lag for each in lags if each.lag is not None]
+    curve = console.history.lags.get(group_id)
+    return await console.page(
+        request,
+        "group.html",
+        section="groups",
+        group=group,
+        members=group.members[:MAX_MEMBERS],
+        lags=lags,
+        hidden_lags=0 if shard is None else shard.offsets.count(group_id) - len(lags),
+        owners=group.owners(),
+        total_lag=sum(known) if known else None,
+        highest_lag=max(known, default=0),
+        curve=charts.sparkline(curve.values, history.LENGTH) if curve is not None else None,
+        minutes=round(history.LENGTH * history.INTERVAL_SECONDS / 60),
+    )

@@ -1,0 +1,120 @@
+"""Messages as they come: server-sent events, each the rows that came since the one before."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import trio
+from starlette.responses import PlainTextResponse, StreamingResponse
+
+from ottla.console.decoding import Format
+from ottla.console.pages.messages import (
+    MAX_PARTITIONS,
+    read_positions,
+    readable_partitions,
+    row_of,
+    write_positions,
+)
+from ottla.console.pages.parameters import integer, text
+from ottla.console.reading import Budget, Message, scan
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.console import Console
+    from ottla.server.metadata.image import TopicImage
+    from ottla.server.replica.partition import Partition
+
+MAX_STREAMS: Final = 16
+ROWS_AT_ONCE: Final = 50
+_PAUSE_SECONDS: Final = 0.25
+_WAIT_MS: Final = 5_000
+_LIFE_SECONDS: Final = 600.0
+
+
+class LiveTails:
+    """The streams that are open. Browsers come back by themselves when one ends, with the last event's id."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    async def show(self, console: Console, request: Request) -> Response:
+        topic = console.broker.metadata.topic(request.path_params["topic"])
+        if topic is None:
+            return PlainTextResponse("There is no such topic.\n", 404)
+        if self.open >= MAX_STREAMS:
+            return PlainTextResponse("Too many pages are being updated already.\n", 503)
+        only = integer(request, "partition", -1)
+        partitions = readable_partitions(console, topic, only if 0 <= only < len(topic.partitions) else None)
+        positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at"))
+        events = self._events(console, topic, partitions, positions, Format.named(text(request, "format")))
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    async def _events(
+        self,
+        console: Console,
+        topic: TopicImage,
+        partitions: list[Partition],
+        positions: dict[int, int],
+        format_: Format,
+    ) -> AsyncGenerator[str, None]:
+        at = {partition.index: positions.get(partition.index, partition.log.high_watermark) for partition in partitions}
+        ends_at = trio.current_time() + _LIFE_SECONDS
+        self.open += 1
+        try:
+            yield ": live\n\n"
+            while partitions and trio.current_time() < ends_at:
+                try:
+                    await _wait(console, partitions, at)
+                    messages = await _read(console, partitions, at)
+                except (ReplicaError, StorageError):
+                    return  # the topic is gone, or led elsewhere: the browser asks again and is told
+                if not messages:
+                    yield ": nothing new\n\n"
+                    continue
+                rows = [await row_of(console, message, format_) for message in messages]
+                html = await console.renderer.text("rows.html", topic=topic, rows=rows, format=format_)
+                yield f"id: {write_positions(at)}\ndata: {json.dumps({'html': html, 'count': len(rows)})}\n\n"
+                await trio.sleep(_PAUSE_SECONDS)
+        finally:
+            self.open -= 1
+
+
+async def _wait(console: Console, partitions: list[Partition], at: dict[int, int]) -> None:
+    """Wait until any of the partitions has more, in the purgatory of all fetches."""
+    wanted = [
+        FetchPartition(partition.topic_id, partition.index, at[partition.index], max_bytes=1)
+        for partition in partitions[:MAX_PARTITIONS]
+    ]
+    results = await console.broker.replica_manager.fetch(
+        FetchParams(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=1), wanted
+    )
+    for result in results:
+        result.release()
+    for result in results:
+        if result.error is not None:
+            raise result.error
+
+
+async def _read(console: Console, partitions: list[Partition], at: dict[int, int]) -> list[Message]:
+    """The last messages since `at`, which moves on; of a flood only the end is shown."""
+    found: list[Message] = []
+    for partition in partitions:
+        end = partition.log.high_watermark
+        begin = max(at[partition.index], end - ROWS_AT_ONCE, partition.log.log_start_offset)
+        if begin >= end:
+            continue
+        part = await scan(
+            console.broker, partition, begin, end, budget=Budget(seconds=0.5), keep=lambda _: True, limit=ROWS_AT_ONCE
+        )
+        found += part.messages
+        at[partition.index] = max(part.next_offset, begin)
+    found.sort(key=lambda message: message.order, reverse=True)
+    return found[:ROWS_AT_ONCE]

@@ -1,0 +1,102 @@
+"""The list of topics, and one topic with its partitions, settings and the picture of where its bytes lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.console import layout
+from ottla.console.pages.parameters import integer, text
+from ottla.console.selection import select
+from ottla.console.topics import held_partition, summarize
+from ottla.server.settings.description import ConfigSource, describe_topic
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.console import Console
+    from ottla.server.metadata.image import PartitionState, TopicImage
+    from ottla.server.replica.partition import Partition
+
+TOPICS_A_PAGE: Final = 100
+PARTITIONS_A_PAGE: Final = 100
+
+
+class PartitionRow(NamedTuple):
+    """A partition as the cluster knows it, and as this node holds it."""
+
+    number: int
+    state: PartitionState
+    held: Partition | None
+
+
+async def show_all(console: Console, request: Request) -> Response:
+    broker = console.broker
+    image = broker.metadata
+    query = text(request, "q")
+    with_internal = request.query_params.get("internal") == "1"
+    wanted = query.lower()
+
+    def matches(name: str) -> bool:
+        if wanted not in name.lower():
+            return False
+        return with_internal or not name.startswith("__") or not image.topics[name].is_internal
+
+    page = await select(image.topics, matches=matches, after=request.query_params.get("after"), limit=TOPICS_A_PAGE)
+    rates = console.history.topic_rates
+    summaries = [
+        await summarize(broker, topic, rates.get(topic.topic_id, 0.0))
+        for topic in (image.topics[name] for name in page.names)
+    ]
+    return await console.page(
+        request,
+        "topics.html",
+        section="topics",
+        query=query,
+        with_internal=with_internal,
+        page=page,
+        summaries=summaries,
+        is_first="after" not in request.query_params,
+    )
+
+
+async def show(console: Console, request: Request) -> Response:
+    broker = console.broker
+    topic = broker.metadata.topic(request.path_params["topic"])
+    if topic is None:
+        return await console.not_found(request, f"topic {request.path_params['topic']}")
+    first = min(max(0, integer(request, "first", 0)), len(topic.partitions) - 1)
+    last = min(first + PARTITIONS_A_PAGE, len(topic.partitions))
+    rows = [
+        PartitionRow(index, topic.partitions[index], held_partition(broker, topic, index))
+        for index in range(first, last)
+    ]
+    configs = list(describe_topic(topic.configs, broker.config))
+    return await console.page(
+        request,
+        "topic.html",
+        section="topics",
+        topic=topic,
+        summary=await summarize(broker, topic, console.history.topic_rates.get(topic.topic_id, 0.0)),
+        rows=rows,
+        first=first,
+        next_first=last if last < len(topic.partitions) else None,
+        previous_first=max(0, first - PARTITIONS_A_PAGE) if first else None,
+        changed=[config for config in configs if config.source is not ConfigSource.DEFAULT],
+        unchanged=[config for config in configs if config.source is ConfigSource.DEFAULT],
+        picture=await _picture(rows),
+        columns=layout.COLUMNS,
+        node_id=broker.node_id,
+    )
+
+
+async def _picture(rows: list[PartitionRow]) -> layout.Layout | None:
+    logs = [row.held.log for row in rows if row.held is not None]
+    # Beyond ten thousand partitions a topic has several stores; the picture is that of the first one on the page.
+    logs = [log for log in logs if log.store is logs[0].store]
+    return await layout.picture(logs) if logs else None
+
+
+def partition_of(topic: TopicImage, number: int) -> int | None:
+    """The number if the topic has such a partition."""
+    return number if 0 <= number < len(topic.partitions) else None

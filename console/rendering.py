@@ -1,0 +1,113 @@
+"""Pages out of templates, in slices: a thousand rows take milliseconds, and the loop may be held for 500 µs."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+import trio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from ottla.console.formatting import FILTERS
+from ottla.console.guard import SESSION_COOKIE, FormTokens
+from ottla.console.printable import printable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PREFIX: Final = "/console"
+THEME_COOKIE: Final = "ottla_theme"
+THEMES: Final = ("auto", "light", "dark")
+
+_SLICE_SECONDS: Final = 0.000_2
+_FOLDER: Final = Path(__file__).parent
+
+
+class Slices:
+    """Lets others run whenever a slice of the loop's time is used up: `if slices.over: await slices.rest()`."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + _SLICE_SECONDS
+
+    @property
+    def over(self) -> bool:
+        return perf_counter() >= self._end
+
+    async def rest(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._end = perf_counter() + _SLICE_SECONDS
+
+
+class Renderer:
+    """The templates. Making the first one compiles them all, which blocks: do it in a worker thread."""
+
+    def __init__(self, tokens: FormTokens, **common: Any) -> None:
+        """`common` is what every page may refer to."""
+        self.tokens = tokens
+        self._templates = _templates()
+        self._common = common
+
+    async def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+        """Render a page in slices of the loop's time."""
+        session, is_new = self.tokens.session_of(request)
+        theme = request.cookies.get(THEME_COOKIE, "auto")
+        html = await self.text(
+            template,
+            here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            path=request.url.path,
+            token=self.tokens.token(session),
+            theme=theme if theme in THEMES else "auto",
+            **context,
+        )
+        response = HTMLResponse(html.encode("utf-8", "replace"), status)
+        if is_new:
+            response.set_cookie(SESSION_COOKIE, session, path=PREFIX, httponly=True, samesite="strict")
+        return response
+
+    async def text(self, template: str, **context: Any) -> str:
+        """A template's text without what makes it an answer."""
+        pieces = []
+        slices = Slices()
+        for piece in self._templates.get_template(template).generate(self._common | context):
+            pieces.append(piece)
+            if slices.over:
+                await slices.rest()
+        return "".join(pieces)
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        # Whatever a template shows goes through here, so that no page can forget it.
+        finalize=_shown,
+    )
+    templates.filters.update(FILTERS)
+    templates.globals.update(url=url)
+    for name in templates.list_templates():
+        templates.get_template(name)
+    return templates
+
+
+def _shown(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def url(*path: str, **query: Any) -> str:
+    """An address within the console; what is None or empty is left out of the query."""
+    where = "/".join((PREFIX, *(quote(part, safe="") for part in path)))
+    given = [(name, str(value)) for name, value in query.items() if value is not None and value != ""]
+    return f"{where}?{urlencode(given, errors='replace')}" if given else where

@@ -1,0 +1,101 @@
+"""The console's addresses, all below `/console`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+from starlette.middleware import Middleware
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from ottla.console.console import Console
+from ottla.console.guard import FormTokens, Guard
+from ottla.console.history import History
+from ottla.console.pages import groups, messages, overview, produce, settings, theme, topics, transactions
+from ottla.console.pages.live import LiveTails
+from ottla.console.rendering import PREFIX, Renderer
+from ottla.console.schemas import Schemas
+from ottla.server.version import version
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.server.broker import Broker
+
+_STATIC: Final = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "favicon.svg": "image/svg+xml",
+}
+
+Page = Callable[["Console", "Request"], Awaitable[Response]]
+
+
+class Site(NamedTuple):
+    """What an application takes in: the routes, and a lifespan for what runs beside them while they are served."""
+
+    routes: list[BaseRoute]
+    running: Callable[..., AbstractAsyncContextManager[None]]
+
+
+def site(broker: Broker) -> Site:
+    """The console of a broker. Compiles its templates: call it in a worker thread."""
+    renderer = Renderer(FormTokens(), version=version(), node_id=broker.node_id)
+    console = Console(broker=broker, renderer=renderer, history=History(broker), schemas=Schemas(broker.config))
+
+    @asynccontextmanager
+    async def running(*_: object) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(console.history.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    return Site(routes(console), running)
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    """Every address of the console, and the one of the whole port, which leads there."""
+
+    def page(path: str, show: Page, *methods: str) -> Route:
+        return Route(path, partial(show, console), methods=methods or ("GET",), name=path)
+
+    pages: list[BaseRoute] = [
+        page("/", overview.show),
+        page("/topics", topics.show_all),
+        page("/topics/{topic}", topics.show),
+        page("/topics/{topic}/messages", messages.show_all),
+        page("/topics/{topic}/messages/{partition}/{offset}", messages.show),
+        page("/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download),
+        page("/topics/{topic}/live", LiveTails().show),
+        page("/topics/{topic}/produce", produce.show, "GET", "POST"),
+        page("/groups", groups.show_all),
+        page("/group", groups.show),
+        page("/transactions", transactions.show_all),
+        page("/settings", settings.show_all),
+        page("/theme", theme.choose, "POST"),
+        *(Route(f"/static/{name}", partial(_static, _read_static(name), kind)) for name, kind in _STATIC.items()),
+        page("/{path:path}", _missing),
+    ]
+    guard = Middleware(Guard, allowed_hosts=lambda: console.broker.config.ottla_console_allowed_hosts or ())
+    return [Route("/", _to_console), Route(PREFIX, _to_console), Mount(PREFIX, routes=pages, middleware=[guard])]
+
+
+async def _to_console(_: Request) -> Response:
+    return RedirectResponse(f"{PREFIX}/", 307)
+
+
+async def _missing(console: Console, request: Request) -> Response:
+    return await console.not_found(request, "page here")
+
+
+def _read_static(name: str) -> bytes:
+    return (files(__package__) / "static" / name).read_bytes()
+
+
+async def _static(content: bytes, kind: str, _: Request) -> Response:
+    return Response(content, media_type=kind, headers={"cache-control": "max-age=300"})

@@ -1,0 +1,161 @@
+"""One request under way, as a handler sees it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ottla.kproto.headers import RequestHeader
+    from ottla.kproto.schema import Request, Response
+    from ottla.server.broker import Broker
+    from ottla.server.network.connection import Connection
+    from ottla.server.network.dispatch import Api
+    from ottla.server.network.receiver import Frame
+    from ottla.storage.memory.iobuf import Fragment
+
+
+class Releasable(Protocol):
+    """Something that holds memory which a response refers to."""
+
+    def release(self) -> None: ...
+
+
+class Deferred(ABC):
+    """What is left of a pipelined request when the part that must keep its place in the connection's order is done.
+
+    Its handler returns this instead of the response, and the connection takes the next request while it waits.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether `finish` would return without waiting."""
+
+    @abstractmethod
+    async def finish(self) -> Response | None:
+        """Wait as long as it takes, then return the response. Called once."""
+
+
+class RequestContext:
+    """Where a request came from, what serves it, and the memory that it and its response stand on.
+
+    The frame is held until the response has been sent (or was given up): views of the request are valid that long, and
+    whoever keeps one longer retains `fragment`. Memory that a response refers to is handed over
+    with `release_after_send`.
+    """
+
+    __slots__ = (
+        "_frame",
+        "_held",
+        "answered_at",
+        "api",
+        "begun_at",
+        "body_start",
+        "broker",
+        "connection",
+        "handled_at",
+        "header",
+        "received_at",
+        "remote_seconds",
+        "request",
+        "response",
+        "response_bytes",
+    )
+
+    def __init__(
+        self,
+        api: Api,
+        header: RequestHeader,
+        body_start: int,
+        frame: Frame,
+        connection: Connection,
+        broker: Broker,
+    ) -> None:
+        self.api = api
+        self.header = header
+        self.body_start = body_start
+        self.connection = connection
+        self.broker = broker
+        self._frame = frame
+        self._held: list[Releasable] | None = None
+        #: For the dispatcher: what was parsed, and what the handler has returned.
+        self.request: Request | None = None
+        self.response: Response | Deferred | None = None
+        #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
+        #: the response was ready; and how much of that was waiting for others.
+        self.received_at = self.begun_at = self.handled_at = self.answered_at = perf_counter()
+        self.remote_seconds = 0.0
+        self.response_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
+
+    @property
+    def frame(self) -> memoryview:
+        """The request's bytes, header included."""
+        return self._frame.body
+
+    @property
+    def fragment(self) -> Fragment:
+        """The memory that every view of the request looks into."""
+        return self._frame.fragment
+
+    @property
+    def principal(self) -> str:
+        """Who sent it, as `type:name`."""
+        return self.connection.principal
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener through which it came."""
+        return self.connection.listener
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address, as Kafka prints it: with a leading slash."""
+        return f"/{self.connection.peer_host}"
+
+    def release_after_send(self, held: Releasable) -> None:
+        """Release `held` when the response has left or was given up."""
+        if self._held is None:
+            self._held = [held]
+        else:
+            self._held.append(held)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request that was begun can be answered without waiting."""
+        return not isinstance(self.response, Deferred) or self.response.is_ready
+
+    def answered(self, response: Response | None) -> None:
+        """For the dispatcher: the response is ready to be sent, or there is none to send."""
+        self.answered_at = perf_counter()
+        metrics = self.api.metrics
+        if metrics is not None and response is not None:
+            metrics.count_errors(response)
+
+    def sent(self) -> None:
+        """For the connection: the response has left. Counts the request."""
+        metrics = self.api.metrics
+        if metrics is None or self.request is None:
+            return
+        worked = self.answered_at - self.begun_at
+        # What a request has set going in the background may note a wait in a later one's time.
+        remote = min(self.remote_seconds, worked)
+        metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
+        metrics.request_bytes += len(self._frame.body)
+        metrics.response_bytes += self.response_bytes
+
+    def release(self) -> None:
+        """For the connection: give back the frame and everything held for the response."""
+        held, self._held = self._held, None
+        self.response = None  # what was deferred refers to this context: without the cycle both die here
+        try:
+            for item in held or ():
+                item.release()
+        finally:
+            self._frame.release()

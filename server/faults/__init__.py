@@ -1,1 +1,0 @@
-"""Faults on purpose: a plan of what befalls requests, and the dispatcher that carries it out."""

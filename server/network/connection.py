@@ -1,0 +1,345 @@
+"""One client's connection: requests in, responses out, in order.
+
+As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
+was sent before it). Produce and OffsetCommit alone overlap: while one waits for its flush the next is received and
+appended, a bounded number ahead, and a second task answers them in the order of the requests. So a client keeps the
+group commit fed.
+
+A peer's fault ends its connection with one log line; it never reaches another connection or the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.server.errors import CloseConnectionError
+from ottla.server.network.receiver import Frame, FrameReceiver
+from ottla.server.network.transport import Transport
+from ottla.server.waiting import remote_time
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.network.dispatch import Dispatcher
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+
+logger = logging.getLogger(__name__)
+
+_MAX_SEND_VIEWS: Final = 1024
+# One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
+_MAX_SEND_BYTES: Final = 512 * 1024
+
+
+class Connection:
+    """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
+
+    __slots__ = (
+        "_answered",
+        "_begun",
+        "_dispatcher",
+        "_ended",
+        "_failure",
+        "_has_moved",
+        "_in_flight",
+        "_last_progress",
+        "_max_pipelined",
+        "_muted_until",
+        "_pipeline",
+        "_receiver",
+        "_stopping",
+        "_transport",
+        "_working",
+        "client_id",
+        "listener",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "state",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        dispatcher: Dispatcher,
+        pool: BufferPool,
+        budget: MemoryBudget,
+        *,
+        max_frame_bytes: int,
+        max_pipelined: int,
+        listener: str,
+        peer: tuple[str, int],
+    ) -> None:
+        self._transport = transport
+        self._dispatcher = dispatcher
+        self._receiver = FrameReceiver(
+            transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
+        )
+        self._max_pipelined = max_pipelined
+        self._muted_until = 0.0
+        self.listener = listener
+        #: The client's name for itself, as its last request gave it.
+        self.client_id: str | None = None
+        self.peer_host, self.peer_port = peer
+        self.principal = "User:ANONYMOUS"
+        self.state: dict[str, object] | None = None
+        self._in_flight: deque[RequestContext]
+        self._begun: trio.lowlevel.ParkingLot
+        self._answered: trio.lowlevel.ParkingLot
+        self._ended = False
+        self._pipeline: trio.Nursery | None = None
+        self._failure: CloseConnectionError | OSError | None = None
+        self._working = 0
+        self._stopping = False
+        self._has_moved = False  # since `abort_if_idle` looked last, which then was at
+        self._last_progress = trio.current_time()
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port}"
+
+    def _keys(self, error: Exception | None = None) -> dict[str, object]:
+        """What a log line about this connection can be found by."""
+        keys: dict[str, object] = {"client": repr(self), "client_id": self.client_id, "listener": self.listener}
+        return keys if error is None else {**keys, "error": str(error)}
+
+    async def serve(self) -> None:
+        """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
+        remote_time.begin_connection()
+        try:
+            await self._serve_one_by_one()
+        except CloseConnectionError as error:
+            logger.warning("closed the connection from %r: %s", self, error, extra=self._keys(error))
+        except BrokenPipeError:
+            # It closed while it was being answered, as every consumer does that stops in the middle of a Fetch.
+            logger.debug("%r closed before it was answered", self, extra=self._keys())
+        except OSError as error:
+            logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=self._keys(error))
+        finally:
+            self._receiver.close()
+            self._transport.close()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next request is on its way already."""
+        return self._receiver.has_more
+
+    def stop(self) -> None:
+        """Take no further request: what is under way is answered, then the connection ends."""
+        self._stopping = True
+        self._transport.shut_down(socket.SHUT_RD)
+
+    def mute(self, seconds: float) -> None:
+        """Take no further request for so long: the client is beyond its quota. What is under way is answered."""
+        self._muted_until = max(self._muted_until, trio.current_time() + seconds)
+
+    def abort_if_idle(self, idle_seconds: float) -> bool:
+        """End the connection if nothing was seen to move on it for this long and no handler is at work for it.
+
+        It is called now and then, which is when it sees what moved.
+        """
+        now = trio.current_time()
+        if self._has_moved or self._working:
+            self._has_moved = False
+            self._last_progress = now
+        if now - self._last_progress < idle_seconds:
+            return False
+        self._transport.shut_down(socket.SHUT_RDWR)
+        return True
+
+    async def _serve_one_by_one(self) -> None:
+        while (context := await self._next_request()) is not None:
+            if context.api.is_pipelined and self._is_pipelining(context):
+                await self._serve_pipelined(context)
+                return
+            await self._answer(context)
+
+    def _is_pipelining(self, context: RequestContext) -> bool:
+        """A producer will send on meanwhile; with commits only some clients do, and have when this one is taken."""
+        return context.api.key is ApiKey.PRODUCE or self.has_more
+
+    async def _serve_pipelined(self, first: RequestContext) -> None:
+        # From here on the connection owns these; all others are spared their cost.
+        self._in_flight = deque()
+        self._begun = trio.lowlevel.ParkingLot()
+        self._answered = trio.lowlevel.ParkingLot()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._pipeline = nursery
+                nursery.start_soon(self._answer_begun)
+                try:
+                    await self._take_pipelined(first)
+                except (CloseConnectionError, OSError) as error:
+                    self._abandon(error)
+        finally:
+            self._pipeline = None
+            for context in self._in_flight:
+                context.release()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _take_pipelined(self, context: RequestContext | None) -> None:
+        while context is not None:
+            if context.api.is_pipelined:
+                await self._begin(context)
+            else:
+                await self._wait_in_flight(0, context)
+                await self._answer(context)
+            context = await self._next_request()
+        self._ended = True
+        self._begun.unpark()
+
+    async def _next_request(self) -> RequestContext | None:
+        frame = await self._receiver.next()
+        if frame is not None and self._muted_until:
+            await self._rest(frame)
+        if frame is None or self._stopping:
+            if frame is not None:
+                frame.release()
+            return None
+        self._has_moved = True
+        return self._accept(frame)
+
+    async def _rest(self, frame: Frame) -> None:
+        """Wait until the connection is no longer muted, with the frame that came meanwhile."""
+        try:
+            await trio.sleep_until(self._muted_until)
+        except BaseException:
+            frame.release()
+            raise
+        self._muted_until = 0.0
+
+    def _accept(self, frame: Frame) -> RequestContext:
+        try:
+            context = self._dispatcher.accept(frame, self)
+        except BaseException:
+            frame.release()
+            raise
+        self.client_id = context.header.client_id
+        return context
+
+    async def _begin(self, context: RequestContext) -> None:
+        """Do what must be done in the order of the requests, and leave the rest to `_answer_begun`."""
+        await self._wait_in_flight(self._max_pipelined - 1, context)
+        self._working += 1
+        try:
+            await self._dispatcher.begin(context)
+        except BaseException:
+            self._working -= 1
+            context.release()
+            raise
+        if context.is_ready and not self._in_flight and not self.has_more:
+            await self._answer_now(context)
+        else:
+            self._in_flight.append(context)
+            self._begun.unpark()
+
+    async def _answer_now(self, context: RequestContext) -> None:
+        """Answer a request that was begun, with none before it."""
+        try:
+            try:
+                response = await self._dispatcher.finish(context)
+            finally:
+                self._working -= 1
+            if response is not None:
+                await self._send(response)
+            context.sent()
+        finally:
+            context.release()
+
+    async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
+        """Wait until no more than `allowed` pipelined requests are under way."""
+        try:
+            while len(self._in_flight) > allowed:
+                await self._answered.park()
+        except BaseException:
+            context.release()
+            raise
+
+    async def _answer_begun(self) -> None:
+        """Answer what was begun, in order, until the last request of the connection."""
+        try:
+            while self._in_flight or not self._ended:
+                if self._in_flight:
+                    await self._answer_first()
+                    self._answered.unpark()
+                else:
+                    await self._begun.park()
+        except (CloseConnectionError, OSError) as error:
+            self._abandon(error)
+
+    async def _answer_first(self) -> None:
+        """Answer the first request under way, and by the same send those behind it that need no wait."""
+        in_flight = self._in_flight
+        response = await self._dispatcher.finish(in_flight[0]) or []
+        count = 1
+        while count < len(in_flight) and in_flight[count].is_ready:
+            response += await self._dispatcher.finish(in_flight[count]) or []
+            count += 1
+        self._working -= count
+        await self._send(response)
+        for _ in range(count):
+            context = in_flight.popleft()
+            context.sent()
+            context.release()
+
+    def _abandon(self, error: CloseConnectionError | OSError) -> None:
+        """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
+        assert self._pipeline is not None
+        if self._failure is None:
+            self._failure = error
+            self._pipeline.cancel_scope.cancel()
+
+    async def _answer(self, context: RequestContext) -> None:
+        self._working += 1
+        try:
+            await self._dispatcher.begin(context)
+        except BaseException:
+            self._working -= 1
+            context.release()
+            raise
+        await self._answer_now(context)
+
+    async def _send(self, views: Sequence[Buffer]) -> None:
+        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""
+        first = 0
+        offset = 0
+        count = len(views)
+        while first < count:
+            group, wanted = _next_group(views, first, offset)
+            try:
+                sent = self._transport.send(group)
+            except BlockingIOError:
+                await self._transport.wait_writable()
+                continue
+            self._has_moved = True
+            if sent < wanted:
+                await self._transport.wait_writable()
+            elif first + len(group) < count or offset + sent < len(views[first]):
+                await trio.lowlevel.checkpoint()
+            sent += offset
+            while first < count and sent >= len(views[first]):
+                sent -= len(views[first])
+                first += 1
+            offset = sent
+
+
+def _next_group(views: Sequence[Buffer], first: int, offset: int) -> tuple[Sequence[Buffer], int]:
+    """The views that one send takes from `offset` bytes into view `first` on, and their size in bytes."""
+    if len(views) == 1 and not offset and len(views[0]) <= _MAX_SEND_BYTES:
+        return views, len(views[0])
+    group: list[Buffer] = []
+    size_bytes = 0
+    for view in views[first : first + _MAX_SEND_VIEWS]:
+        piece = memoryview(view)[offset : offset + _MAX_SEND_BYTES - size_bytes]
+        offset = 0
+        group.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= _MAX_SEND_BYTES:
+            break
+    return group, size_bytes

@@ -1,0 +1,351 @@
+"""From a frame to its handler and back to the bytes of the response.
+
+A handler is a module `ottla.server.apis.<api>` with
+
+    async def handle(request: XxxRequest, context: RequestContext) -> XxxResponse | None
+
+loaded when its API is first called. None means that Kafka answers nothing (Produce with acks=0). Whatever a handler
+raises that it did not mean to is logged in full and answered as UNKNOWN_SERVER_ERROR in the API's own shape, as Kafka's
+`getErrorResponse` does; the connection stays usable.
+
+What Kafka answers by closing the connection closes it here: an unknown API key, a version that is not served (but for
+ApiVersions, which answers UNSUPPORTED_VERSION so that a newer client can step down), a body that does not decode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from struct import Struct
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.kproto import codec, headers
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
+from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.server.apis.context import Deferred, RequestContext
+from ottla.server.apis.errors import error_response
+from ottla.server.errors import CloseConnectionError
+from ottla.server.quotas.clients import ClientQuotas
+from ottla.server.telemetry.requests import ApiMetrics
+from ottla.server.waiting import remote_time
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
+    from ottla.kproto.schema import Request, Response
+    from ottla.server.broker import Broker
+    from ottla.server.network.connection import Connection
+    from ottla.server.network.receiver import Frame
+
+# A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
+_PREFIX_V0 = Struct(">ii")
+_PREFIX_V1 = Struct(">iiB")
+# A body up to this size is copied behind its header: sending two pieces costs more.
+_MAX_JOINED_BYTES: Final = 16 * 1024
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+SERVED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+"""Every API that has a handler module; nothing else is advertised."""
+
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
+"""What a connection may have several of under way (see `ottla.server.network.connection`)."""
+
+
+class Api:
+    """One served API: its versions, and its handler and codec once it was called."""
+
+    __slots__ = (
+        "_handler",
+        "advertised_min_version",
+        "build_parts",
+        "handler",
+        "is_pipelined",
+        "key",
+        "max_version",
+        "metrics",
+        "min_version",
+        "parse",
+        "prepared_versions",
+    )
+
+    def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
+        self.key = key
+        self.min_version, self.max_version = key.valid_versions
+        # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
+        self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
+        self.is_pipelined = key in PIPELINED
+        self.prepared_versions: set[int] = set()
+        #: What its requests cost; None until the first one.
+        self.metrics: ApiMetrics | None = None
+        self._handler = handler
+        self.handler: Handler
+        self.parse: Callable[[int, memoryview, int], Request]
+        self.build_parts: Callable[[Any, int], list[Buffer]]
+
+    def __repr__(self) -> str:
+        return f"{self.key.name} {self.min_version}-{self.max_version}"
+
+    async def prepare(self, version: int) -> None:
+        """Make ready for the first request of a version.
+
+        Imports and compilation take some ten milliseconds, for which a worker thread holds up nobody else.
+        """
+        await trio.to_thread.run_sync(self.load, version)
+        self.prepared_versions.add(version)
+
+    def load(self, version: int) -> None:
+        """Import what serving this API needs; three have codecs of their own for what they carry."""
+        codec.prepare(self.key, version)
+        if self.metrics is None:
+            self.metrics = ApiMetrics(self.key)
+        self.parse = partial(codec.parse_request, self.key)
+        self.build_parts = _build_whole
+        if self.key is ApiKey.PRODUCE:
+            from ottla.kproto.hot import produce
+
+            self.parse = produce.parse_request
+        elif self.key is ApiKey.FETCH:
+            from ottla.kproto.hot import fetch
+
+            self.build_parts = fetch.build_parts
+        elif self.key is ApiKey.METADATA:
+            from ottla.kproto.hot import metadata
+
+            self.build_parts = metadata.build_parts
+        if self._handler is None:
+            self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+        self.handler = self._handler
+
+
+class ApiTable:
+    """The APIs that this broker serves, by number."""
+
+    __slots__ = ("_apis",)
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self._apis = {int(api.key): api for api in sorted(apis, key=lambda api: api.key)}
+
+    @classmethod
+    def default(cls) -> ApiTable:
+        return cls(Api(key) for key in SERVED)
+
+    def __iter__(self) -> Iterator[Api]:
+        return iter(self._apis.values())
+
+    def find(self, api_key: int, api_version: int) -> Api:
+        """The API of a request, CloseConnectionError if Kafka would close the connection over it."""
+        api = self._apis.get(api_key)
+        if api is None:
+            raise CloseConnectionError(f"API key {api_key} is not served")
+        if not api.min_version <= api_version <= api.max_version and api.key is not ApiKey.API_VERSIONS:
+            raise CloseConnectionError(f"version {api_version} of {api} is not served")
+        return api
+
+
+class Dispatcher:
+    """Serves every connection's requests from one table."""
+
+    __slots__ = ("_apis", "_broker", "_quotas")
+
+    def __init__(self, apis: ApiTable, broker: Broker, quotas: ClientQuotas | None = None) -> None:
+        self._apis = apis
+        self._broker = broker
+        self._quotas = quotas or ClientQuotas()
+
+    def find_api(self, api_key: int, api_version: int) -> Api:
+        return self._apis.find(api_key, api_version)
+
+    def accept(self, frame: Frame, connection: Connection) -> RequestContext:
+        """Read a frame's header. Raises CloseConnectionError, and then has taken nothing."""
+        try:
+            header, body_start = headers.parse_request_header(frame.body)
+        except UnsupportedApiError as error:
+            self._apis.find(error.api_key, error.api_version)  # raises unless it is ApiVersions
+            header = headers.RequestHeader(
+                api_key=error.api_key, api_version=error.api_version, correlation_id=error.correlation_id
+            )
+            body_start = len(frame.body)
+        except DecodeError as error:
+            raise CloseConnectionError(f"the header of a request does not decode: {error}") from None
+        api = self._apis.find(header.api_key, header.api_version)
+        return RequestContext(api, header, body_start, frame, connection, self._broker)
+
+    async def begin(self, context: RequestContext) -> None:
+        """Parse a request and call its handler. Raises CloseConnectionError.
+
+        Of a pipelined API only that part is done which must keep its place among the connection's requests.
+        """
+        version = context.header.api_version
+        context.begun_at = perf_counter()
+        remote_time.begin_request()
+        if version not in context.api.prepared_versions:
+            if not context.api.min_version <= version <= context.api.max_version:
+                return
+            await context.api.prepare(version)
+        self._parse(context)
+        await self._handle(context)
+        context.handled_at = perf_counter()
+
+    def _parse(self, context: RequestContext) -> None:
+        api, version = context.api, context.header.api_version
+        try:
+            context.request = api.parse(version, context.frame, context.body_start)
+        except DecodeError as error:
+            raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+
+    async def _handle(self, context: RequestContext) -> None:
+        try:
+            context.response = await context.api.handler(context.request, context)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context, extra=_keys(context))
+            context.response = _failed(context)
+
+    async def finish(self, context: RequestContext) -> list[Buffer] | None:
+        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+        version = context.header.api_version
+        if context.request is None:
+            return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
+        try:
+            response, parts = await self._respond(context, version)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context, extra=_keys(context))
+            response = _failed(context)
+            parts = _encode(response, context, version)
+        context.answered(response)
+        return parts
+
+    async def _respond(self, context: RequestContext, version: int) -> tuple[Response | None, list[Buffer] | None]:
+        response = context.response
+        if isinstance(response, Deferred):
+            response = await response.finish()
+            context.remote_seconds = perf_counter() - context.handled_at
+        else:
+            context.remote_seconds = remote_time.waited_seconds()
+        parts = None if response is None else _encode(response, context, version)
+        return response, self._under_quota(parts, response, context) if self._quotas.is_active else parts
+
+    def _under_quota(
+        self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
+    ) -> list[Buffer] | None:
+        throttled = self._quotas.charge(context, response, context.response_bytes)
+        return parts if throttled is None else _encode(throttled, context, context.header.api_version)
+
+    def _unsupported_api_versions(self) -> ApiVersionsResponse:
+        """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""
+        api = self._apis.find(ApiKey.API_VERSIONS, 0)
+        own = ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def _keys(context: RequestContext) -> dict[str, object]:
+    """What a log line about this request can be found by."""
+    return {
+        "api": context.api.key.name.lower(),
+        "client": repr(context.connection),
+        "client_id": context.header.client_id,
+        "listener": context.listener,
+    }
+
+
+def _failed(context: RequestContext) -> Response:
+    """What the client is told of a fault of this broker."""
+    assert context.request is not None
+    response = error_response(context.request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if response is None:
+        raise CloseConnectionError(f"{context.api.key.name} failed and has no answer that could say so")
+    return response
+
+
+def _encode(response: Response, context: RequestContext, version: int) -> list[Buffer]:
+    return _framed(context.api.build_parts(response, version), context, version)
+
+
+def _build_whole(response: Response, version: int) -> list[Buffer]:
+    # One send of many small pieces costs more than joining them.
+    return [codec.build(response, version)]
+
+
+def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
+    """Put the frame's length and the response header in front of a body's pieces."""
+    size_bytes = 0
+    for part in parts:
+        size_bytes += len(part)
+    context.response_bytes = size_bytes
+    if context.api.key.response_header_version(version) == 0:
+        prefix = _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id)
+    else:
+        prefix = _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0)
+    if len(parts) == 1 and size_bytes <= _MAX_JOINED_BYTES:
+        return [prefix + parts[0]]
+    parts.insert(0, prefix)
+    return parts

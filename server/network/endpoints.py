@@ -1,0 +1,120 @@
+"""Where a node listens, and what it tells clients to connect to."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.server.config import BrokerConfig, ConfigError
+from ottla.server.metadata.image import Endpoint
+from ottla.server.network.listener import ListenAddress
+from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
+
+logger = logging.getLogger(__name__)
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
+
+
+def parse_listener(text: str) -> ListenAddress:
+    """`NAME://host:port`; an empty host is every address."""
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (separator and name and colon and port.isdecimal() and int(port) < 65536):
+        raise ConfigError(f"{text!r} is no listener: write NAME://host:port.")
+    return ListenAddress(name.upper(), host.strip("[]"), int(port))
+
+
+def parse_http_address(text: str) -> ListenAddress:
+    """`host:port`, or a port of 127.0.0.1; `:port` is every address."""
+    host, colon, port = text.strip().rpartition(":")
+    if not (port.isdecimal() and int(port) < 65536):
+        raise ConfigError(f"ottla.http.listen is {text!r}: write host:port.")
+    return ListenAddress("HTTP", host.strip("[]") if colon else "127.0.0.1", int(port))
+
+
+def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
+    """The listeners of a configuration, checked for what this broker can serve."""
+    addresses = [parse_listener(text) for text in config.listeners]
+    if len({address.name for address in addresses}) != len(addresses):
+        raise ConfigError("Each listener needs a name of its own.")
+    protocols = security_protocols(config)
+    for address in addresses:
+        protocol = protocols.get(address.name)
+        if protocol is None:
+            raise ConfigError(f"listener.security.protocol.map does not say which protocol {address.name} speaks.")
+        if protocol not in _SUPPORTED_PROTOCOLS:
+            raise ConfigError(f"The listener {address.name} asks for {protocol}, which is not supported.")
+    return addresses
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """The limits on connections as they are configured now. Looks host names up, which may block."""
+    per_listener = {}
+    for text in config.listeners:
+        name = parse_listener(text).name
+        own = config.for_listener(name)
+        per_listener[name] = ListenerLimits(own.max_connections, own.max_connection_creation_rate)
+    return ConnectionLimits(
+        max_frame_bytes=config.socket_request_max_bytes,
+        max_pipelined=config.ottla_max_in_flight_requests_per_connection,
+        max_connections=config.max_connections,
+        max_creation_rate=config.max_connection_creation_rate,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_idle_ms=config.connections_max_idle_ms,
+        per_ip_overrides=_by_address(config.max_connections_per_ip_overrides),
+        listeners=per_listener,
+    )
+
+
+def _by_address(overrides: str) -> dict[str, int]:
+    """`host:count, …` by the addresses of the hosts; what is not known by its name has none."""
+    found = {}
+    for entry in filter(None, map(str.strip, overrides.split(","))):
+        host, _, count = entry.rpartition(":")
+        try:
+            addresses = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+        except OSError as error:
+            logger.warning("max.connections.per.ip.overrides: %s is not known: %s", host, error.strerror)
+            continue
+        found.update(dict.fromkeys(addresses, int(count)))
+    return found
+
+
+def security_protocols(config: BrokerConfig) -> Mapping[str, str]:
+    """Which protocol each listener name speaks."""
+    protocols = {}
+    for entry in config.listener_security_protocol_map.split(","):
+        name, _, protocol = entry.strip().partition(":")
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -> tuple[Endpoint, ...]:
+    """What clients are told for each listener, given the ports that it really has.
+
+    Without `advertised.listeners` it is where the listener listens: a wildcard becomes the machine's name, and
+    localhost becomes 127.0.0.1, which some clients would else resolve to ::1. An advertised port 0
+    is the listener's own.
+    """
+    advertised = {address.name: address for address in map(parse_listener, config.advertised_listeners or ())}
+    protocols = security_protocols(config)
+    endpoints = []
+    for address in bound:
+        told = advertised.pop(address.name, None)
+        host = told.host if told is not None else _reachable(address.host)
+        if host in _WILDCARDS:
+            raise ConfigError(f"{host or 'An empty host'} cannot be advertised: name a host that clients can reach.")
+        port = told.port if told is not None and told.port else address.port
+        endpoints.append(Endpoint(address.name, host, port, protocols[address.name]))
+    if advertised:
+        raise ConfigError(f"advertised.listeners names {', '.join(advertised)}, which is not in listeners.")
+    return tuple(endpoints)
+
+
+def _reachable(host: str) -> str:
+    if host in _WILDCARDS:
+        return socket.gethostname()
+    return "127.0.0.1" if host == "localhost" else host

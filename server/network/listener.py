@@ -1,0 +1,278 @@
+"""The listening sockets, and the connections that they brought.
+
+`Listeners.run` owns every connection's task. Its end is orderly: nothing more is accepted, connections answer what is
+under way, and those that cannot within the grace period are cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ottla.server.errors import StartupError
+from ottla.server.network.connection import Connection
+from ottla.server.network.transport import SocketTransport
+from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
+
+if TYPE_CHECKING:
+    from ottla.server.network.dispatch import Dispatcher
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+
+logger = logging.getLogger(__name__)
+
+# The machine is out of something that comes back when connections close; accepting at once would only spin.
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+# The peer was gone before it was accepted (see accept(2)).
+_PEER_GONE: Final = frozenset(
+    {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM}
+)
+_RETRY_SECONDS: Final = 0.1
+_ACCEPT_BURST: Final = 16
+_IDLE_SCAN_BATCH: Final = 1_000
+_MAX_KEPT: Final = 1_000
+
+
+class ListenAddress(NamedTuple):
+    """Where to listen: `host:port` under a listener's name. Port 0 takes a free one."""
+
+    name: str
+    host: str
+    port: int
+
+
+def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
+    """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
+    try:
+        family, kind, protocol, _, sockaddr = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise StartupError(f"cannot listen on {host!r}: {error.strerror}") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        listening.bind(sockaddr)
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        where = f"{host or '*'}:{port}"
+        hint = f"is another broker running there? Choose another with {flag}" if error.errno == errno.EADDRINUSE else ""
+        raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+    return listening
+
+
+def _unmapped(host: str) -> str:
+    """An IPv4 address as such, also where a socket for both families brought it."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+class Listeners:
+    """All listening sockets of a node. `bind` first, then `run` until `stop`."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        pool: BufferPool,
+        budget: MemoryBudget,
+        limits: ConnectionLimits,
+        rates: ConnectionRates | None = None,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._pool = pool
+        self._budget = budget
+        self._limits = limits
+        self._rates = rates or ConnectionRates()
+        self._sockets: list[tuple[str, socket.socket]] = []
+        self._connections: set[Connection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        #: How many connections were accepted, by listener, and refused, by what they were beyond.
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._kept = 0
+        #: How often accepting had to pause.
+        self.delayed = 0
+        self._stop = trio.Event()
+        self._slot_freed = trio.Event()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """What holds from now on; connections that are open stay."""
+        self._limits = limits
+        self._slot_freed.set()
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has now."""
+        return self._per_listener
+
+    def bind(self, address: ListenAddress, backlog: int) -> int:
+        """Open a listening socket and return its port. StartupError if the address cannot be had."""
+        listening = open_listening_socket(address.host, address.port, backlog, "--port")
+        self._sockets.append((address.name, listening))
+        return int(listening.getsockname()[1])
+
+    def stop(self) -> None:
+        """Accept nothing more and let connections finish what they have begun."""
+        self._stop.set()
+
+    async def run(self, grace_seconds: float) -> None:
+        """Serve until `stop`, then for at most `grace_seconds` more. Always leaves every socket closed."""
+        try:
+            async with trio.open_nursery() as serving:
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self._close_idle)
+                    for name, listening in self._sockets:
+                        accepting.start_soon(self._accept, name, listening, serving)
+                    await self._stop.wait()
+                    accepting.cancel_scope.cancel()
+                self.close()
+                for connection in list(self._connections):
+                    connection.stop()
+                serving.cancel_scope.deadline = trio.current_time() + grace_seconds
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the listening sockets."""
+        for _, listening in self._sockets:
+            trio.lowlevel.notify_closing(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def _accept(self, name: str, listening: socket.socket, serving: trio.Nursery) -> None:
+        while True:
+            await self._wait_for_slot(name)
+            await trio.lowlevel.wait_readable(listening)
+            for _ in range(_ACCEPT_BURST):
+                try:
+                    accepted, peer = listening.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno in _PEER_GONE:
+                        continue
+                    if error.errno not in _OUT_OF_RESOURCES:
+                        raise
+                    logger.warning(
+                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)",
+                        error.strerror,
+                        extra={"listener": name, "error": error.strerror},
+                    )
+                    await trio.sleep(_RETRY_SECONDS)
+                    break
+                delay_seconds = self._rates.delay_seconds(name, self._limits)
+                if delay_seconds:
+                    await self._pause(accepted, delay_seconds)
+                self._admit(name, accepted, peer, serving)
+
+    async def _pause(self, accepted: socket.socket, seconds: float) -> None:
+        """Wait with a connection that has come too early (max.connection.creation.rate)."""
+        self.delayed += 1
+        try:
+            await trio.sleep(seconds)
+        except BaseException:
+            accepted.close()
+            raise
+
+    async def _wait_for_slot(self, name: str) -> None:
+        if not self._is_full(name):
+            return
+        self.delayed += 1
+        limit = min(self._limits.max_connections, self._limits.of_listener(name).max_connections)
+        logger.warning("not accepting: max.connections (%d) is reached", limit, extra={"listener": name})
+        while self._is_full(name):
+            if self._slot_freed.is_set():
+                self._slot_freed = trio.Event()
+            await self._slot_freed.wait()
+
+    def _is_full(self, name: str) -> bool:
+        limits = self._limits
+        return (
+            len(self._connections) >= limits.max_connections
+            or self._per_listener[name] >= limits.of_listener(name).max_connections
+        )
+
+    def _admit(self, name: str, accepted: socket.socket, peer: tuple[str, int], serving: trio.Nursery) -> None:
+        host, port = _unmapped(peer[0]), peer[1]
+        throttle_seconds = self._rates.throttle_seconds(host)
+        if throttle_seconds:
+            self.refused["connection_creation_rate"] += 1
+            serving.start_soon(self._close_after, accepted, throttle_seconds)
+            return
+        limit = self._limits.of_address(host)
+        if self._per_ip[host] >= limit:
+            accepted.close()
+            self.refused["max.connections.per.ip"] += 1
+            keys = {"client": f"{host}:{port}", "listener": name}
+            logger.warning(
+                "refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit, extra=keys
+            )
+            return
+        try:
+            transport = SocketTransport(accepted)
+        except OSError:
+            accepted.close()  # the peer was gone before the socket could be set up
+            return
+        connection = Connection(
+            transport,
+            self._dispatcher,
+            self._pool,
+            self._budget,
+            max_frame_bytes=self._limits.max_frame_bytes,
+            max_pipelined=self._limits.max_pipelined,
+            listener=name,
+            peer=(host, port),
+        )
+        self._connections.add(connection)
+        self._per_ip[host] += 1
+        self._per_listener[name] += 1
+        self.accepted[name] += 1
+        serving.start_soon(self._serve, connection)
+
+    async def _close_after(self, accepted: socket.socket, seconds: float) -> None:
+        """Keep a connection without an answer, so that its client does not try again at once; but not too many."""
+        self._kept += 1
+        try:
+            if self._kept <= _MAX_KEPT:
+                await trio.sleep(seconds)
+        finally:
+            self._kept -= 1
+            accepted.close()
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.serve()
+        except Exception:
+            keys = {"client": repr(connection), "client_id": connection.client_id, "listener": connection.listener}
+            logger.exception("a fault of the broker ended the connection from %r", connection, extra=keys)
+        finally:
+            self._connections.discard(connection)
+            host = connection.peer_host
+            self._per_listener[connection.listener] -= 1
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
+            self._slot_freed.set()
+
+    async def _close_idle(self) -> None:
+        if self._limits.max_idle_ms < 0:
+            return
+        idle_seconds = self._limits.max_idle_ms / 1000
+        while True:
+            await trio.sleep(min(max(idle_seconds / 10, 0.05), 30))
+            for index, connection in enumerate(list(self._connections), 1):
+                connection.abort_if_idle(idle_seconds)
+                if index % _IDLE_SCAN_BATCH == 0:
+                    await trio.lowlevel.checkpoint()

@@ -1,0 +1,263 @@
+"""Bytes of a connection into whole requests, each contiguous in pooled memory and never copied once it is there.
+
+Small requests that arrive together share a fragment. One that does not fit in the rest of it gets a buffer of its own
+tier, and its body is received straight into that; only what had already arrived of it is moved.
+
+Memory follows the bytes that came, not those that were promised: buffers of the large tiers are lazily committed, the
+budget is charged by what was received, and while the budget is spent no new request is begun (requests that have begun
+always finish, so that no two of them can wait for each other).
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+import trio
+
+from ottla.kproto.errors import FrameError
+from ottla.kproto.framing import PREFIX_SIZE, frame_size
+from ottla.server.errors import CloseConnectionError
+from ottla.server.network.transport import Transport
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.iobuf import Fragment
+
+_LENGTH_AND_API = Struct(">ihh")
+
+_MIN_SHARED_BYTES: Final = 512
+_MAX_SHARED_BYTES: Final = 64 * 1024
+# So many small frames of a burst are taken in one turn of the event loop.
+_MAX_TAKEN_AT_ONCE: Final = 4
+# One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
+_MAX_RECEIVE_BYTES: Final = 512 * 1024
+
+
+class Frame:
+    """One request's bytes without their length prefix. It holds a reference to its fragment until `release`."""
+
+    __slots__ = ("_budget", "body", "fragment")
+
+    def __init__(self, body: memoryview, fragment: Fragment, budget: MemoryBudget) -> None:
+        self.body = body
+        self.fragment = fragment
+        self._budget = budget
+
+    def release(self) -> None:
+        """Give the fragment and the budget's share back; called exactly once."""
+        self._budget.refund(self.body.nbytes)
+        self.fragment.release()
+
+
+class FrameReceiver:
+    """The frames of one transport, in order.
+
+    `check_api(api_key, api_version)` is asked before a large frame's body is received, and may raise to refuse it.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_charged",
+        "_check_api",
+        "_end",
+        "_expects_more",
+        "_fragment",
+        "_max_frame_bytes",
+        "_needed",
+        "_pool",
+        "_shared_bytes",
+        "_start",
+        "_taken_at_once",
+        "_transport",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        pool: BufferPool,
+        budget: MemoryBudget,
+        *,
+        max_frame_bytes: int,
+        check_api: Callable[[int, int], object],
+    ) -> None:
+        self._transport = transport
+        self._pool = pool
+        self._budget = budget
+        self._max_frame_bytes = max_frame_bytes
+        self._check_api = check_api
+        self._fragment: Fragment | None = None
+        self._start = 0  # where the frame under way begins in the fragment
+        self._end = 0  # where received bytes end
+        self._needed = 0  # where the frame under way will end, once its length is known; else 0
+        self._charged = 0  # of the frame under way
+        self._shared_bytes = _MIN_SHARED_BYTES
+        self._expects_more = False  # whether the last receive suggests that the next would not come back empty
+        self._taken_at_once = 0  # frames since the last wait
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no buffer is held, because nothing of a next frame has arrived."""
+        return self._fragment is None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes have come behind the last frame."""
+        return self._end > self._start
+
+    async def next(self) -> Frame | None:
+        """The next frame, or None at the end of the stream. Lets others run before, but for a few frames of a burst.
+
+        Raises CloseConnectionError for a length that no request can have, and OSError from the transport.
+        """
+        while True:
+            frame = self._take()
+            if frame is not None:
+                self._taken_at_once += 1
+                if self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
+                    await self._yield(frame)
+                return frame
+            await self._wait_for_buffer()
+            try:
+                count = self._receive()
+            except BlockingIOError:
+                self._expects_more = False
+                if self._start == self._end:
+                    self._go_idle()
+                else:
+                    await self._wait_readable()
+                continue
+            if count == 0:
+                self._release_fragment()
+                return None
+
+    def close(self) -> None:
+        """Give back what is held of a frame that will not be completed."""
+        self._release_fragment()
+
+    def _go_idle(self) -> None:
+        if self._end < self._shared_bytes // 4 and self._shared_bytes > _MIN_SHARED_BYTES:
+            self._shared_bytes //= 2
+        self._release_fragment()
+
+    async def _yield(self, frame: Frame) -> None:
+        self._taken_at_once = 0
+        try:
+            await trio.lowlevel.checkpoint()
+        except BaseException:
+            frame.release()
+            raise
+
+    async def _wait_readable(self) -> None:
+        self._taken_at_once = 0
+        await self._transport.wait_readable()
+
+    async def _wait_for_buffer(self) -> None:
+        if self._fragment is not None:
+            if self._expects_more or self._start < self._end:
+                return
+            self._go_idle()
+        await self._wait_readable()
+        if not self._budget.has_room:
+            await self._budget.wait_available()
+        self._fragment = self._pool.acquire(self._shared_bytes)
+        self._start = self._end = 0
+
+    def _receive(self) -> int:
+        assert self._fragment is not None
+        memory = self._fragment.memory
+        # A large frame's buffer takes that frame alone: what follows would have to be moved out of it again.
+        limit = self._needed if self._needed > _MAX_SHARED_BYTES else memory.nbytes
+        limit = min(limit, self._end + _MAX_RECEIVE_BYTES)
+        count = self._transport.receive_into(memory[self._end : limit])
+        self._end += count
+        self._expects_more = self._end == limit
+        if self._needed:
+            self._charge(count)
+        elif self._end == memory.nbytes and self._shared_bytes < _MAX_SHARED_BYTES:
+            self._shared_bytes *= 2
+        return count
+
+    def _take(self) -> Frame | None:
+        """The frame under way if it is complete; otherwise see to it that it has room to become so."""
+        fragment = self._fragment
+        if fragment is None:
+            return None
+        arrived = self._end - self._start
+        if not self._needed:
+            if arrived < PREFIX_SIZE:
+                if arrived == 0 and self._end == fragment.capacity_bytes:
+                    self._release_fragment()
+                elif fragment.capacity_bytes - self._start < PREFIX_SIZE:
+                    self._move(_MIN_SHARED_BYTES)
+                return None
+            size_bytes = self._frame_size(fragment.memory)
+            self._needed = self._start + PREFIX_SIZE + size_bytes
+            self._charge(min(arrived - PREFIX_SIZE, size_bytes))
+            if self._needed > fragment.capacity_bytes:
+                self._begin_own_buffer(fragment.memory, arrived, PREFIX_SIZE + size_bytes)
+                return None
+        if self._end < self._needed:
+            return None
+        return self._complete(fragment)
+
+    def _complete(self, fragment: Fragment) -> Frame:
+        frame = Frame(fragment.memory[self._start + PREFIX_SIZE : self._needed], fragment, self._budget)
+        if self._end > self._needed:
+            self._expects_more = True
+        self._start = self._needed
+        self._needed = self._charged = 0
+        if self._start == fragment.capacity_bytes or self._start > _MAX_SHARED_BYTES:
+            self._move_rest_away(fragment)
+        else:
+            fragment.retain()
+        return frame
+
+    def _move_rest_away(self, fragment: Fragment) -> None:
+        """Leave the fragment to its frame; anything after it (only ever a little) begins a new fragment."""
+        rest = fragment.memory[self._start : self._end]
+        if rest.nbytes == 0:
+            self._fragment = None
+            return
+        self._fragment = self._pool.acquire(max(rest.nbytes, self._shared_bytes))
+        self._fragment.memory[: rest.nbytes] = rest
+        self._start, self._end = 0, rest.nbytes
+
+    def _begin_own_buffer(self, memory: memoryview, arrived: int, total_bytes: int) -> None:
+        if arrived >= _LENGTH_AND_API.size:
+            _, api_key, api_version = _LENGTH_AND_API.unpack_from(memory, self._start)
+            self._check_api(api_key, api_version)
+        if total_bytes > _MAX_SHARED_BYTES:
+            self._shared_bytes = _MIN_SHARED_BYTES
+        self._move(max(total_bytes, self._shared_bytes))
+        self._needed = total_bytes
+
+    def _move(self, size_bytes: int) -> None:
+        """Go on in a new fragment with what has arrived of the frame under way."""
+        old = self._fragment
+        assert old is not None
+        arrived = self._end - self._start
+        self._fragment = self._pool.acquire(size_bytes)
+        self._fragment.memory[:arrived] = old.memory[self._start : self._end]
+        self._start, self._end = 0, arrived
+        old.release()
+
+    def _frame_size(self, memory: memoryview) -> int:
+        try:
+            return frame_size(memory, self._max_frame_bytes, self._start)
+        except FrameError as error:
+            from ottla.server.network.peer import describe_first_bytes
+
+            peer = describe_first_bytes(memory[self._start : self._start + 4])
+            raise CloseConnectionError(peer or f"{error} (socket.request.max.bytes)") from None
+
+    def _charge(self, count: int) -> None:
+        # What is read beyond this frame belongs to the next ones, which are charged when they begin.
+        count = min(count, self._needed - self._start - PREFIX_SIZE - self._charged)
+        self._charged += count
+        self._budget.charge(count)
+
+    def _release_fragment(self) -> None:
+        if self._charged:
+            self._budget.refund(self._charged)
+        if self._fragment is not None:
+            self._fragment.release()
+            self._fragment = None
+        self._start = self._end = self._needed = self._charged = 0

@@ -1,0 +1,1 @@
+"""How much clients, users and addresses may use."""

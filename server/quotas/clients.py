@@ -1,0 +1,260 @@
+"""Client quotas: what a user or client id may send, fetch, take of the broker's time and change of the metadata.
+
+- `producer_byte_rate`, `consumer_byte_rate`: bytes a second (KIP-13)
+- `request_percentage`: the share of one core's time that goes into its requests (KIP-124)
+- `controller_mutation_rate`: partitions created and deleted a second (KIP-599)
+
+A client beyond its quota is answered at once, with the time by which it is ahead, and its connection is not read for
+that long; a Fetch beyond it is answered without records, which the client asks for again. Rates and throttle times are
+those of Kafka's Rate, TokenBucket and QuotaUtils.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.server.metadata.errors import ThrottlingQuotaExceededError
+from ottla.server.metadata.image import CLIENT_ID, USER
+from ottla.server.quotas.rates import Rate, TokenBucket
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.metadata.image import MetadataDelta, QuotaEntity
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+KINDS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+
+#: Rates that are kept; beyond it the one that was used least lately is forgotten, and begins anew at zero.
+MAX_RATES: Final = 10_000
+
+_BYTE_RATE_OF: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
+
+
+class Throttle:
+    """How often one kind of quota has made clients wait, and for how long together."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+
+
+class MutationQuota:
+    """What one request may change of the metadata.
+
+    A strict one refuses what comes while the bucket is overdrawn; the other, for clients that do not know the error,
+    lets it through and only makes the connection rest.
+    """
+
+    __slots__ = ("_bucket", "_is_strict", "_quota", "_taken", "throttle_seconds")
+
+    def __init__(self, bucket: TokenBucket | None, quota: float, *, is_strict: bool) -> None:
+        self._bucket = bucket
+        self._quota = quota
+        self._is_strict = is_strict
+        self._taken: set[Hashable] = set()
+        #: How long the client has to wait because of this request.
+        self.throttle_seconds = 0.0
+
+    def take(self, key: Hashable, partitions: int) -> None:
+        """Count partitions that are created or deleted; once for a key, however often a change is tried.
+
+        Raises ThrottlingQuotaExceededError.
+        """
+        if self._bucket is None or key in self._taken:
+            return
+        now = trio.current_time()
+        if self._is_strict:
+            self.throttle_seconds = max(self.throttle_seconds, self._bucket.throttle_seconds(self._quota, now))
+            if self.throttle_seconds:
+                raise ThrottlingQuotaExceededError("The throttling quota has been exceeded.")
+            self._bucket.take(partitions, self._quota, now)
+        else:
+            self._bucket.take(partitions, self._quota, now)
+            self.throttle_seconds = self._bucket.throttle_seconds(self._quota, now)
+        self._taken.add(key)
+
+
+class ClientQuotas:
+    """The rates of all clients against the quotas of the cluster's metadata, which `apply` follows."""
+
+    def __init__(
+        self,
+        windows: int = 11,
+        window_seconds: float = 1.0,
+        *,
+        controller_windows: int = 11,
+        controller_window_seconds: float = 1.0,
+    ) -> None:
+        self._windows = windows
+        self._window_seconds = window_seconds
+        self._controller_windows = controller_windows
+        self._controller_window_seconds = controller_window_seconds
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._kinds: frozenset[str] = frozenset()
+        self._rates: OrderedDict[tuple[str, QuotaEntity], Rate | TokenBucket] = OrderedDict()
+        #: By kind of quota.
+        self.throttles = {kind: Throttle() for kind in KINDS}
+        #: False as long as neither bytes nor time are limited, so that requests need not be counted.
+        self.is_active = False
+
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Follow the cluster's metadata."""
+        if delta.quotas_changed:
+            self.set_quotas(delta.after.quotas)
+
+    def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Replace all quotas; rates that were measured stay."""
+        self._quotas = quotas
+        self._kinds = frozenset(key for values in quotas.values() for key in values)
+        self.is_active = not self._kinds.isdisjoint((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE))
+        if self._kinds.isdisjoint(KINDS):
+            self._rates.clear()
+
+    # Requests -------------------------------------------------------------------------------------------------------
+
+    def charge(self, context: RequestContext, response: Response | None, sent_bytes: int) -> Response | None:
+        """Count an answered request. Returns the response to send instead, if its client is beyond a quota.
+
+        A Produce counts with the bytes of its request, a Fetch with those of its response, and every request with the
+        time that was worked on it. Followers are exempt, as in Kafka.
+        """
+        api = context.api.key
+        if api is ApiKey.FETCH and _is_from_follower(context.request):
+            return None
+        client = context.principal, context.header.client_id or ""
+        kind = _BYTE_RATE_OF.get(api)
+        amount = len(context.frame) if kind == PRODUCER_BYTE_RATE else sent_bytes
+        by_bytes = self.throttle_seconds(kind, *client, amount) if kind is not None else 0.0
+        by_time = self._throttle_by_time(context, *client)
+        seconds = max(by_bytes, by_time)
+        if not seconds:
+            return None
+        self.throttles[kind if kind is not None and by_bytes >= by_time else REQUEST_PERCENTAGE].add(seconds)
+        context.connection.mute(seconds)
+        if response is None:
+            return None
+        if kind == CONSUMER_BYTE_RATE:
+            self._take_back(kind, *client, amount)
+            session_id = getattr(response, "session_id", 0)
+            response = type(response)()
+            response.session_id = session_id  # type: ignore[attr-defined]
+        _tell(response, seconds)
+        return response
+
+    def throttle_seconds(self, kind: str, principal: str, client_id: str, amount: float) -> float:
+        """Count an amount for a client and return by how many seconds it is ahead of its quota."""
+        found = self._find(kind, principal, client_id)
+        if found is None:
+            return 0.0
+        quota, sharing = found
+        now = trio.current_time()
+        rate = self._rate(kind, sharing)
+        rate.record(amount, now)
+        return rate.throttle_seconds(quota, now)
+
+    def _throttle_by_time(self, context: RequestContext, principal: str, client_id: str) -> float:
+        """Bounded by one window, for the time is spent already."""
+        if REQUEST_PERCENTAGE not in self._kinds:
+            return 0.0
+        seconds = perf_counter() - context.begun_at - context.remote_seconds
+        ahead = self.throttle_seconds(REQUEST_PERCENTAGE, principal, client_id, seconds * 100)
+        return min(ahead, self._window_seconds)
+
+    def _take_back(self, kind: str, principal: str, client_id: str, amount: float) -> None:
+        found = self._find(kind, principal, client_id)
+        if found is not None:
+            self._rate(kind, found[1]).record(-amount, trio.current_time())
+
+    # Changes of the metadata ----------------------------------------------------------------------------------------
+
+    def mutation_quota(self, context: RequestContext, *, strict_from: int) -> MutationQuota:
+        """What a request may change; from version `strict_from` on its client knows how to be refused."""
+        is_strict = context.header.api_version >= strict_from
+        found = self._find(CONTROLLER_MUTATION_RATE, context.principal, context.header.client_id or "")
+        if found is None:
+            return MutationQuota(None, 0, is_strict=is_strict)
+        quota, sharing = found
+        key = (CONTROLLER_MUTATION_RATE, sharing)
+        bucket = self._kept(key) or self._keep(
+            key, TokenBucket(self._controller_windows, self._controller_window_seconds)
+        )
+        assert isinstance(bucket, TokenBucket)
+        return MutationQuota(bucket, quota, is_strict=is_strict)
+
+    def settle(self, quota: MutationQuota, context: RequestContext, response: Response) -> None:
+        """Tell the client how long to wait because of its changes, and do not read its connection for that long."""
+        if quota.throttle_seconds:
+            self.throttles[CONTROLLER_MUTATION_RATE].add(quota.throttle_seconds)
+            context.connection.mute(quota.throttle_seconds)
+            _tell(response, quota.throttle_seconds)
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _find(self, kind: str, principal: str, client_id: str) -> tuple[float, QuotaEntity] | None:
+        """The quota that applies to a client, and who shares it."""
+        if kind not in self._kinds:
+            return None
+        _, _, user = principal.partition(":")
+        for entity, sharing in _entities(user, client_id):
+            quota = self._quotas.get(entity, {}).get(kind)
+            if quota is not None:
+                return quota, sharing
+        return None
+
+    def _rate(self, kind: str, sharing: QuotaEntity) -> Rate:
+        key = (kind, sharing)
+        rate = self._kept(key) or self._keep(key, Rate(self._windows, self._window_seconds))
+        assert isinstance(rate, Rate)
+        return rate
+
+    def _kept(self, key: tuple[str, QuotaEntity]) -> Rate | TokenBucket | None:
+        rate = self._rates.get(key)
+        if rate is not None:
+            self._rates.move_to_end(key)
+        return rate
+
+    def _keep(self, key: tuple[str, QuotaEntity], rate: Rate | TokenBucket) -> Rate | TokenBucket:
+        if len(self._rates) >= MAX_RATES:
+            self._rates.popitem(last=False)
+        self._rates[key] = rate
+        return rate
+
+
+def _tell(response: Any, seconds: float) -> None:
+    """Say in a response how long to wait, unless it says longer already. Not every API can say it."""
+    told_ms = getattr(response, "throttle_time_ms", None)
+    if told_ms is not None:
+        response.throttle_time_ms = max(told_ms, int(seconds * 1000 + 0.5))
+
+
+def _is_from_follower(request: Any) -> bool:
+    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
+
+
+def _entities(user: str, client_id: str) -> Iterable[tuple[QuotaEntity, QuotaEntity]]:
+    """The entities whose quota may apply, the first that has one does; each with who shares its rate."""
+    both = ((CLIENT_ID, client_id), (USER, user))
+    yield both, both
+    yield ((CLIENT_ID, None), (USER, user)), both
+    yield ((USER, user),), ((USER, user),)
+    yield ((CLIENT_ID, client_id), (USER, None)), both
+    yield ((CLIENT_ID, None), (USER, None)), both
+    yield ((USER, None),), ((USER, user),)
+    yield ((CLIENT_ID, client_id),), ((CLIENT_ID, client_id),)
+    yield ((CLIENT_ID, None),), ((CLIENT_ID, client_id),)

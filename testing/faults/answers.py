@@ -1,0 +1,199 @@
+"""The answers that failing requests get: for any API, each thing that fails with its error code in its place.
+
+A request of Kafka's names what it is about in its first list: topics, mostly, with their partitions. What a fault has
+chosen of them is answered as the API answers a failed request, and the rest as ever.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.kproto import codec
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.schema import ZERO_UUID, Struct
+from ottla.server.apis.errors import error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.kproto.schema import Field, Request, Response
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.metadata.image import MetadataImage
+    from ottla.testing.faults.plan import Fault
+
+S = TypeVar("S", bound=Struct)
+
+SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""What a Fetch says of its session, and not of a partition."""
+
+_SESSIONLESS_EPOCH: Final = -1
+_PARTITION_FIELDS: Final = ("partition_index", "index", "partition")
+
+
+def fits(fault: Fault, context: RequestContext) -> bool:
+    """Whether a request names the topic and partition of a fault, if it has any."""
+    if fault.topic is None:
+        return True
+    request, version, image = context.request, context.header.api_version, context.broker.metadata
+    if request is None:
+        return False
+    if request.API_KEY is ApiKey.FETCH and is_incremental(request):
+        return True  # its partitions are known to the session only
+    if request.API_KEY is ApiKey.METADATA and not _named(request, version):
+        return True  # it asks for all topics
+    return any(_is_chosen(item, fault, image) for item in _named(request, version))
+
+
+def is_incremental(request: Any) -> bool:
+    """Whether a Fetch goes on with a session (KIP-227), and so leaves out partitions that it is about."""
+    return bool(request.session_epoch > 0)
+
+
+def without_session(request: S) -> S:
+    """The same Fetch, but no session comes of it: the client will name all its partitions the next time, too."""
+    changed: Any = copy.copy(request)
+    changed.session_id, changed.session_epoch = 0, _SESSIONLESS_EPOCH
+    return changed  # type: ignore[no-any-return]
+
+
+def split(request: Request, version: int, fault: Fault, image: MetadataImage) -> tuple[Request, Request | None]:
+    """The part of a request that fails, and the part that does not; None if that is nothing."""
+    if fault.topic is None:
+        return request, None
+    failing: list[Any] = []
+    rest: list[Any] = []
+    for item in _named(request, version):
+        if not _is_chosen(item, fault, image):
+            rest.append(item)
+        elif fault.partition is None:
+            failing.append(item)
+        else:
+            partitions = _list_field(item, version)
+            assert partitions is not None
+            chosen = [it for it in getattr(item, partitions.name) if _partition(it) == fault.partition]
+            others = [it for it in getattr(item, partitions.name) if _partition(it) != fault.partition]
+            failing.append(_with(item, partitions, chosen))
+            if others:
+                rest.append(_with(item, partitions, others))
+    field = _list_field(request, version)
+    assert field is not None
+    return _with(request, field, failing), _with(request, field, rest) if rest else None
+
+
+def failed(request: Request, version: int, code: ErrorCode) -> Response | None:
+    """The answer to a request all of which fails; None where nothing may be answered."""
+    if request.API_KEY is ApiKey.FETCH and code not in SESSION_ERRORS:
+        return _failed_fetch(request, code)
+    return error_response(request, version, code)
+
+
+def merge(response: Response | None, failed: Response | None, version: int) -> Response | None:
+    """One answer out of that to the rest of a request and that to what failed of it."""
+    if response is None or failed is None:
+        return response
+    field = _list_field(response, version)
+    assert field is not None
+    answered: list[Any] = getattr(response, field.name)
+    for item in getattr(failed, field.name):
+        same = next((it for it in answered if _name(it) == _name(item)), None)
+        inner = _list_field(item, version)
+        if same is None or inner is None:
+            answered.append(item)
+        else:
+            getattr(same, inner.name).extend(getattr(item, inner.name))
+    return response
+
+
+def fail_topics(encoded: Any, fault: Fault, version: int) -> Any:
+    """A Metadata answer in which the chosen topics, or one partition of them, fail."""
+    from ottla.kproto.hot import metadata
+    from ottla.kproto.messages.metadata import MetadataResponse
+
+    # Its topics are bytes by now.
+    response = codec.parse(MetadataResponse, version, b"".join(metadata.build_parts(encoded, version)))
+    for topic in response.topics:
+        if fault.topic not in (None, topic.name):
+            continue
+        if fault.partition is None:
+            topic.error_code, topic.partitions = fault.error_code, []
+            continue
+        for partition in topic.partitions:
+            if partition.partition_index == fault.partition:
+                partition.error_code, partition.leader_id = fault.error_code, -1
+    return response
+
+
+def _failed_fetch(request: Any, code: ErrorCode) -> Response:
+    from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(
+                        partition_index=asked.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        aborted_transactions=None,
+                        records=b"",
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_field(struct: Struct, version: int) -> Field | None:
+    """The first list of a message or a part of it, in this version."""
+    fields: tuple[Field, ...] = getattr(struct, "FIELDS", ())
+    return next((field for field in fields if field.kind == "array" and field.versions.includes(version)), None)
+
+
+def _named(request: Struct, version: int) -> Sequence[Any]:
+    field = _list_field(request, version)
+    return () if field is None else getattr(request, field.name) or ()
+
+
+def _name(item: Any) -> tuple[object, object]:
+    """By what a topic is named in a request or an answer."""
+    if isinstance(item, str):
+        return item, ZERO_UUID
+    name = getattr(item, "name", None) or getattr(item, "topic", None) or ""
+    return name, getattr(item, "topic_id", ZERO_UUID)
+
+
+def _is_chosen(item: Any, fault: Fault, image: MetadataImage) -> bool:
+    name, topic_id = _name(item)
+    if not name and topic_id != ZERO_UUID:
+        topic = image.topic_by_id(topic_id)  # type: ignore[arg-type]
+        name = None if topic is None else topic.name
+    if name != fault.topic:
+        return False
+    if fault.partition is None:
+        return True
+    partitions = next((f for f in getattr(item, "FIELDS", ()) if f.kind == "array" and "partition" in f.name), None)
+    return partitions is not None and any(_partition(it) == fault.partition for it in getattr(item, partitions.name))
+
+
+def _partition(item: Any) -> object:
+    if isinstance(item, int):
+        return item
+    return next((getattr(item, name) for name in _PARTITION_FIELDS if hasattr(item, name)), None)
+
+
+def _with(struct: S, field: Field, items: list[Any]) -> S:
+    changed = copy.copy(struct)
+    setattr(changed, field.name, items)
+    return changed

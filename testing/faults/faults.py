@@ -1,0 +1,153 @@
+"""The faults of a broker under test, as its test uses them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.storage.disk import faults as disk_faults
+from ottla.testing.faults.plan import Fault, FaultKind, FaultPlan
+
+if TYPE_CHECKING:
+    from ottla.storage.disk.faults import FaultInjector
+
+Call = Callable[..., Any]
+"""Runs a function on the broker's loop and returns its result."""
+
+
+class Faults:
+    """What befalls requests from now on, until `clear` or the broker's `reset`.
+
+    APIs go by Kafka's names, as "Produce" or "OffsetCommit"; None means every API. `times` is how many requests a fault
+    befalls, None meaning all from now on. Every method returns the rule, whose `struck` counts what it has befallen.
+    """
+
+    def __init__(self, plan: FaultPlan, call: Call, disk_faults: FaultInjector | None) -> None:
+        self._plan = plan
+        self._call = call
+        self._disk_faults = disk_faults
+
+    def delay(
+        self,
+        api: str | None = None,
+        *,
+        ms: float,
+        jitter_ms: float = 0,
+        times: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Fault:
+        """Serve requests later, by `ms` and a random part of `jitter_ms` (the broker's `seed` decides which)."""
+        return self._add(api, FaultKind.DELAY, times, topic, partition, delay_ms=ms, jitter_ms=jitter_ms)
+
+    def fail(
+        self,
+        api: str,
+        error: str | int,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Fault:
+        """Answer with an error code ("NOT_LEADER_OR_FOLLOWER") instead of doing what is asked.
+
+        With `topic`, and `partition`, only these fail of what a request names.
+        """
+        return self._add(api, FaultKind.ERROR, times, topic, partition, error_code=_error_code(error))
+
+    def drop_connections(
+        self,
+        api: str | None = None,
+        *,
+        times: int | None = 1,
+        after_handling: bool = False,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Fault:
+        """Close the connections of requests instead of answering them.
+
+        With `after_handling` they are served first: the records of a Produce are there and its acknowledgement is lost.
+        """
+        kind = FaultKind.LOSE_ANSWER if after_handling else FaultKind.DROP
+        return self._add(api, kind, times, topic, partition)
+
+    def throttle(self, api: str | None = None, *, ms: float, times: int | None = None) -> Fault:
+        """Tell clients to wait for so long, as if beyond their quota, and read nothing from them meanwhile."""
+        return self._add(api, FaultKind.THROTTLE, times, None, None, delay_ms=ms)
+
+    def fail_disk(
+        self, error: str = "EIO", *, operation: str = "pwritev", times: int | None = None
+    ) -> disk_faults.Fault:
+        """Let writes (`pwritev`), reads (`preadv`) or syncs (`fdatasync`) of the disk fail with "EIO", "ENOSPC", …
+
+        A store whose write failed stops for good, as it must: `broker.restart()` opens it anew. Data in memory only.
+        """
+        if self._disk_faults is None:
+            raise ValueError("disk faults need a broker that keeps its data in memory")
+        fault = disk_faults.Fault(
+            disk_faults.FaultKind.ERROR, frozenset({operation}), errno=getattr(errno, error), count=times
+        )
+        return self._disk_faults.add(fault)
+
+    def stall(self) -> None:
+        """Answer nothing from now on: requests are taken and wait."""
+        self._call(self._plan.stall)
+
+    def resume(self) -> None:
+        """End a stall: what waited is served."""
+        self._call(self._plan.resume)
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """A stall for the length of a `with` block."""
+        self.stall()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def remove(self, fault: Fault) -> None:
+        """Lift one rule."""
+        self._call(self._plan.remove, fault)
+
+    def clear(self) -> None:
+        """Lift every rule, also the disk's, and end a stall."""
+        self._call(self._plan.clear)
+        if self._disk_faults is not None:
+            self._disk_faults.clear()
+
+    def _add(
+        self,
+        api: str | None,
+        kind: FaultKind,
+        times: int | None,
+        topic: str | None,
+        partition: int | None,
+        **details: Any,
+    ) -> Fault:
+        if partition is not None and topic is None:
+            raise ValueError("a partition needs its topic")
+        key = None if api is None else _api_key(api)
+        fault: Fault = self._call(
+            self._plan.add, Fault(kind, key, times=times, topic=topic, partition=partition, **details)
+        )
+        return fault
+
+
+def _api_key(name: str) -> ApiKey:
+    wanted = name.replace("_", "").lower()
+    for key in ApiKey:
+        if key.name.replace("_", "").lower() == wanted:
+            return key
+    raise ValueError(f"there is no API {name!r}; its names are Kafka's, such as 'Produce' and 'OffsetCommit'")
+
+
+def _error_code(error: str | int) -> ErrorCode:
+    try:
+        return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except (KeyError, ValueError):
+        raise ValueError(f"there is no error {error!r}; its names are Kafka's, such as 'REQUEST_TIMED_OUT'") from None

@@ -1,0 +1,65 @@
+"""`ottla serve` as a process of its own, and the other commands run against it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+OTTLA = [sys.executable, "-m", "ottla.cli"]
+
+
+class Broker:
+    """A broker process."""
+
+    def __init__(self, data_dir: Path, *flags: str, log: IO[bytes] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*OTTLA, "serve", "--port", "0", "--data-dir", str(data_dir), *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.ready_line = self.process.stdout.readline()
+        self.ready = json.loads(self.ready_line) if self.ready_line else {}
+
+    @property
+    def address(self) -> str:
+        return f"{self.ready['host']}:{self.ready['port']}"
+
+    def run(self, *arguments: str, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
+        """Run another command against this broker."""
+        environment = {"OTTLA_BOOTSTRAP": self.address, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(
+            [*OTTLA, *arguments], input=stdin, capture_output=True, env=environment, timeout=60, check=False
+        )
+        if check:
+            assert done.returncode == 0, done.stderr.decode()
+        return done
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Signal the process and return its exit code."""
+        self.process.send_signal(number)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    running = Broker(tmp_path / "data")
+    yield running
+    if running.process.poll() is None:
+        assert running.stop() == 0
+
+
+@pytest.fixture
+def broker_class() -> type[Broker]:
+    """For brokers on folders of the test's own."""
+    return Broker

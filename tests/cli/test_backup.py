@@ -1,0 +1,253 @@
+"""`ottla backup` of a broker that runs, under load and while it compacts, and `ottla restore`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+COMPACTED = ("-c", "cleanup.policy=compact", "-c", "min.cleanable.dirty.ratio=0.01", "-c", "segment.bytes=1048576")
+PARTITIONS = 3
+KEYS = 50
+BACKUPS = 2
+
+
+@pytest.fixture
+def broker(make_broker: Callable[..., Any], tmp_path: Path) -> Any:
+    return make_broker(tmp_path / "data", "--set", "log.cleaner.backoff.ms=50")
+
+
+@pytest.fixture
+def make_broker(broker_class: type[Any]) -> Iterator[Callable[..., Any]]:
+    running: list[Any] = []
+
+    def make(*arguments: Any) -> Any:
+        running.append(broker_class(*arguments))
+        return running[-1]
+
+    yield make
+    for each in running:
+        if each.process.poll() is None:
+            assert each.stop() == 0
+
+
+class Load:
+    """Sends numbers to `plain` (by partition) and `compacted` (by key) until it is stopped; notes what was acked."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        # Per partition, or key, the last number that was acknowledged; numbers ascend.
+        self.acked: dict[tuple[str, int], int] = {}
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self.failures == []
+
+    def _run(self) -> None:
+        filler = "x" * 500
+        number = 0
+        while not self._stop.is_set():
+            value = f"{number} {filler}"
+            for topic, place, options in (
+                ("plain", number % PARTITIONS, {"partition": number % PARTITIONS}),
+                ("compacted", number % KEYS, {"key": str(number % KEYS)}),
+            ):
+                self._producer.produce(topic, value, on_delivery=self._on_delivery((topic, place), number), **options)
+            number += 1
+            self._producer.poll(0)
+            while len(self._producer) > 2000:
+                self._producer.poll(0.01)
+        self._producer.flush()
+
+    def _on_delivery(self, place: tuple[str, int], number: int) -> Callable[..., None]:
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                self.failures.append(str(error))
+            else:
+                self.acked[place] = number
+
+        return delivered
+
+
+def read(broker: Any, topic: str) -> list[tuple[int, str, int]]:
+    """Partition, key and number of every record of a topic, in the order of each partition."""
+    lines = broker.run("consume", topic, "-f", "%p %k %s\\n").stdout.decode().splitlines()
+    return [(int(p), key, int(number)) for p, key, number, _ in (line.split(" ") for line in lines)]
+
+
+def test_a_backup_under_load_has_all_that_was_acknowledged(
+    broker: Any, make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker.run("topic", "create", "plain", "-p", str(PARTITIONS))
+    broker.run("topic", "create", "compacted", *COMPACTED)
+    rewritten = re.compile(r"\d{20}-\d+\.data")
+    known: list[dict[tuple[str, int], int]] = []
+    names: set[str] = set()
+    deadline = time.monotonic() + 60
+    with Load(broker.address) as load:
+        while len(known) < BACKUPS or not any(map(rewritten.search, names)):
+            assert time.monotonic() < deadline, f"nothing was compacted: {sorted(names)}"
+            until = load.acked.get(("plain", 0), 0) + 1500
+            while load.acked.get(("plain", 0), 0) < until:
+                time.sleep(0.01)
+            known.append(dict(load.acked))
+            target = tmp_path / f"backup-{len(known)}"
+            done = broker.run("backup", "--data-dir", str(tmp_path / "data"), str(target), "--json")
+            manifest = json.loads(done.stdout)
+            assert manifest["was_running"] is True
+            names |= set(manifest["files"])
+    assert broker.stop() == 0
+
+    for number, acked in list(enumerate(known, 1))[-BACKUPS:]:
+        folder = tmp_path / f"restored-{number}"
+        broker.run("restore", str(tmp_path / f"backup-{number}"), "--data-dir", str(folder))
+        assert broker.run("fsck", "--data-dir", str(folder), check=False).returncode in (0, 3)
+        restored = make_broker(folder)
+        plain, compacted = read(restored, "plain"), read(restored, "compacted")
+        assert restored.stop() == 0
+        for partition in range(PARTITIONS):
+            found = [n for p, _, n in plain if p == partition]
+            assert found == list(range(partition, partition + PARTITIONS * len(found), PARTITIONS))
+            assert found[-1] >= acked["plain", partition]
+        latest = {key: n for _, key, n in compacted}
+        assert [n for *_, n in compacted] == sorted({n for *_, n in compacted})
+        assert all(latest[str(key)] >= acked["compacted", key] for key in range(KEYS))
+
+
+class Transactions:
+    """Sends each number to `left` and `right` in one transaction, until it is stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": "both", "transaction.timeout.ms": 3000}
+        self._producer = Producer(settings)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.committed = -1
+
+    def __enter__(self) -> Transactions:
+        self._producer.init_transactions()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.begin_transaction()
+            for topic in ("left", "right"):
+                self._producer.produce(topic, str(number))
+            self._producer.commit_transaction()
+            self.committed = number
+            number += 1
+
+
+def test_a_transaction_is_in_a_backup_as_a_whole_or_not_at_all(
+    broker: Any, make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker.run("topic", "create", "left", "right")
+    known = []
+    with Transactions(broker.address) as load:
+        for number in range(BACKUPS):
+            while load.committed < 10 * (number + 1):
+                time.sleep(0.01)
+            known.append(load.committed)
+            broker.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / f"backup-{number}"))
+    assert broker.stop() == 0
+
+    for number, committed in enumerate(known):
+        folder = tmp_path / f"restored-{number}"
+        broker.run("restore", str(tmp_path / f"backup-{number}"), "--data-dir", str(folder))
+        restored = make_broker(folder, "--set", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
+        deadline = time.monotonic() + 60
+        while True:  # What was open is aborted when its time is over.
+            (state,) = json.loads(restored.run("transaction", "list", "--json").stdout)
+            if state["state"].startswith("Complete"):
+                break
+            assert time.monotonic() < deadline, state
+            time.sleep(0.1)
+        left, right = (restored.run("consume", topic, "--read-committed").stdout.split() for topic in ("left", "right"))
+        assert restored.stop() == 0
+        assert left == right == [b"%d" % n for n in range(len(left))]
+        assert len(left) > committed
+
+
+def test_a_backup_of_a_stopped_broker_is_the_folder_itself(
+    broker: Any, make_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker.run("produce", "t", stdin=b"a\nb\n")
+    assert broker.stop() == 0
+    done = broker.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / "backup"))
+    assert b"of a stopped broker" in done.stdout
+    done = broker.run("restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored"))
+    assert b"is as it was on" in done.stdout
+    assert broker.run("fsck", "--data-dir", str(tmp_path / "restored")).returncode == 0
+    assert make_broker(tmp_path / "restored").run("consume", "t").stdout == b"a\nb\n"
+
+
+def test_the_links_are_gone_after_a_backup(broker: Any, tmp_path: Path) -> None:
+    before = set(os.listdir(tmp_path / "data"))
+    broker.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / "backup"))
+    assert {name for name in os.listdir(tmp_path / "data") if name.startswith(".")} == set()
+    assert before <= set(os.listdir(tmp_path / "data"))
+
+
+def test_the_broker_goes_on_when_a_backup_is_killed_in_its_pause(broker: Any) -> None:
+    """The guard lets it go on."""
+    script = (
+        "import os, signal, sys\n"
+        "from ottla.cli.backup.pause import paused\n"
+        "with paused([int(sys.argv[1])]):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(broker.process.pid)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert broker.run("topic", "list").returncode == 0
+
+
+def test_what_is_no_backup_is_refused(broker: Any, tmp_path: Path) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "backup"
+    broker.run("produce", "t", stdin=b"a\nb\n")
+    broker.run("backup", "--data-dir", str(data_dir), str(backup))
+
+    def refusal(*arguments: str) -> str:
+        done = broker.run(*arguments, check=False)
+        assert done.returncode == 1
+        assert done.stderr.count(b"\n") == 1
+        return str(done.stderr.decode())
+
+    assert "is not empty" in refusal("backup", "--data-dir", str(data_dir), str(backup))
+    assert "no data folder" in refusal("backup", "--data-dir", str(tmp_path / "none"), str(tmp_path / "other"))
+    assert "is not empty" in refusal("restore", str(backup), "--data-dir", str(data_dir))
+    assert "no complete backup" in refusal("restore", str(data_dir), "--data-dir", str(tmp_path / "a"))
+    (segment,) = (backup / "node-1").glob("t.*/0/*.data")
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+    assert "is damaged" in refusal("restore", str(backup), "--data-dir", str(tmp_path / "b"))
+    segment.write_bytes(content[:-1])
+    assert "is shorter" in refusal("restore", str(backup), "--data-dir", str(tmp_path / "c"))
+    assert not (tmp_path / "c" / "node-1").exists()
+    (backup / "backup.json").write_text('{"format_version": 2}')
+    assert "format version 2" in refusal("restore", str(backup), "--data-dir", str(tmp_path / "d"))

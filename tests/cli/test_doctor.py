@@ -1,0 +1,87 @@
+"""`ottla doctor`."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli import doctor_machine
+from ottla.cli.doctor_finding import Finding
+
+Examine = Callable[..., dict[str, dict[str, str]]]
+
+
+@pytest.fixture
+def examine(broker: Any, tmp_path: Path) -> Examine:
+    """What it finds, by subject."""
+
+    def run(*flags: str, code: int = 0) -> dict[str, dict[str, str]]:
+        where = () if "--data-dir" in flags else ("--data-dir", str(tmp_path / "other"))
+        done = broker.run("doctor", *where, *flags, "--json", check=False)
+        assert done.returncode == code, done
+        return {finding["subject"]: finding for finding in json.loads(done.stdout)}
+
+    return run
+
+
+def test_a_sound_machine(examine: Examine, broker: Any) -> None:
+    found = examine("--port", "0")
+    assert {it["level"] for it in found.values()} <= {"ok", "warn"}
+    assert {"settings", "data folder", "file system", "disk space", "sync", "open files", "memory"} < set(found)
+    lines = broker.run("doctor", "--port", "0").stdout.decode().splitlines()
+    assert lines[0] == "ok    settings: valid"
+
+
+def test_beside_a_running_broker_it_makes_a_round_trip(examine: Examine, broker: Any) -> None:
+    found = examine("--listen", broker.address)
+    assert found[f"listener {broker.address}"]["message"] == "a broker answers there"
+    assert found[f"reaching {broker.address}"]["level"] == "ok"
+    assert broker.address in found[f"reaching {broker.address}"]["message"]
+
+
+def test_what_is_wrong_is_named_with_what_to_do(examine: Examine, tmp_path: Path) -> None:
+    found = examine("--set", "num.partitons=3", code=1)
+    assert "Did you mean num.partitions?" in found["settings"]["message"]
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        found = examine("--listen", address, code=1)
+    assert found[f"listener {address}"]["level"] == "fail"
+    assert "--port" in found[f"listener {address}"]["advice"]
+
+    found = examine("--listen", "127.0.0.1:0", "--advertise", "no.such.host.invalid:9092", code=1)
+    assert found["advertised no.such.host.invalid:9092"]["level"] == "fail"
+
+    found = examine("--listen", "0.0.0.0:0", "--advertise", "127.0.0.1")
+    assert "connect to themselves" in found["advertised 127.0.0.1"]["message"]
+
+    (tmp_path / "file").write_text("")
+    found = examine("--port", "0", "--data-dir", str(tmp_path / "file"), code=1)
+    assert found["data folder"]["level"] == "fail"
+    found = examine("--port", "0", "--data-dir", "/proc/nowhere", code=1)
+    assert "--data-dir" in found["sync"]["advice"]
+
+
+def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    found = doctor_machine.files(2147483647)
+    assert (found.level, found.subject) == ("warn", "open files")
+    assert "ulimit -n" in found.advice
+    assert doctor_machine.memory(1 << 60).level == "warn"
+    assert doctor_machine.memory(0).level == "ok"
+    assert doctor_machine.clock(str(tmp_path)).level == "ok"
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    assert doctor_machine.clock(str(tmp_path)).level == "fail"
+
+
+def test_a_disk_in_memory_is_a_warning() -> None:
+    findings: list[Finding] = list(doctor_machine.data_folder("/dev/shm/ottla"))
+    assert [it.level for it in findings if it.subject == "file system"] == ["warn"]

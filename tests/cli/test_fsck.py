@@ -1,0 +1,71 @@
+"""`ottla fsck --delete-unknown`: nothing goes without `--yes`, and nothing at all without the cluster's metadata."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from ottla.cli import main
+from ottla.kproto.records import Record, build_batch
+from ottla.server.metadata import keys
+from ottla.server.metadata.sqlite import open_sqlite_store
+from ottla.server.metadata.store import Put
+from ottla.storage.clock import SystemClock
+from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk import RealDisk
+from ottla.storage.log_manager import LogManager
+
+KNOWN, UNKNOWN = UUID(int=1), UUID(int=2)
+
+
+async def _make_node(data_dir: Path) -> None:
+    store = await open_sqlite_store(data_dir / "cluster.sqlite", SystemClock().time_ms)
+    cluster = Put(keys.CLUSTER_ID, keys.encode("a cluster"))
+    await store.commit([], [cluster, Put(keys.topic("known"), keys.encode_topic(KNOWN, [[1]], {}))])
+    await store.close()
+    manager = LogManager(RealDisk(), data_dir, StorageConfig(), SystemClock(), node_id=1)
+    async with manager.run():
+        for topic_id in (KNOWN, UNKNOWN):
+            log = await manager.open_log(topic_id, "topic", 0, LogConfig())
+            batch = memoryview(bytearray(build_batch([Record(value=b"x", timestamp_ms=1)])))
+            log.append_as_leader(batch, None, leader_epoch=0, now_ms=1)
+
+
+def _folders(data_dir: Path) -> int:
+    return len([path for path in (data_dir / "node-1").iterdir() if path.is_dir()])
+
+
+def test_unknown_topics_are_named_and_removed_when_asked(tmp_path: Path, capsys: Any) -> None:
+    trio.run(_make_node, tmp_path)
+    words = ["fsck", "--data-dir", str(tmp_path), "--delete-unknown"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [topic["topic_id"] for topic in found["unknown"]] == [str(UNKNOWN)]
+    assert not found["removed"]
+    assert _folders(tmp_path) == 2
+    assert main([*words, "--yes"]) == 0
+    assert f"removed: topic {UNKNOWN}" in capsys.readouterr().out
+    assert _folders(tmp_path) == 1
+    assert main(words) == 0
+    assert "every topic with data is known" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_without_metadata_nothing_is_removed(tmp_path: Path, capsys: Any, is_empty: bool) -> None:
+    trio.run(_make_node, tmp_path)
+    for path in tmp_path.glob("cluster.sqlite*"):
+        path.unlink()
+    if is_empty:
+
+        async def make_empty() -> None:
+            await (await open_sqlite_store(tmp_path / "cluster.sqlite", SystemClock().time_ms)).close()
+
+        trio.run(make_empty)
+    assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) == 1
+    assert "every topic would be unknown" in capsys.readouterr().err
+    assert _folders(tmp_path) == 2

@@ -1,0 +1,137 @@
+"""`ottla produce` and `ottla consume`: what goes in comes out, in every format."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.kproto.partitioner import murmur2, partition_for_key
+
+
+def test_lines_in_lines_out(broker: Any) -> None:
+    broker.run("produce", "t", stdin=b"one\ntwo\n\nlast without newline")
+    assert broker.run("consume", "t").stdout == b"one\ntwo\n\nlast without newline\n"
+
+
+def test_keys_headers_and_the_format(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-p", "2")
+    broker.run("produce", "t", "-K", ":", "-H", "a=1", "-H", "b=2", "-p", "1", stdin=b"k:v\nplain\n")
+    out = broker.run("consume", "t", "-f", r"%t|%p|%o|%k|%s|%K|%S|%h|%%\x21\n").stdout
+    assert out == b"t|1|0|k|v|1|1|a=1,b=2|%!\nt|1|1||plain|-1|5|a=1,b=2|%!\n"
+    assert broker.run("consume", "t", "-K", "=").stdout == b"k=v\n=plain\n"
+
+
+def test_json(broker: Any) -> None:
+    broker.run("produce", "t", "-K", ":", "-Z", "-H", "h=x", stdin="schlüssel:\n:wert\n".encode())
+    first, second = map(json.loads, broker.run("consume", "t", "-J").stdout.splitlines())
+    assert (first["key"], first["payload"], first["headers"]) == ("schlüssel", None, ["h", "x"])
+    assert (second["key"], second["payload"], second["offset"]) == (None, "wert", 1)
+    assert first["ts"] > 1_600_000_000_000
+    assert first["tstype"] == "create"
+
+
+def test_offsets(broker: Any) -> None:
+    broker.run("produce", "t", stdin=b"".join(b"%d\n" % i for i in range(10)))
+
+    def read(*arguments: str) -> list[int]:
+        return [int(line) for line in broker.run("consume", "t", *arguments).stdout.split()]
+
+    assert read("-o", "beginning", "-c", "2") == [0, 1]
+    assert read("-o", "7") == [7, 8, 9]
+    assert read("-o", "-2") == [8, 9]
+    assert read("-o", "-50") == list(range(10))
+    assert read("-o", "end") == []
+    assert read("-o", "3", "--until", "5") == [3, 4]
+    assert read("-o", "s@0") == list(range(10))
+    assert read("-o", "s@99999999999999") == []
+    timestamps = broker.run("consume", "t", "-f", r"%T\n").stdout.split()
+    assert read("-o", f"s@{timestamps[0].decode()}")[0] == 0
+
+
+def test_follow_waits_for_new_records(broker: Any) -> None:
+    broker.run("produce", "t", stdin=b"before\n")
+    command = [sys.executable, "-m", "ottla.cli", "consume", "t", "--follow", "-u", "-c", "2"]
+    reader = subprocess.Popen([*command, "-b", broker.address], stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"before\n"
+    broker.run("produce", "t", stdin=b"after\n")
+    assert reader.stdout.readline() == b"after\n"
+    assert reader.wait(20) == 0
+    reader.stdout.close()
+
+
+def test_what_was_typed_is_sent_when_the_input_pauses(broker: Any) -> None:
+    broker.run("topic", "create", "t")
+    command = [sys.executable, "-m", "ottla.cli", "produce", "t", "-b", broker.address]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE)
+    reader = subprocess.Popen([*command[:3], "consume", *command[4:], "--follow", "-c", "2"], stdout=subprocess.PIPE)
+    assert writer.stdin is not None
+    assert reader.stdout is not None
+    writer.stdin.write(b"first\nsecond\nunfinished")
+    writer.stdin.flush()
+    assert reader.stdout.read() == b"first\nsecond\n"
+    writer.stdin.close()
+    reader.stdout.close()
+    assert (writer.wait(20), reader.wait(20)) == (0, 0)
+    assert broker.run("consume", "t").stdout == b"first\nsecond\nunfinished\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression(broker: Any, codec: str) -> None:
+    lines = b"".join(b"%d %s\n" % (i, b"x" * 100) for i in range(2_000))
+    broker.run("produce", "t", "-z", codec, stdin=lines)
+    assert broker.run("consume", "t").stdout == lines
+
+
+def test_files_and_delimiters(broker: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1;2;3")
+    (tmp_path / "b").write_bytes(b"4\n5")
+    broker.run("produce", "t", str(tmp_path / "a"), str(tmp_path / "b"), "-D", ";")
+    assert broker.run("consume", "t", "-D", "|").stdout == b"1|2|3|4\n5|"
+    broker.run("produce", "u", "--whole-files", str(tmp_path / "a"), str(tmp_path / "b"), "-k", "key")
+    assert broker.run("consume", "u", "-f", "%k=%s,").stdout == b"key=1;2;3,key=4\n5,"
+
+
+def test_more_records_than_one_batch_holds_go_to_all_partitions(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-p", "3")
+    broker.run("produce", "t", stdin=b"".join(b"%d\n" % i for i in range(40_000)))
+    lines = broker.run("consume", "t", "-f", r"%p %s\n").stdout.splitlines()
+    assert {line.split()[0] for line in lines} == {b"0", b"1", b"2"}
+    assert sorted(int(line.split()[1]) for line in lines) == list(range(40_000))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["consume", "none"], "ottla topic create none"),
+        (["consume", "t", "-o", "somewhere"], "is no offset"),
+        (["consume", "t", "-f", "%q"], "%q"),
+        (["consume", "t", "-p", "7"], "partitions 0 to 0"),
+        (["produce", "t", "-p", "7"], "partitions 0 to 0"),
+        (["produce", "t", "/nonexistent"], "/nonexistent"),
+        (["consume", "t", "-b", "a:b:c"], "is not an address"),
+    ],
+)
+def test_failures_say_what_to_do(broker: Any, arguments: list[str], words: str) -> None:
+    broker.run("topic", "create", "t")
+    done = broker.run(*arguments, check=False)
+    assert done.returncode == 1
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_too_large_record_is_refused(broker: Any) -> None:
+    done = broker.run("produce", "t", stdin=b"x" * 2_000_000, check=False)
+    assert done.returncode == 1
+    assert b"MESSAGE_TOO_LARGE" in done.stderr
+
+
+def test_keys_go_where_the_java_client_puts_them() -> None:
+    """Values of org.apache.kafka.common.utils.Utils.murmur2, as its own tests state them."""
+    expected = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    for key, value in expected.items():
+        assert murmur2(key) == value & 0xFFFFFFFF
+    assert all(0 <= partition_for_key(b"%d" % i, 7) < 7 for i in range(100))

@@ -1,0 +1,265 @@
+"""Frames out of a stream: whole, contiguous, bounded, and without a leak."""
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.server.errors import CloseConnectionError
+from ottla.server.network.receiver import Frame, FrameReceiver
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+
+MAX_FRAME_BYTES = 1 << 20
+
+
+class ScriptedTransport:
+    """Yields the given chunks one receive at a time, with a wait before each; then the end of the stream."""
+
+    def __init__(self, chunks: Sequence[bytes]) -> None:
+        self.chunks = [chunk for chunk in chunks if chunk]
+        self.ready = False
+
+    def receive_into(self, buffer: memoryview) -> int:
+        assert buffer.nbytes, "a receive needs room"
+        if not self.ready:
+            raise BlockingIOError
+        if not self.chunks:
+            return 0
+        chunk = self.chunks[0]
+        count = min(buffer.nbytes, len(chunk))
+        buffer[:count] = chunk[:count]
+        if count == len(chunk):
+            self.chunks.pop(0)
+            self.ready = False
+        else:
+            self.chunks[0] = chunk[count:]
+        return count
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.ready = True
+
+
+class Stage:
+    def __init__(
+        self,
+        chunks: Sequence[bytes],
+        *,
+        check_api: Callable[[int, int], object] = lambda key, version: None,
+        budget_bytes: int = 1 << 24,
+    ) -> None:
+        self.pool = BufferPool()
+        self.budget = MemoryBudget(budget_bytes)
+        self.receiver = FrameReceiver(
+            ScriptedTransport(chunks),  # type: ignore[arg-type]
+            self.pool,
+            self.budget,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            check_api=check_api,
+        )
+
+    async def all(self) -> list[bytes]:
+        bodies = []
+        while (frame := await self.receiver.next()) is not None:
+            bodies.append(bytes(frame.body))
+            frame.release()
+        return bodies
+
+    def assert_nothing_held(self) -> None:
+        self.pool.check_no_leak()
+        assert self.budget.used_bytes == 0
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def cut(data: bytes, seed: int, max_chunk: int) -> list[bytes]:
+    rng = random.Random(seed)
+    chunks = []
+    while data:
+        size = rng.randint(1, max_chunk)
+        chunks.append(data[:size])
+        data = data[size:]
+    return chunks
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.lists(
+        st.one_of(st.integers(0, 600), st.integers(60_000, 70_000), st.integers(0, 300_000)), min_size=1, max_size=12
+    ),
+    seed=st.integers(0, 1 << 30),
+    max_chunk=st.sampled_from([1_000, 40_000, 1 << 20]),
+)
+def test_every_frame_arrives_whole_however_the_stream_is_cut(sizes: list[int], seed: int, max_chunk: int) -> None:
+    bodies = [random.Random(seed + i).randbytes(size) for i, size in enumerate(sizes)]
+
+    async def receive() -> None:
+        stage = Stage(cut(framed(*bodies), seed, max_chunk))
+        assert await stage.all() == bodies
+        stage.assert_nothing_held()
+
+    trio.run(receive)
+
+
+async def test_byte_by_byte() -> None:
+    bodies = [b"", b"a", b"bc" * 300, b"d" * 700]
+    stage = Stage([bytes([byte]) for byte in framed(*bodies)])
+    assert await stage.all() == bodies
+    stage.assert_nothing_held()
+
+
+async def test_frames_that_arrive_together_share_a_fragment() -> None:
+    stage = Stage([framed(b"one", b"two", b"three")])
+    frames = [frame for _ in range(3) if (frame := await stage.receiver.next())]
+    assert len({id(frame.fragment) for frame in frames}) == 1
+    assert stage.pool.counters.in_use == 1
+    for frame in frames:
+        frame.release()
+    assert await stage.receiver.next() is None
+    stage.assert_nothing_held()
+
+
+async def test_a_frame_outlives_the_receiver_while_it_is_held() -> None:
+    stage = Stage([framed(b"x" * 100_000, b"after")])
+    first = await stage.receiver.next()
+    second = await stage.receiver.next()
+    assert first is not None
+    assert second is not None
+    assert await stage.receiver.next() is None
+    assert bytes(first.body) == b"x" * 100_000
+    assert bytes(second.body) == b"after"
+    first.release()
+    second.release()
+    stage.assert_nothing_held()
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), MAX_FRAME_BYTES + 1, (1 << 31) - 1])
+async def test_an_impossible_length_is_refused(size: int) -> None:
+    stage = Stage([struct.pack(">i", size) + b"rest"])
+    with pytest.raises(CloseConnectionError, match=r"socket\.request\.max\.bytes"):
+        await stage.receiver.next()
+    stage.receiver.close()
+    stage.assert_nothing_held()
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "words"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"POST / HTTP/1.1\r\n", "HTTP"),
+        (b"SSH-2.0-x", "SSH"),
+    ],
+)
+async def test_the_refusal_names_what_the_peer_looks_like(first_bytes: bytes, words: str) -> None:
+    stage = Stage([first_bytes])
+    with pytest.raises(CloseConnectionError, match=words):
+        await stage.receiver.next()
+    stage.receiver.close()
+    stage.assert_nothing_held()
+
+
+async def test_a_claim_is_charged_by_what_arrived_of_it() -> None:
+    stage = Stage([struct.pack(">i", MAX_FRAME_BYTES) + b"x" * 1_000])
+    assert await stage.receiver.next() is None
+    stage.assert_nothing_held()
+
+    stage = Stage([struct.pack(">i", MAX_FRAME_BYTES) + b"x" * 1_000])
+    charged = []
+    receive = stage.receiver._transport.receive_into
+
+    def watched(buffer: memoryview) -> int:
+        charged.append(stage.budget.used_bytes)
+        return receive(buffer)
+
+    stage.receiver._transport.receive_into = watched  # type: ignore[method-assign]
+    assert await stage.receiver.next() is None
+    assert max(charged) == 1_000
+
+
+async def test_a_large_frame_of_an_unknown_api_is_refused_before_its_body() -> None:
+    def refuse(key: int, version: int) -> None:
+        raise CloseConnectionError(f"key {key} version {version}")
+
+    stage = Stage([struct.pack(">ihh", MAX_FRAME_BYTES, 999, 7)], check_api=refuse)
+    with pytest.raises(CloseConnectionError, match="key 999 version 7"):
+        await stage.receiver.next()
+    stage.receiver.close()
+    stage.assert_nothing_held()
+
+
+async def test_no_new_frame_is_begun_while_the_budget_is_spent(autojump_clock: trio.testing.MockClock) -> None:
+    stage = Stage([framed(b"first" * 30), framed(b"second")], budget_bytes=100)
+    first = await stage.receiver.next()
+    assert first is not None
+    second: Frame | None = None
+
+    async def receive() -> None:
+        nonlocal second
+        second = await stage.receiver.next()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await trio.sleep(10)
+        assert second is None
+        first.release()
+    assert second is not None
+    second.release()
+    stage.receiver.close()
+    stage.assert_nothing_held()
+
+
+async def test_an_idle_receiver_holds_no_buffer(autojump_clock: trio.testing.MockClock) -> None:
+    stage = Stage([framed(b"one")])
+    frame = await stage.receiver.next()
+    assert frame is not None
+    frame.release()
+
+    async def never() -> None:
+        await trio.sleep_forever()
+
+    with trio.move_on_after(1):
+        stage.receiver._transport.ready = False  # type: ignore[attr-defined]
+        stage.receiver._transport.wait_readable = never  # type: ignore[method-assign]
+        await stage.receiver.next()
+    assert stage.receiver.is_idle
+    stage.assert_nothing_held()
+
+
+async def test_what_would_come_back_empty_is_not_tried() -> None:
+    """A receive that left room has emptied the socket: the next frame is waited for first."""
+    stage = Stage([framed(b"a" * 20), framed(b"b" * 20)])
+    tries: list[bool] = []
+    transport = stage.receiver._transport
+    receive = transport.receive_into
+
+    def counted(buffer: memoryview) -> int:
+        tries.append(transport.ready)  # type: ignore[attr-defined]
+        return receive(buffer)
+
+    transport.receive_into = counted  # type: ignore[method-assign]
+    assert await stage.all() == [b"a" * 20, b"b" * 20]
+    assert tries == [True, True, True]
+
+
+async def test_others_run_between_the_frames_of_a_burst() -> None:
+    stage = Stage([framed(*[b"x" * 20] * 20)])
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        assert len(await stage.all()) == 20
+        assert turns >= 20 // 5
+        nursery.cancel_scope.cancel()
