@@ -30,8 +30,8 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.reading.plan import ReadPlan, read
 from ottla.storage.reading.read_ahead import ReadAhead
-from ottla.storage.reading.reader import ReadPlan, read
 
 TOPIC_ID = UUID("00000000-0000-4000-8000-00000000beef")
 RUNS = 5
@@ -106,7 +106,7 @@ async def append(folder: str, batch: bytes, total_bytes: int, partitions: int) -
                 done += len(batch)
             fragment.release()
             await trio.lowlevel.checkpoint()
-        await logs[0].store.flush(sync=False)
+        await logs[0].store.writer.flush(sync=False)
         return time.perf_counter() - begin, time.process_time() - cpu
 
 
@@ -153,7 +153,7 @@ async def fill_cold(folder: str, mib: int) -> None:
                 await log.wait_for_room()
             log.append_as_leader(memoryview(bytearray(batch)), None, leader_epoch=0, now_ms=time.time_ns() // 1_000_000)
         await log.flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
 
 
 async def catch_up(folder: str, *, read_ahead: bool) -> float:
@@ -166,7 +166,7 @@ async def catch_up(folder: str, *, read_ahead: bool) -> float:
             os.close(handle)
     manager = LogManager(RealDisk(), folder, StorageConfig(), SystemClock())
     if not read_ahead:
-        manager.context.read_ahead = _NoReadAhead(manager.context)
+        manager.reader.read_ahead = _NoReadAhead(manager.context)
     waited: list[float] = []
     async with manager.run():
         log = await manager.open_log(TOPIC_ID, "bench", 0, LogConfig())
@@ -214,8 +214,8 @@ async def amplification(folder: str, *, is_sorted: bool) -> tuple[float, float]:
                 log.append_as_leader(
                     memoryview(bytearray(batch)), None, leader_epoch=0, now_ms=time.time_ns() // 1_000_000
                 )
-            await logs[0].store.flush(sync=False)
-        await manager.context.maintenance.wait_idle()
+            await logs[0].store.writer.flush(sync=False)
+        await manager.maintenance.wait_idle()
         if is_sorted:
             await manager.clean()
         log = logs[77]

@@ -27,7 +27,7 @@ from ottla.storage.node_dir import LOCK_FILE
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.storage.start.unknown_topics import UnknownTopic
+    from ottla.storage.unknown_topics import UnknownTopic
 
 EXIT_SOUND = 0
 EXIT_REPAIRABLE = 3
@@ -111,7 +111,7 @@ async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[U
     from ottla.storage.clock import SystemClock
     from ottla.storage.config import StorageConfig, StoreLayout
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.start.unknown_topics import delete_unknown, find_unknown
+    from ottla.storage.unknown_topics import delete_unknown, find_unknown
 
     topic_ids = await _known_topics(data_dir)
     # With this layout all that is of the shared store is found in it; other topics are known by their folders.

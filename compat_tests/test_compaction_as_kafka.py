@@ -134,7 +134,7 @@ class OttlaCleaner:
                 assert cleaning.index(batch, 0, header)
         cleaning.begin_rewrite()
         cleaned = [cleaning.clean(batch, 0, header) for batch, header in within]
-        self.aborted.replace_before(end_offset, cleaning.retained_aborted)
+        self.aborted = self.aborted.replaced_before(end_offset, cleaning.retained_aborted)
         self.first_dirty_offset = cleaning.first_dirty_offset
         return [bytes(batch) for batch in cleaned if batch is not None]
 

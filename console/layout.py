@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console.rendering import Slices
 from ottla.storage.errors import StorageError
 from ottla.storage.store.index_files import load_index
+from ottla.storage.store.segment import pinned
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
@@ -82,14 +83,9 @@ async def picture(logs: Sequence[PartitionLog]) -> Layout | None:
     places = _columns([segment.size_bytes for segment in segments])
     shown = sorted(logs, key=lambda log: log.partition)[:MAX_ROWS]
     context = store.context
-    for segment in segments:
-        segment.pins += 1
-    try:
+    with store.gate, pinned(segments):
         jobs = await _jobs(shown, segments, places)
         cells = await context.offload(_draw, context.disk, jobs, _capacity(segments, places))
-    finally:
-        for segment in segments:
-            context.unpin_segment(segment)
     rows = [Row(log.partition, drawn, log.size_bytes) for log, drawn in zip(shown, cells, strict=True)]
     views = [
         SegmentView(

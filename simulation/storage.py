@@ -39,7 +39,7 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import StorageError
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.reading.reader import ReadPlan, read
+from ottla.storage.reading.plan import ReadPlan, read
 from simulation.storage_model import Batch, Event, Found, PartitionModel, State, state_after
 
 # Trio shuffles its tasks on purpose; a seed must replay.
@@ -64,6 +64,7 @@ class Simulation:
         self.disk = SimulatedDisk(rng.getrandbits(32), cold_probability=rng.choice((0.0, 0.3, 1.0)))
         self.clock = ManualClock()
         self.config = StorageConfig(
+            producer_id_expiration_ms=1 << 60,
             store_layout=rng.choice(list(StoreLayout)),
             memstore_bytes=rng.choice((500, 4000)),
             run_bytes=rng.choice((200, 2000)),
@@ -280,7 +281,8 @@ class Simulation:
         """Move the lower bound of what a killed process must find again."""
         state = self.state_after(len(self.events))
         if all(
-            log.flushed_end_offset == state[p].log_end and not log.store.active.has_work for p, log in self.logs.items()
+            log.flushed_end_offset == state[p].log_end and not log.store.writer.active.has_work
+            for p, log in self.logs.items()
         ):
             self.written = len(self.events)
             if self.log_config.flush_messages == 1 and next(iter(self.logs.values())).store.files.unsynced_bytes == 0:
@@ -330,7 +332,7 @@ class Simulation:
 
     def _take(self, partition: int, log: PartitionLog, content: bytes, batch: Batch, origin: AppendOrigin) -> None:
         if self.rng.random() < 0.5:
-            log.store.hold()
+            log.store.writer.hold()
         try:
             info = log.append_as_leader(
                 memoryview(bytearray(content)),
@@ -340,7 +342,7 @@ class Simulation:
                 now_ms=self.clock.time_ms(),
             )
         finally:
-            log.store.write_gathered(more_expected=self.rng.random() < 0.2)
+            log.store.writer.write_gathered(more_expected=self.rng.random() < 0.2)
         assert (info.base_offset, info.last_offset) == (batch.base_offset, batch.last_offset)
         self.events.append((partition, lambda model: model.append(batch)))
         self.history[partition].update(batch.records(0))
@@ -387,7 +389,7 @@ class Simulation:
 
     async def _roll(self, partition: int, log: PartitionLog) -> None:
         store = log.store
-        if store.files.active is not None and not store.is_writing:
+        if store.files.active is not None and not store.writer.is_running:
             self.clock.advance(self.config.segment_ms)
             self.note("time to roll")
 

@@ -6,31 +6,29 @@ import logging
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import cached_property
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 from uuid import UUID
 
 import trio
 
+from ottla.storage.clock import Clock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
+from ottla.storage.disk.disk import Disk
+from ottla.storage.errors import LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.log.truncation import rebuild_producers, recover_end
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
-from ottla.storage.reading.spans import ensure_spans
-from ottla.storage.start.recovered_logs import restore_state
+from ottla.storage.reading.reader import Reader
 from ottla.storage.start.recovery import Recovery
-from ottla.storage.store.context import RunBlocking, StorageContext
-from ottla.storage.store.maintenance import maintain
+from ottla.storage.store.context import RunBlocking, StorageContext, StoreListener
+from ottla.storage.store.maintenance import Maintenance, maintain
 from ottla.storage.store.message_store import MessageStore
-from ottla.storage.upkeep.retention import size_of
 
 if TYPE_CHECKING:
-    from ottla.storage.clock import Clock
-    from ottla.storage.disk import Disk
     from ottla.storage.upkeep.cleaner import Cleaner
 
 __all__ = ["LogManager", "StorageListener"]
@@ -53,10 +51,13 @@ class StorageListener(Protocol):
 
 
 class LogManager:
-    """Opens `<data_dir>/node-<id>/`, locks it, and owns every log in it.
+    """Opens `<data_dir>/node-<id>/`, locks it, and owns every store and log in it.
 
     Usage: `manager = LogManager(...); async with manager.run(): log = await manager.open_log(...)`. Entering `run`
     raises DataDirLockedError or UnsupportedFormatError; leaving it writes, syncs and checkpoints everything.
+
+    It moves every store through its life: `open_store` opens, `delete_logs` and the end of `run` close. Its nursery
+    owns all tasks of storage; the cleaner, the maintenance and the reader are its own as well.
     """
 
     def __init__(
@@ -71,55 +72,71 @@ class LogManager:
         run_blocking: RunBlocking = trio.to_thread.run_sync,
     ) -> None:
         self.context = StorageContext(disk, config, clock, run_blocking)
-        self.context.listener = listener
         self.node_dir = NodeDir(disk, str(data_dir), node_id)
+        self.reader = Reader(self.context)
+        self.maintenance = Maintenance(self.context)
         self._stores: dict[str, MessageStore] = {}
         self._logs: dict[bytes, PartitionLog] = {}
         self._opening = trio.Lock()
+        self._deleting: dict[str, trio.Event] = {}
+        if listener is not None:
+            self.set_listener(listener)
 
     def set_listener(self, listener: StorageListener) -> None:
         """Register the one listener (before the first append)."""
-        self.context.listener = listener
+        # The logs of a store are all of them partition logs.
+        self.context.listen(cast("StoreListener", listener))
 
     def set_config(self, config: StorageConfig) -> None:
         """Take changed settings of the cleaner and of producers; sizes of caches and stores stay until a restart."""
-        self.context.config = config
+        self.context.configure(config)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Lock the folder, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""
         context = self.context
         self.node_dir.open()
-        context.boot_id = context.disk.boot_id()
         clean = False
         try:
             async with trio.open_nursery() as nursery:
-                context.nursery = nursery
-                nursery.start_soon(self._keep_clean)
+                context.begin(nursery)
+                keeping_clean = trio.CancelScope()
+                nursery.start_soon(self._keep_clean, keeping_clean)
                 try:
                     yield
                 finally:
+                    keeping_clean.cancel()
+                    # Shielded, so that what was appended is kept however the node ends. Each wait is for calls of the
+                    # disk, which return; the cleaner, which takes long, is cancelled by the gates that are shut.
                     with trio.CancelScope(shield=True):
                         clean = await self._close_stores()
                     nursery.cancel_scope.cancel()
         finally:
-            context.nursery = None
-            context.tail.clear()
-            context.fd_cache.close()
+            context.end()
             self.node_dir.close(clean=clean)
 
     async def _close_stores(self) -> bool:
-        """Bring everything to the disk; False if some store could not."""
-        for store in self._stores.values():
-            if store.error is None and (store.files.unsynced_bytes or store.dirty or store.active.has_work):
+        """Bring everything to the disk, and close every store; False if some could not be."""
+        stores = list(self._stores.values())
+        for store in stores:
+            if store.is_usable and (store.files.unsynced_bytes or store.dirty or store.writer.has_work):
                 await maintain(store)
-                if store.error is None:
-                    await store.flush(sync=True)
-        await self.context.maintenance.wait_idle()
+                if store.is_usable:
+                    with suppress(StorageError):  # it has stopped meanwhile, and has said so
+                        await store.writer.flush(sync=True)
+        await self.maintenance.wait_idle()
+        for store in stores:
+            await self._close(store)
         await self.context.remove_doomed_files()
-        for store in self._stores.values():
-            self.context.forget_writer(store)
-        return all(store.error is None for store in self._stores.values())
+        return all(store.error is None for store in stores)
+
+    async def _close(self, store: MessageStore) -> None:
+        """End a store's life, and forget it."""
+        self.maintenance.forget(store)
+        await store.close()
+        self._stores.pop(store.files.directory, None)
+        for key in store.logs:
+            self._logs.pop(key, None)
 
     async def open_log(self, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> PartitionLog:
         """Create the log or open what is there; the same object for the same partition each time.
@@ -130,20 +147,26 @@ class LogManager:
         log = self._logs.get(key)
         if log is None:
             store = await self.open_store(self._store_directory(topic_id, topic, partition))
-            log = self._log_of(store, key, topic_id, topic, partition, config)
+            log = await self._log_of(store, key, topic_id, topic, partition, config)
         log.set_config(config)
         return log
 
-    def _log_of(
+    async def _log_of(
         self, store: MessageStore, key: bytes, topic_id: UUID, topic: str, partition: int, config: LogConfig
     ) -> PartitionLog:
-        log = store.logs.get(key)
+        log = cast("PartitionLog | None", store.logs.get(key))
         if log is None:
-            log = store.logs[key] = PartitionLog(store, topic_id, topic, partition, config)
-            restore_state(log)
+            log = PartitionLog(store, self.reader, topic_id, topic, partition, config)
+            state = store.snapshots.get(key)
+            is_whole = state is None or log.load_state(state)
+            store.add_log(log)
+            if not is_whole:
+                keys = {"topic": topic, "partition": partition}
+                logger.warning("%s: its producers are read from its batches", log, extra=keys)
+                await log.rebuild_producers()
         # What was recovered is below the high watermark, also the markers whose transactions awaited it.
         log.set_high_watermark(log.high_watermark)
-        log.topic = topic
+        log.named(topic)
         self._logs[key] = log
         return log
 
@@ -163,41 +186,40 @@ class LogManager:
         """Delete open partitions' logs; the last one of a store takes the files with it.
 
         What a call deletes of a store is one write, and held against the event loop: of a large topic, a few dozen.
+        Whoever still uses a log gets LogClosedError; what is being written or read of the store's files is waited for.
         """
         deleted: dict[MessageStore, list[PartitionLog]] = {}
         for partition in partitions:
             log = self._logs.pop(log_key(topic_id.bytes, partition), None)
             if log is not None:
-                log.is_closed = True
+                log.close()
                 deleted.setdefault(log.store, []).append(log)
         for store, logs in deleted.items():
             async with store.lock:
-                await self._delete_from(store, logs)
+                if {*store.logs, *store.snapshots}.issubset(log.key for log in logs):
+                    await self._delete_store(store)
+                else:
+                    await _delete_from(store, logs)
 
-    async def _delete_from(self, store: MessageStore, logs: Sequence[PartitionLog]) -> None:
-        if store.error is None and store.active.has_work:
-            await store.flush(sync=False)
-        for log in logs:
-            store.logs.pop(log.key, None)
-            store.dirty.pop(log, None)
-            store.snapshots.pop(log.key, None)
-            log.start_at(0)
-        store.released += len(logs)
-        if not store.logs and not store.snapshots:
-            await self._remove_store(store)
-        elif store.error is None:
-            for log in logs:
-                store.files.truncate_tables(log.key, 0)
-                store.add_note(log, RunKind.DELETE, -1, 0)
-            await store.flush(sync=False)
-            for log in logs:
-                store.dirty.pop(log, None)
+    async def _delete_store(self, store: MessageStore) -> None:
+        """Close a store and remove its folder: first its name, then its files. Who opens it again waits for that."""
+        directory = store.files.directory
+        deleted = self._deleting[directory] = trio.Event()
+        try:
+            await self._close(store)
+            parent, name = os.path.split(directory)
+            doomed = f"{parent}.{name}{DELETED_SUFFIX}"
+            await self.context.offload(remove_folder, self.context.disk, directory, doomed)
+        finally:
+            del self._deleting[directory]
+            deleted.set()
 
     async def flush_all(self) -> None:
         """Write and sync all that was appended up to now."""
         for store in list(self._stores.values()):
-            if store.error is None and (store.files.unsynced_bytes or store.active.has_work or store.is_writing):
-                await store.flush(sync=True)
+            if store.is_usable and (store.files.unsynced_bytes or store.writer.has_work):
+                with suppress(LogClosedError):  # deleted meanwhile
+                    await store.writer.flush(sync=True)
 
     @cached_property
     def cleaner(self) -> Cleaner:
@@ -206,10 +228,11 @@ class LogManager:
 
         return Cleaner(self.context, self._stores.values)
 
-    async def _keep_clean(self) -> None:
-        await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
-        await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
-        await self.cleaner.run()
+    async def _keep_clean(self, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
+            await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
+            await self.cleaner.run()
 
     async def clean(self) -> None:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""
@@ -230,34 +253,48 @@ class LogManager:
 
     async def open_store(self, directory: str) -> MessageStore:
         """Open a store, which recovers it where it was not closed properly; the same object each time."""
-        async with self._opening:
-            store = self._stores.get(directory)
-            if store is None:
-                store = MessageStore(self.context, directory)
-                recovery = Recovery(store)
-                await self.context.offload(recovery.run)
-                for log in recovery.logs.lost:
-                    await recover_end(log)
-                for log in recovery.logs.stale:
-                    await rebuild_producers(log)
-                cut = [*recovery.logs.cut, *recovery.logs.lost]
-                await ensure_spans(cut)
-                for log in cut:
-                    log.size_bytes = size_of(log)
-                self._stores[directory] = store
-                if recovery.replayed_bytes or recovery.logs.stale:
-                    self.context.maintenance.request(store)
-            return store
+        while True:
+            if directory in self._deleting:
+                await self._deleting[directory].wait()
+            async with self._opening:
+                if directory in self._deleting:
+                    continue
+                store = self._stores.get(directory)
+                if store is None:
+                    store = MessageStore(self.context, directory, self.maintenance.request)
+                    await self._recover(store)
+                    self._stores[directory] = store
+                return store
 
-    async def _remove_store(self, store: MessageStore) -> None:
-        """Remove a store without partitions: first its name, then its files."""
-        disk = self.context.disk
-        directory = store.files.directory
-        self._stores.pop(directory, None)
-        self.context.forget_writer(store)
-        self.context.tail.evict_store(store)
-        for segment in store.files.segments:
-            self.context.fd_cache.drop(segment.data_path)
-            self.context.fd_cache.drop(segment.index_path)
-        parent, name = os.path.split(directory)
-        await self.context.offload(remove_folder, disk, directory, f"{parent}.{name}{DELETED_SUFFIX}")
+    async def _recover(self, store: MessageStore) -> None:
+        context = self.context
+        new_log = partial(PartitionLog, store, self.reader)
+        recovery = Recovery(context.disk, context.clock, context.boot_id, store.files.directory, new_log)
+        await context.offload(recovery.run)
+        recovery.hand_over(store)
+        for log in recovery.logs.lost:
+            await log.find_end()
+        for log in recovery.logs.stale:
+            await log.rebuild_producers()
+        for log in [*recovery.logs.cut, *recovery.logs.lost]:
+            await log.count_size()
+        if recovery.replayed_bytes or recovery.logs.stale:
+            self.maintenance.request(store)
+
+
+async def _delete_from(store: MessageStore, logs: Sequence[PartitionLog]) -> None:
+    """Delete some of a store's logs. The caller holds its lock."""
+    if not store.is_usable:
+        # Its files stay as they are; nothing of them is served.
+        for log in logs:
+            store.forget_log(log)
+        return
+    # A block with some of their records may be on its way: it must be published before they are void.
+    await store.writer.flush(sync=False)
+    for log in logs:
+        store.files.truncate_tables(log.key, 0)
+        log.emptied(0)
+        store.writer.add_note(log, RunKind.DELETE, -1, 0)
+    await store.writer.flush(sync=False)
+    for log in logs:
+        store.forget_log(log)

@@ -13,7 +13,6 @@ from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTop
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.errors import StorageError
 from ottla.storage.log.partition_log import AppendOrigin
-from ottla.storage.reading.reader import read_batches
 
 ACKS_ALL: Final = -1
 
@@ -52,7 +51,7 @@ class ReplicaLog:
             log = self._replica_manager.get_partition(*self._key(partition)).log
             offset = log.log_start_offset
             while offset < log.high_watermark:
-                records, offset = await read_batches(log, offset, log.high_watermark)
+                records, offset = await log.read_batches(offset, log.high_watermark)
                 with records:
                     batches = memoryview(records.to_bytes())
                 if batches:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.storage.log.partition_log import AppendInfo
     from ottla.storage.memory.iobuf import Fragment
     from ottla.storage.state.producer_state import VerificationGuard
-    from ottla.storage.store.message_store import MessageStore
+    from ottla.storage.store.block_writer import BlockWriter
 
 
 # Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).
@@ -95,14 +95,14 @@ class HeldStore:
 
     So the partitions of one request share a block, and a small one is written without waking the write loop. As a
     context manager it leaves the last store at the end; the request leaves earlier before it waits for anything.
-    `more_expected`, of the last store, is for `MessageStore.write_gathered`.
+    `more_expected`, of the last store, is for `BlockWriter.write_gathered`.
     """
 
-    __slots__ = ("_more_expected", "_store")
+    __slots__ = ("_more_expected", "_writer")
 
     def __init__(self, *, more_expected: bool) -> None:
         self._more_expected = more_expected
-        self._store: MessageStore | None = None
+        self._writer: BlockWriter | None = None
 
     def __enter__(self) -> HeldStore:
         return self
@@ -110,21 +110,21 @@ class HeldStore:
     def __exit__(self, *_: object) -> None:
         self._leave(more_expected=self._more_expected)
 
-    def enter(self, store: MessageStore) -> None:
+    def enter(self, writer: BlockWriter) -> None:
         """The next partition's store."""
-        if store is not self._store:
+        if writer is not self._writer:
             self._leave(more_expected=False)
-            store.hold()
-            self._store = store
+            writer.hold()
+            self._writer = writer
 
     def leave_to_wait(self) -> None:
         """The request is about to wait, and has more to append after."""
         self._leave(more_expected=True)
 
     def _leave(self, *, more_expected: bool) -> None:
-        store, self._store = self._store, None
-        if store is not None:
-            store.write_gathered(more_expected=more_expected)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.write_gathered(more_expected=more_expected)
 
 
 class AppendOperation:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.server.replica.hosted_partitions import HostedPartitions
     from ottla.storage.memory.buffer_pool import MemoryBudget
     from ottla.storage.memory.iobuf import IOBuf
-    from ottla.storage.reading.reader import ReadPlan
+    from ottla.storage.reading.plan import ReadPlan
 
 CONSUMER_REPLICA_ID: Final = -1
 #: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.

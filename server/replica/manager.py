@@ -29,7 +29,7 @@ from ottla.server.replica.visible_records import aborted_transactions
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.errors import StorageError
 from ottla.storage.log.partition_log import AppendOrigin
-from ottla.storage.reading.reader import read
+from ottla.storage.reading.plan import read
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -215,7 +215,7 @@ class ReplicaManager:
                     if not log.has_room:
                         held.leave_to_wait()
                         await _wait_for_room(partition, deadline)
-                    held.enter(log.store)
+                    held.enter(log.store.writer)
                     info = partition.append(
                         view,
                         fragment,
@@ -317,9 +317,9 @@ class ReplicaManager:
             if not params.is_from_follower and result.partition is not None:
                 result.partition.traffic.bytes_out += size_bytes
         if params.isolation is Isolation.TXN_COMMITTED:
-            for request, result in zip(partitions, results, strict=True):
+            for result in results:
                 if result.records is not None:
-                    result.aborted_transactions = aborted_transactions(request.fetch_offset, result)
+                    result.aborted_transactions = aborted_transactions(result)
                 elif result.error is None:
                     result.aborted_transactions = ()
 

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 _BATCH_EXTENT: Final = struct.Struct(">qi11xi")
 
 
-def aborted_transactions(fetch_offset: int, result: FetchResult) -> Sequence[tuple[int, int]]:
+def aborted_transactions(result: FetchResult) -> Sequence[tuple[int, int]]:
     """The (producer id, first offset) of the aborted transactions among the records, by first offset."""
     records = result.records
-    if records is None or not records.size_bytes or result.partition is None:
+    if records is None or not records.size_bytes or result.plan is None:
         return []
-    log = result.partition.log
-    aborted = log.aborted_transactions(fetch_offset, result.last_stable_offset)
+    aborted = result.plan.aborted_transactions(result.last_stable_offset)
     if not aborted:
         return []
     end_offset = _end_offset(records, result.last_stable_offset)

@@ -202,7 +202,7 @@ async def _storage(broker: Broker) -> AsyncIterator[Family]:
     pace = Pace()
     for store in stores:
         offline += store.error is not None
-        memstore_bytes += store.active.size_bytes
+        memstore_bytes += store.writer.active.size_bytes
         unsynced_bytes += store.files.unsynced_bytes
         data_bytes += store.files.size_bytes
         segments += len(store.files.segments)

@@ -14,7 +14,7 @@ from ottla.storage.format.block import (
     parse_block_header,
     verify_block_head,
 )
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle

@@ -10,7 +10,7 @@ from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import BatchHeader, crc_matches, iter_batches, iter_records
 from ottla.storage.format.block import Run, RunFlag, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, read_exactly, scan_heads
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, parse_segment_header
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle

@@ -18,11 +18,12 @@ from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.errors import StorageError
 from ottla.storage.format.block import Run, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, parse_checkpoint
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import SealedIndex
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 from ottla.storage.node_dir import DELETED_SUFFIX
-from ottla.storage.store.checkpoint import CHECKPOINT_NAME, parse_checkpoint
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header
+from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import list_segments
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class _StoreCheck:
         report.segments += 1
         handle = disk.open_read(segment.data_path)
         try:
-            segment.size_bytes = disk.size(handle)
+            segment.found(disk.size(handle))
             report.bytes += segment.size_bytes
             header = parse_segment_header(read_exactly(disk, handle, 0, SEGMENT_HEADER_BYTES))
             if header is None:

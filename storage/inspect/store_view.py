@@ -21,14 +21,15 @@ from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import Run, RunFlag, RunKind, iter_runs, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, PartitionState, parse_checkpoint
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import CorruptIndexError, SealedIndex
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES
 from ottla.storage.inspect.fsck import store_directories
 from ottla.storage.inspect.segment_reader import Piece, read_piece
 from ottla.storage.state.aborted_transactions import AbortedTransactions
 from ottla.storage.state.producer_snapshot import read_snapshot
-from ottla.storage.store.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint, split_state
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment
+from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import list_segments
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class _Partition:
     @classmethod
     def restored(cls, content: bytes) -> _Partition:
         """What a checkpoint knows of the partition."""
-        state = split_state(content)
+        state = PartitionState.parse(content)
         found = cls(state.as_of_sequence, state.log_start_offset)
         if state.aborted:
             found.aborted = [transaction[:3] for transaction in AbortedTransactions.from_bytes(state.aborted)]
@@ -147,7 +148,7 @@ class _StoreView:
     def _view(self, segment: Segment, *, is_last: bool) -> _SegmentView:
         handle = self._disk.open_read(segment.data_path)
         try:
-            segment.size_bytes = self._disk.size(handle)
+            segment.found(self._disk.size(handle))
             point = self._point
             index = None if is_last else self._sealed_index(segment)
             view = _SegmentView(segment, index)

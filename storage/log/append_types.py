@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader
     from ottla.storage.config import LogConfig
 
-__all__ = ["AppendInfo", "AppendOrigin", "CheckedBatch", "TimestampOffset"]
+__all__ = ["AppendInfo", "AppendOrigin", "CheckedBatch"]
 
 
 class AppendOrigin(Enum):
@@ -43,11 +43,3 @@ class AppendInfo(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
-
-
-class TimestampOffset(NamedTuple):
-    """A record found by timestamp."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int

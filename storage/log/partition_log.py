@@ -3,175 +3,76 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from ottla.storage.config import INT64_MAX, LogConfig
-from ottla.storage.errors import (
-    LogClosedError,
-    OffsetOutOfRangeError,
-)
-from ottla.storage.format.block import RunKind, log_key
-from ottla.storage.log import append as log_append
-from ottla.storage.log import truncation as log_truncation
-from ottla.storage.log.append_checks import check_and_recompress, checks_records
-from ottla.storage.log.append_types import AppendInfo, AppendOrigin, CheckedBatch, TimestampOffset
-from ottla.storage.reading import search as log_search
-from ottla.storage.reading.reader import ReadPlan
-from ottla.storage.reading.spans import ensure_spans
-from ottla.storage.state.aborted_transactions import AbortedTransaction, AbortedTransactions
-from ottla.storage.state.leader_epochs import LeaderEpochs
-from ottla.storage.state.producer_state import (
-    ProducerEntry,
-    ProducerStateManager,
-    VerificationGuard,
-)
-from ottla.storage.upkeep.retention import size_of
+from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError
+from ottla.storage.format.block import RunKind
+from ottla.storage.log.append_types import AppendInfo, AppendOrigin
+from ottla.storage.log.appendable import AppendableLog
+from ottla.storage.log.producer_rebuild import read_producers
+from ottla.storage.memory.iobuf import IOBuf
+from ottla.storage.reading.locate import ensure_spans
+from ottla.storage.reading.parts import size_of
+from ottla.storage.reading.places import Places
+from ottla.storage.reading.plan import ReadPlan
+from ottla.storage.reading.prefetch import Prefetch
+from ottla.storage.reading.reader import Reader
+from ottla.storage.reading.search import TimestampOffset, max_timestamp_offset, offset_for_timestamp
+from ottla.storage.state.aborted_transactions import AbortedTransaction
+from ottla.storage.state.producer_state import ProducerEntry
+from ottla.storage.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from ottla.storage.reading.file_read import ReadHint
-    from ottla.storage.reading.spans import Spans
     from ottla.storage.store.memstore import RunGroup
-    from ottla.storage.store.message_store import MessageStore
 
-__all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset"]
+__all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset", "logs_of"]
 
 _last_offset_of = attrgetter("last_offset")
 
 
-class PartitionLog:
-    """The log of one partition. Made by `LogManager.open_log`.
+class PartitionLog(AppendableLog):
+    """The log of one partition, which `LogManager` makes, and closes when the partition is deleted or the node stops.
 
-    [`log_start_offset`, `log_end_offset`) is what is there; below `flushed_end_offset` it is written (and synced where
-    the flush settings ask) and may be acknowledged and read. `high_watermark` is the server's: it begins at the
-    recovered end, and the server sets it with `set_high_watermark` and moves it with `advance_high_watermark`.
     Methods that are not `async` never wait, and a caller sees no half-done change.
     """
 
-    __slots__ = (
-        "_unsynced_bytes",
-        "_unsynced_epoch",
-        "_unsynced_records",
-        "aborted",
-        "checks_records",
-        "config",
-        "counts_unsynced",
-        "epochs",
-        "first_dirty_offset",
-        "flushed_end_offset",
-        "high_watermark",
-        "is_closed",
-        "key",
-        "last_read",
-        "log_end_offset",
-        "log_start_offset",
-        "partition",
-        "producers",
-        "read_hint",
-        "size_bytes",
-        "spans",
-        "store",
-        "tail",
-        "topic",
-        "topic_id",
-    )
+    __slots__ = ("_reader", "_tail", "places")
 
-    def __init__(self, store: MessageStore, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> None:
-        self.store = store
-        self.topic_id = topic_id
-        self.topic = topic
-        self.partition = partition
-        self.key = log_key(topic_id.bytes, partition)
-        self.set_config(config)
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.flushed_end_offset = 0
-        self.high_watermark = 0
-        self.first_dirty_offset = 0
-        self.size_bytes = 0
-        self.epochs = LeaderEpochs()
-        self.producers: ProducerStateManager | None = None
-        self.aborted: AbortedTransactions | None = None
-        self.tail: list[RunGroup] = []
-        self.spans: Spans | None = None
-        #: Where the last read of files ended, and when; and what is known of that place.
-        self.last_read: tuple[int, float] = (-1, 0.0)
-        self.read_hint: ReadHint | None = None
-        self.is_closed = False
-        self._unsynced_records = 0
-        self._unsynced_bytes = 0
-        self._unsynced_epoch = -1
-
-    def __repr__(self) -> str:
-        return f"<PartitionLog {self.topic}-{self.partition} [{self.log_start_offset}, {self.log_end_offset})>"
-
-    # Appending.
+    def __init__(
+        self, store: MessageStore, reader: Reader, topic_id: UUID, topic: str, partition: int, config: LogConfig
+    ) -> None:
+        super().__init__(store, topic_id, topic, partition, config)
+        self._reader = reader
+        # The parts of blocks in memory, in the order of offsets, without a gap up to the flushed end.
+        self._tail: list[RunGroup] = []
+        self.places = Places(self.key, store.files)
 
     @property
-    def has_room(self) -> bool:
-        """False while both memstores of the store are full."""
-        return self.store.has_room
-
-    async def wait_for_room(self) -> None:
-        """Wait until the store takes appends; raises StoreOfflineError if it never will."""
-        await self.store.wait_for_room()
-
-    def begin_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool, now_ms: int
-    ) -> VerificationGuard | None:
-        """See `ProducerStateManager.begin_verification`."""
-        if self.producers is None:
-            self.producers = ProducerStateManager()
-            self.producers.end_offset = self.log_end_offset
-        return self.producers.begin_verification(
-            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
-        )
-
-    append_as_leader = log_append.append_as_leader
-    append_as_follower = log_append.append_as_follower
-
-    async def check_ahead(self, records: memoryview, *, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
-        """Do what takes long about a batch in a worker thread, before it is appended: its checks, a change of codec.
-
-        Worth the while for a large batch where `checks_records`. Raises as an append does.
-        """
-        return await self.store.context.offload(
-            check_and_recompress, records, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT
-        )
-
-    def check_open(self) -> None:
-        """Before a change: raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
-        if self.is_closed:
-            raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
-        store = self.store
-        store.check_online()
-        if store.checkpoint is not None:
-            store.checkpoint.capture(self)
-
-    def needs_sync(self, records: int, size_bytes: int, sync_epoch: int) -> bool:
-        """Count what is appended against the un-flushed limits; True if this must be synced before it counts."""
-        config = self.config
-        if self._unsynced_epoch != sync_epoch:
-            self._unsynced_epoch = sync_epoch
-            self._unsynced_records = self._unsynced_bytes = 0
-        self._unsynced_records += records
-        self._unsynced_bytes += size_bytes
-        return self._unsynced_records >= config.flush_messages or self._unsynced_bytes >= config.flush_bytes
+    def prefetch(self) -> Prefetch:
+        """Who reads on where a read has ended."""
+        return self._reader.prefetch
 
     # What the store calls.
 
     def on_flushed(self, group: RunGroup) -> None:
         """A block with this part is written: readers may have it."""
         if group.last_offsets:
-            self.flushed_end_offset = group.last_offsets[-1] + 1
-            self.tail.append(group)
+            self.flushed_to(group.last_offset + 1, group.size_bytes)
+            self._tail.append(group)
 
     def forget_tail(self, group: RunGroup) -> None:
         """The oldest part of the tail leaves memory."""
-        if self.tail and self.tail[0] is group:
-            del self.tail[0]
+        if self._tail and self._tail[0] is group:
+            del self._tail[0]
+
+    def close(self) -> None:
+        """Whoever still knows the log gets LogClosedError from now on; what is kept for its readers is let go."""
+        self.is_closed = True
+        self._reader.forget(self)
 
     # Reading.
 
@@ -179,14 +80,14 @@ class PartitionLog:
         """Plan a read of whole batches from the one that contains `offset`, up to `end_offset`.
 
         Nothing that is not flushed is read. OffsetOutOfRangeError outside [log start, log end]. What is in memory is
-        there at once, the rest when `ottla.storage.reading.reader.read` has filled the plan.
+        there at once, the rest when `ottla.storage.reading.read` has filled the plan.
         """
         if self.is_closed:
             raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
         plan = ReadPlan(self, offset, max_bytes, min(end_offset, self.flushed_end_offset), min_one_batch=min_one_batch)
-        tail = self.tail
+        tail = self._tail
         if offset >= plan.end_offset:
             plan.complete()
         elif tail and offset >= tail[0].base_offset:
@@ -199,138 +100,166 @@ class PartitionLog:
             plan.complete()
         return plan
 
+    async def read(self, plans: Sequence[ReadPlan]) -> None:
+        """Fill the `records` of every plan, of this log and of others."""
+        await self._reader.read(plans)
+
+    async def read_batches(self, offset: int, end_offset: int) -> tuple[IOBuf, int]:
+        """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).
+
+        For what walks through a log; the first batch is there whatever its size. CorruptLogError where the log is
+        damaged, LogClosedError if it was deleted.
+        """
+        return await self._reader.read_batches(self, offset, end_offset)
+
     def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[AbortedTransaction]:
-        """The aborted transactions with records in [offset, end_offset), by first offset."""
+        """The aborted transactions with records in [offset, end_offset), by first offset.
+
+        Who reads records as well asks their plan: this index may be newer than they are.
+        """
         return self.aborted.collect(offset, end_offset) if self.aborted is not None else ()
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The earliest flushed record whose timestamp is at least this; None when there is none."""
-        return await log_search.offset_for_timestamp(self, timestamp_ms)
+        return await offset_for_timestamp(self._reader, self, timestamp_ms)
 
     async def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp (ListOffsets' MAX_TIMESTAMP); None for an empty log."""
-        return await log_search.max_timestamp_offset(self)
+        return await max_timestamp_offset(self._reader, self)
 
-    # Visibility and epochs.
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of what a read_committed consumer may see: never beyond the high watermark."""
-        if self.producers is None or self.producers.first_unstable_offset is None:
-            return self.high_watermark
-        return min(self.high_watermark, max(self.producers.first_unstable_offset, self.log_start_offset))
-
-    def advance_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark forward (never back, never beyond the log end); True if it moved."""
-        offset = min(offset, self.log_end_offset)
-        if offset <= self.high_watermark:
-            return False
-        self.set_high_watermark(offset)
-        return True
-
-    def set_high_watermark(self, offset: int) -> None:
-        """Set the high watermark, also back: for a change of role."""
-        self.high_watermark = offset
-        if self.producers is not None:
-            self.producers.advance_high_watermark(offset)
-
-    @property
-    def latest_epoch(self) -> int:
-        """The leader epoch of the last batch, -1 for none."""
-        return self.epochs.latest_epoch
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch not above this one, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+    # Producers.
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers that have been silent for `producer.id.expiration.ms`."""
-        if self.producers is not None and self.producers.expire(
-            now_ms, self.store.context.config.producer_id_expiration_ms
-        ):
-            self.store.dirty[self] = None
+        if self.producers is None:
+            return
+        self.check_open()
+        if self.producers.expire(now_ms, self.store.context.config.producer_id_expiration_ms):
+            self.store.changed(self)
 
     def active_producers(self) -> Sequence[ProducerEntry]:
         """The producers that DescribeProducers names."""
         return list(self.producers.active_producers()) if self.producers is not None else []
 
+    async def rebuild_producers(self) -> None:
+        """Read from the batches what their producers did."""
+        history = await read_producers(self._reader, self)
+        self.adopt_producers(history)
+        self.store.changed(self)
+
     # Changing what is there.
 
     async def truncate_to(self, offset: int) -> None:
-        """Drop everything at and beyond offset; returns when that is written. No append may run meanwhile."""
-        await log_truncation.truncate_to(self, offset)
+        """Drop everything at and beyond offset; returns when that is written. No append may run meanwhile.
+
+        A truncation never cuts a file, which other partitions share: it is a run without bytes, from which on
+        everything of the partition that was written before, at and beyond the offset, is void.
+        """
+        self.check_open()
+        offset = max(offset, self.log_start_offset)
+        if offset >= self.log_end_offset:
+            return
+        async with self.store.lock:
+            await self.store.writer.flush(sync=False)
+            self.check_open()
+            self.store.files.truncate_tables(self.key, offset)
+            self.truncated(offset)
+            self.store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
+            await self.store.writer.flush(sync=False)
+            # Under the lock: no checkpoint may take the state half rebuilt. What producers did is known of their last
+            # five batches; where that is not enough it is read anew from the batches that are left.
+            if not self.truncate_producers(offset):
+                await self.rebuild_producers()
+            await self.count_size()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start anew at offset (a follower below its leader's log start)."""
-        await log_truncation.truncate_fully_and_start_at(self, offset)
+        self.check_open()
+        async with self.store.lock:
+            await self.store.writer.flush(sync=False)
+            self.check_open()
+            self.store.files.truncate_tables(self.key, 0)
+            self.emptied(offset)
+            self.store.writer.add_note(self, RunKind.LOG_START, -1, offset, offset)
+            await self.store.writer.flush(sync=False)
 
     async def advance_log_start_offset(self, offset: int) -> None:
         """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written."""
         if not self.log_start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
         await ensure_spans([self])
-        self.check_open()
         if offset > self.log_start_offset:
-            before = size_of(self)
             self.move_log_start(offset)
-            self.size_bytes -= before - size_of(self)
-            self.store.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
-            await self.store.flush(sync=False)
+            await self.store.writer.flush(sync=False)
 
     def move_log_start(self, offset: int) -> None:
-        """Forget what lies below a new log start offset."""
-        self.log_start_offset = offset
-        self.store.released += 1
-        self.epochs.truncate_from_start(offset)
-        if self.producers is not None:
-            self.producers.advance_log_start_offset(offset)
-        if self.aborted is not None:
-            self.aborted.truncate_from_start(offset)
+        """Make everything below offset unreadable; the next block says so. The log's spans must be known."""
+        self.check_open()
+        self.start_moved(offset)
+        self.resized(size_of(self))
+        self.store.released()
+        self.store.writer.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
 
-    def forget_from(self, offset: int) -> None:
-        """Forget what lies at and beyond an offset; producers excepted, which must be rebuilt."""
-        self.log_end_offset = min(self.log_end_offset, offset)
-        self.flushed_end_offset = min(self.flushed_end_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self.epochs.truncate_from_end(offset)
-        if self.aborted is not None:
-            self.aborted.truncate_from_end(offset)
-        if self.spans is not None:
-            self.spans.truncate(offset)
-        self._forget_places()
-        while self.tail and self.tail[-1].last_offset >= offset:
-            group = self.tail[-1]
-            group.truncate(offset)
-            if group.last_offsets:
-                break
-            self.tail.pop()
+    async def count_size(self) -> None:
+        """Count anew what the log takes in the files, after a part was taken away."""
+        await ensure_spans([self])
+        self.resized(size_of(self))
 
-    def _forget_places(self) -> None:
-        """What is known of where the next read begins is not true any more."""
-        self.read_hint = None
-        self.store.context.read_ahead.forget(self)
-        self.store.context.prefetch.forget(self)
-
-    def start_at(self, offset: int) -> None:
-        """Forget everything; the log is empty and goes on at an offset."""
-        self.log_start_offset = self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
-        self.first_dirty_offset = offset
-        self.size_bytes = 0
-        self.epochs.clear()
-        self.producers = None
-        self.aborted = None
-        self.spans = None
-        self._forget_places()
-        self.tail.clear()
-
-    def set_config(self, config: LogConfig) -> None:
-        """Take a topic's changed settings."""
-        self.config = config
-        self.checks_records = checks_records(config)
-        self.counts_unsynced = min(config.flush_messages, config.flush_bytes) < INT64_MAX
+    async def find_end(self) -> None:
+        """Find the end in the runs that are there, after a checkpoint turned out to know more than the files."""
+        self.log_end_offset = INT64_MAX
+        self.places.unknown()
+        await ensure_spans([self])
+        last_offset = self.log_start_offset - 1
+        if self.places.spans:
+            last_offset = max(last_offset, self.places.spans[-1].last_offset)
+        for _, table in self.places.unsealed():
+            last_offset = max(last_offset, table.last_offset)
+        self.end_found(last_offset + 1)
 
     async def flush(self) -> None:
         """Write and sync everything appended up to now."""
         self.check_open()
-        await self.store.flush(sync=True)
+        await self.store.writer.flush(sync=True)
+
+    # What follows for its readers from what happens to it.
+
+    def truncated(self, offset: int) -> None:
+        """What lies at and beyond an offset is gone."""
+        super().truncated(offset)
+        self.places.truncate(offset)
+        self._reader.forget(self)
+        while self._tail and self._tail[-1].last_offset >= offset:
+            group = self._tail[-1]
+            group.truncate(offset)
+            if group.last_offsets:
+                break
+            self._tail.pop()
+
+    def emptied(self, offset: int) -> None:
+        """Everything is gone; the log goes on at an offset."""
+        super().emptied(offset)
+        self.places.clear()
+        self._reader.forget(self)
+        self._tail.clear()
+
+    def cleaned(self, end_offset: int, first_dirty_offset: int, aborted: Iterable[AbortedTransaction]) -> None:
+        """Compaction has cleaned up to an offset, which blocks in memory do not know: their parts below it go.
+
+        Else readers of the tail would see what was removed, and, as the index forgets the transactions of which no
+        record is left, even records that were aborted.
+        """
+        self.check_open()
+        super().cleaned(end_offset, first_dirty_offset, aborted)
+        self._reader.forget(self)
+        kept = 0
+        while kept < len(self._tail) and self._tail[kept].base_offset < end_offset:
+            self._tail[kept].release()
+            kept += 1
+        del self._tail[:kept]
+        self.store.changed(self)
+
+
+def logs_of(store: MessageStore) -> list[PartitionLog]:
+    """The open logs of a store."""
+    return cast("list[PartitionLog]", list(store.logs.values()))

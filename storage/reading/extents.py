@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.format.block import RunFlag
 from ottla.storage.format.run_table import RunEntry
-from ottla.storage.reading.spans import unsealed_tables
+from ottla.storage.reading.places import Places, Span
 from ottla.storage.store.index_files import load_index
-
-if TYPE_CHECKING:
-    from ottla.storage.disk import Disk, Handle
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.reading.spans import Span
-    from ottla.storage.store.segment import Segment
+from ottla.storage.store.segment import Segment
 
 __all__ = ["Extent", "contiguous", "spans_from", "unsealed_extents", "wanted_after"]
 
@@ -33,22 +29,20 @@ def wanted_after(wanted: int, entry: RunEntry, offset: int) -> int:
     return wanted - entry.length if entry.base_offset >= offset and not entry.flags & RunFlag.CLIPPED else wanted
 
 
-def spans_from(log: PartitionLog, offset: int, end_offset: int, wanted: int) -> tuple[list[Span], int]:
+def spans_from(places: Places, offset: int, end_offset: int, wanted: int) -> tuple[list[Span], int]:
     """The spans that hold `wanted` bytes from an offset on, and how many bytes they leave to be wanted."""
     found: list[Span] = []
-    spans = log.spans
-    if spans is not None:
-        for span in spans.spans[spans.find_offset(offset) :]:
-            if wanted <= 0 or span.base_offset >= end_offset:
-                break
-            found.append(span)
-            wanted -= span.size_bytes if span.base_offset > offset else 0
+    for span in places.spans_from(offset):
+        if wanted <= 0 or span.base_offset >= end_offset:
+            break
+        found.append(span)
+        wanted -= span.size_bytes if span.base_offset > offset else 0
     return found, wanted
 
 
-def unsealed_extents(log: PartitionLog, offset: int, end_offset: int, wanted: int) -> Iterator[Extent]:
+def unsealed_extents(places: Places, offset: int, end_offset: int, wanted: int) -> Iterator[Extent]:
     """The runs of unsealed segments that hold `wanted` bytes from an offset on."""
-    for segment, table in unsealed_tables(log):
+    for segment, table in places.unsealed():
         first = table.find_offset(offset)
         for index in range(first, min(len(table), first + _MAX_EXTENTS)):
             entry = table[index]

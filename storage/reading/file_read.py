@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import parse_batch_header, verify_crc
@@ -17,14 +17,13 @@ from ottla.storage.format.block import RunFlag
 from ottla.storage.format.sealed_index import CorruptIndexError
 from ottla.storage.memory.iobuf import Fragment, IOBuf
 from ottla.storage.reading.extents import Extent, contiguous, span_extents, wanted_after
+from ottla.storage.reading.places import ReadHint, Span
+from ottla.storage.store.context import StorageContext
+from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
+from ottla.storage.store.segment import Segment
 
-if TYPE_CHECKING:
-    from ottla.storage.reading.spans import Span
-    from ottla.storage.store.context import StorageContext
-    from ottla.storage.store.segment import Segment
-
-__all__ = ["STEP_BYTES", "FileRead", "ReadHint"]
+__all__ = ["STEP_BYTES", "FileRead"]
 
 STEP_BYTES = 262_144
 """A read on the event loop goes in steps of about so much: copying and checking it takes some 150 µs."""
@@ -34,15 +33,6 @@ _LEAST_PART = 8
 _SIZE = struct.Struct(">qi")
 _PREFIX_BYTES = 12
 _HEADER_BYTES = 61
-
-
-class ReadHint(NamedTuple):
-    """Where a read ended inside a run: a read which goes on at `offset` need not begin at the run's start."""
-
-    offset: int
-    segment: Segment
-    run_base_offset: int
-    position: int
 
 
 class _Piece(NamedTuple):
@@ -55,7 +45,7 @@ class _Piece(NamedTuple):
 
 
 class FileRead:
-    """One partition's part of a fetch, as file reads.
+    """One partition's part of a fetch, as file reads. From making it to `close` it is inside the gate of its store.
 
     The result is `records` (views over one pooled fragment), or `error`, or `needed_bytes`: the first batch is larger
     than the memory which was acquired, or `damaged_index`: that segment's index was rebuilt. The last two mean that
@@ -67,6 +57,7 @@ class FileRead:
         "_descriptors",
         "_end_offset",
         "_extents",
+        "_files",
         "_fragment",
         "_handles",
         "_hint",
@@ -91,8 +82,18 @@ class FileRead:
     )
 
     def __init__(
-        self, context: StorageContext, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool
+        self,
+        context: StorageContext,
+        files: FileStore,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool,
     ) -> None:
+        """LogClosedError if the store is being closed."""
+        files.gate.enter()
+        self._files = files
         self._context = context
         self._offset = offset
         self._end_offset = end_offset
@@ -135,7 +136,7 @@ class FileRead:
             self._use(extent.segment)
 
     def _use(self, segment: Segment, *paths: str) -> None:
-        segment.pins += 1
+        segment.pin()
         self._segments.append(segment)
         for path in (segment.data_path, *paths):
             descriptor = self._context.fd_cache.pin(path)
@@ -155,6 +156,10 @@ class FileRead:
             size_bytes += self._context.config.run_bytes
         self._fragment = self._context.pool.acquire(max(size_bytes, needed_bytes, _HEADER_BYTES))
 
+    def go_cold(self) -> None:
+        """A worker thread reads what is left."""
+        self.is_cold = True
+
     def may_run_inline(self, limit_bytes: int) -> bool:
         """Whether the event loop may try: all places are known, and it is not too much."""
         return not self._spans and self._fragment is not None and self._fragment.capacity_bytes <= limit_bytes
@@ -171,9 +176,10 @@ class FileRead:
         for descriptor in self._descriptors:
             self._context.fd_cache.unpin(descriptor)
         for segment in self._segments:
-            self._context.unpin_segment(segment)
+            segment.unpin()
         if self._fragment is not None:
             self._fragment.release()
+        self._files.gate.leave()
 
     # On the event loop or in a worker thread.
 
@@ -226,7 +232,7 @@ class FileRead:
     def _rebuild_index(self) -> None:
         segment = self.damaged_index
         assert segment is not None
-        segment.index = None
+        segment.remember_index(None)
         try:
             write_sealed_index(self._context.disk, segment, rebuild_tables(self._context.disk, segment))
         except OSError as error:

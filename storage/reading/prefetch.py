@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
 from ottla.storage.errors import StorageError
-from ottla.storage.reading.reader import MOMENT_SECONDS, ReadPlan, fill
-from ottla.storage.reading.spans import layout_of
-
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import StorageContext
+from ottla.storage.reading.plan import MOMENT_SECONDS, ReadableLog, ReadPlan
+from ottla.storage.store.context import StorageContext
 
 __all__ = ["Prefetch"]
 
@@ -39,16 +35,20 @@ class _Range:
 
     def __init__(self, plan: ReadPlan) -> None:
         self.plan = plan
-        self.layout_version = layout_of(plan.log)
+        self.layout_version = plan.log.places.layout_version
         self.until = trio.current_time() + MOMENT_SECONDS
         self.done: trio.Event | None = None
+
+    def begin(self, done: trio.Event) -> None:
+        """It is being read, until the event."""
+        self.done = done
 
     @property
     def held_bytes(self) -> int:
         return max(self.plan.max_bytes, _LEAST_BYTES)
 
     def fits(self, plan: ReadPlan) -> bool:
-        """Whether it is what a plan would read. It is not if segments were exchanged: they may have been compacted."""
+        """Whether it is what a plan would read. It is not if segments were exchanged, or the log was cleaned."""
         ahead = self.plan
         return (
             ahead.error is None
@@ -56,18 +56,21 @@ class _Range:
             and 0 < ahead.records.size_bytes <= plan.max_bytes
             and ahead.next_offset <= plan.end_offset
             and (ahead.next_offset < ahead.end_offset or ahead.end_offset == plan.end_offset)
-            and self.layout_version == layout_of(plan.log)
+            and ahead.is_current
+            and plan.is_current
+            and self.layout_version == plan.log.places.layout_version
         )
 
 
 class Prefetch:
     """The ranges that were read before anybody asked, at most one of a log. A task of the log manager's reads them."""
 
-    __slots__ = ("_context", "_held_bytes", "_news", "_queue", "_ranges", "taken")
+    __slots__ = ("_context", "_fill", "_held_bytes", "_news", "_queue", "_ranges", "taken")
 
-    def __init__(self, context: StorageContext) -> None:
+    def __init__(self, context: StorageContext, fill: Callable[[Sequence[ReadPlan]], Awaitable[None]]) -> None:
         self._context = context
-        self._ranges: dict[PartitionLog, _Range] = {}
+        self._fill = fill
+        self._ranges: dict[ReadableLog, _Range] = {}
         self._queue: deque[_Range] = deque()
         self._held_bytes = 0
         #: Set when there is something to read; None while there is no task.
@@ -88,7 +91,7 @@ class Prefetch:
             or plan.next_offset >= plan.end_offset
             or log in self._ranges
             or self._held_bytes >= _HELD_BYTES
-            or self._context.nursery is None
+            or not self._context.is_running
         ):
             return
         try:
@@ -119,15 +122,14 @@ class Prefetch:
             return
         if found.done is not None and found.fits(plan):
             ahead = found.plan
-            assert ahead.records is not None
             # As if it had been read just now.
-            plan.log.last_read = plan.offset, plan.log.last_read[1]
-            plan.complete_from_files(ahead.records, ahead.next_offset)
-            ahead.records = None
+            places = plan.log.places
+            places.was_read(plan.offset, places.last_read[1])
+            plan.complete_from_files(ahead.hand_over(), ahead.next_offset)
             self.taken += 1
         self._drop(found)
 
-    def forget(self, log: PartitionLog) -> None:
+    def forget(self, log: ReadableLog) -> None:
         """What the log's files hold is not true any more, or not wanted."""
         found = self._ranges.get(log)
         if found is not None:
@@ -162,9 +164,9 @@ class Prefetch:
         self._queue.clear()
         done = trio.Event()
         for found in batch:
-            found.done = done
+            found.begin(done)
         try:
-            await fill([found.plan for found in batch])
+            await self._fill([found.plan for found in batch])
         finally:
             done.set()
             for found in batch:

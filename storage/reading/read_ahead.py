@@ -11,20 +11,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.storage.errors import StorageError
-from ottla.storage.reading.extents import spans_from, unsealed_extents
+from ottla.storage.reading.extents import Extent, spans_from, unsealed_extents
 from ottla.storage.reading.file_read import FileRead
-from ottla.storage.reading.spans import layout_of
-
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.reading.extents import Extent
-    from ottla.storage.reading.reader import ReadPlan
-    from ottla.storage.store.context import StorageContext
+from ottla.storage.reading.plan import ReadableLog, ReadPlan
+from ottla.storage.store.context import StorageContext
 
 __all__ = ["ReadAhead"]
 
@@ -42,17 +36,22 @@ class _Followed:
 
     __slots__ = ("extents", "layout_version", "log", "looking", "offset")
 
-    def __init__(self, log: PartitionLog, offset: int) -> None:
+    def __init__(self, log: ReadableLog, offset: int) -> None:
         self.log = log
         self.offset = offset
-        self.layout_version = layout_of(log)
+        self.layout_version = log.places.layout_version
         self.extents: list[Extent] = []
         self.looking: trio.Event | None = None
 
     @property
     def is_true(self) -> bool:
         """Whether the places still are where the log's data is."""
-        return self.layout_version == layout_of(self.log) and not self.log.is_closed
+        return self.layout_version == self.log.places.layout_version and not self.log.is_closed
+
+    @property
+    def end_offset(self) -> int:
+        """Where the places that are not known begin."""
+        return self.extents[-1].entry.last_offset + 1 if self.extents else self.offset
 
     def known_bytes(self) -> int:
         return sum(extent.entry.length for extent in self.extents)
@@ -75,7 +74,7 @@ class ReadAhead:
     def __init__(self, context: StorageContext) -> None:
         self._context = context
         self._extent_count = 0
-        self._followed: OrderedDict[PartitionLog, _Followed] = OrderedDict()
+        self._followed: OrderedDict[ReadableLog, _Followed] = OrderedDict()
 
     def __len__(self) -> int:
         """How many logs are followed."""
@@ -102,7 +101,7 @@ class ReadAhead:
         """
         log = plan.log
         followed = self._followed.get(log)
-        if plan.next_offset >= min(plan.end_offset, log.flushed_end_offset):
+        if log.is_closed or plan.next_offset >= min(plan.end_offset, log.flushed_end_offset):
             self.forget(log)
             return False
         if followed is None or followed.offset != plan.offset or not followed.is_true:
@@ -115,7 +114,7 @@ class ReadAhead:
         self._extent_count -= followed.go_on(plan.next_offset)
         return followed.looking is None and followed.known_bytes() < 2 * min(plan.max_bytes, _AHEAD_BYTES)
 
-    def forget(self, log: PartitionLog) -> None:
+    def forget(self, log: ReadableLog) -> None:
         """What was known of a log is not true any more, or of no use."""
         followed = self._followed.pop(log, None)
         if followed is not None:
@@ -141,7 +140,13 @@ class ReadAhead:
         works: list[FileRead] = []
         try:
             for followed, ahead_bytes in jobs:
-                works.append(self._prepare(followed, ahead_bytes))
+                log, offset = followed.log, followed.end_offset
+                work = FileRead(
+                    self._context, log.store.files, offset, log.flushed_end_offset, ahead_bytes, min_one_batch=False
+                )
+                works.append(work)
+                if followed.is_true:
+                    _prepare(work, log, offset, ahead_bytes)
             found = await self._context.offload(_look_at, works)
             for (followed, _), extents in zip(jobs, found, strict=True):
                 if self._followed.get(followed.log) is followed:
@@ -160,17 +165,13 @@ class ReadAhead:
                 followed.looking.set()
                 followed.looking = None
 
-    def _prepare(self, followed: _Followed, ahead_bytes: int) -> FileRead:
-        log, extents = followed.log, followed.extents
-        offset = extents[-1].entry.last_offset + 1 if extents else followed.offset
-        end_offset = log.flushed_end_offset
-        work = FileRead(self._context, offset, end_offset, ahead_bytes, min_one_batch=False)
-        if followed.is_true:
-            spans, wanted = spans_from(log, offset, end_offset, ahead_bytes)
-            work.add_spans(spans)
-            for extent in unsealed_extents(log, offset, end_offset, wanted):
-                work.add_extent(extent)
-        return work
+
+def _prepare(work: FileRead, log: ReadableLog, offset: int, ahead_bytes: int) -> None:
+    end_offset = log.flushed_end_offset
+    spans, wanted = spans_from(log.places, offset, end_offset, ahead_bytes)
+    work.add_spans(spans)
+    for extent in unsealed_extents(log.places, offset, end_offset, wanted):
+        work.add_extent(extent)
 
 
 def _look_at(works: list[FileRead]) -> list[list[Extent]]:

@@ -1,7 +1,7 @@
-"""Reading: a plan per partition, made without waiting, and one call which fills all plans of a fetch.
+"""Reading: one call which fills all plans of a fetch.
 
-What is flushed and still in memory is shared at once. What the page cache holds is read on the event loop
-(`RWF_NOWAIT`), in small steps, if its place is known; for all the rest of a fetch there is one worker-thread call.
+What is flushed and still in memory was shared when the plan was made. What the page cache holds is read on the event
+loop (`RWF_NOWAIT`), in small steps, if its place is known; for all the rest of a fetch there is one worker-thread call.
 Where a log is read in order, the page cache is asked for what comes next (`read_ahead`), and the next range is read
 while the last one is on its way to the client (`prefetch`).
 """
@@ -9,25 +9,20 @@ while the last one is on its way to the client (`prefetch`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.storage.errors import CorruptLogError
+from ottla.storage.errors import CorruptLogError, LogClosedError
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.reading.extents import spans_from, unsealed_extents, wanted_after
 from ottla.storage.reading.file_read import STEP_BYTES, FileRead
-from ottla.storage.reading.spans import ensure_spans, layout_of, unsealed_tables
+from ottla.storage.reading.locate import ensure_spans
+from ottla.storage.reading.plan import ReadableLog, ReadPlan
+from ottla.storage.reading.prefetch import Prefetch
+from ottla.storage.reading.read_ahead import ReadAhead
+from ottla.storage.store.context import StorageContext
 
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import StorageContext
-    from ottla.storage.store.memstore import RunGroup
-
-__all__ = ["MOMENT_SECONDS", "ReadPlan", "fill", "read", "read_batches"]
-
-MOMENT_SECONDS = 1.0
-"""Who reads a log in order comes again within it: what is read less often is not worth reading ahead."""
+__all__ = ["Reader"]
 
 # Memory for a large first batch, a rebuilt index, exchanged segments: each asks for one more attempt.
 _MAX_ATTEMPTS = 8
@@ -36,168 +31,156 @@ _SCAN_BYTES = 1_048_576
 _PREPARED_AT_ONCE = 32
 
 
-class ReadPlan:
-    """What one partition's read will return; made by `PartitionLog.plan_read`, filled by `read`.
+class Reader:
+    """Reads the logs of a node. The log manager owns it, and it owns what was looked up and read ahead."""
 
-    `records` holds whole batches, the first of which contains `offset`. It is never beyond `end_offset` and
-    never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked.
-    The owner calls `release` when the bytes of `records` have been sent. `error` is set instead when the log is damaged
-    at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
-    what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read, from
-    where the read of this log's files before it had ended, a moment ago.
-    """
+    def __init__(self, context: StorageContext) -> None:
+        self._context = context
+        self.read_ahead = ReadAhead(context)
+        self.prefetch = Prefetch(context, self.fill)
 
-    __slots__ = (
-        "_records",
-        "end_offset",
-        "error",
-        "goes_on",
-        "log",
-        "max_bytes",
-        "min_one_batch",
-        "needed_bytes",
-        "next_offset",
-        "offset",
-        "records",
-    )
+    def forget(self, log: ReadableLog) -> None:
+        """What the log's files hold is not true any more, or not wanted."""
+        self.read_ahead.forget(log)
+        self.prefetch.forget(log)
 
-    def __init__(self, log: PartitionLog, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> None:
-        self.log = log
-        self.offset = offset
-        self.max_bytes = max_bytes
-        self.end_offset = end_offset
-        self.min_one_batch = min_one_batch
-        self.next_offset = offset
-        self.needed_bytes = 0
-        self.goes_on = False
-        self.records: IOBuf | None = None
-        self.error: Exception | None = None
-        self._records = IOBuf()
+    async def read(self, plans: Sequence[ReadPlan]) -> None:
+        """Fill the `records` of every plan: from what was read ahead, else as `fill` does."""
+        plans = [plan for plan in plans if not plan.is_complete]
+        if plans:
+            if len(self.prefetch):
+                for plan in plans:
+                    await self.prefetch.take(plan)
+            await self.fill(plans)
 
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of `records`, or an upper estimate of what they will be."""
-        return self.records.size_bytes if self.records is not None else min(self.max_bytes, self.log.size_bytes)
+    async def fill(self, plans: Sequence[ReadPlan]) -> None:
+        """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
+        plans = [plan for plan in plans if not plan.is_complete]
+        for _ in range(_MAX_ATTEMPTS):
+            if not plans:
+                return
+            try:
+                await self.read_ahead.settle(plans)
+                plans = await _locate_sealed(plans)
+                plans = await self._read_files(plans)
+            except OSError as error:
+                for plan in plans:
+                    plan.fail(error)
+                return
+        for plan in plans:
+            plan.fail(CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}"))
 
-    @property
-    def is_complete(self) -> bool:
-        """True when nothing is left to read: the plan was answered from memory, or there is no data."""
-        return self.records is not None or self.error is not None
+    async def read_batches(self, log: ReadableLog, offset: int, end_offset: int) -> tuple[IOBuf, int]:
+        """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).
 
-    def read_group(self, group: RunGroup) -> bool:
-        """Share batches of a block in memory; False when no more fit."""
-        following = group.read(
-            self._records, self.next_offset, self.end_offset, self.max_bytes, min_one_batch=self.min_one_batch
-        )
-        if following >= 0:
-            self.next_offset = following
-        return following >= 0
+        For what walks through a log; the first batch is there whatever its size. CorruptLogError where the log is
+        damaged, LogClosedError if it was deleted.
+        """
+        plan = log.plan_read(offset, max_bytes=_SCAN_BYTES, end_offset=end_offset, min_one_batch=True)
+        await self.read([plan])
+        if plan.error is not None:
+            raise plan.error
+        assert plan.records is not None
+        if plan.records.size_bytes == 0 and plan.next_offset == offset:
+            plan.pass_gap()
+        if plan.next_offset <= offset:
+            raise CorruptLogError(f"{log}: no progress at offset {offset}")
+        return plan.records, plan.next_offset
 
-    def complete(self) -> None:
-        """Nothing is left to read."""
-        self.records = self._records
+    # One attempt.
 
-    def complete_from_files(self, records: IOBuf, next_offset: int) -> None:
-        """All that was wanted was read out of files."""
-        end_offset, time = self.log.last_read
-        now = trio.current_time()
-        self.goes_on = (
-            end_offset == self.offset and now - time < MOMENT_SECONDS and 0 < records.size_bytes <= self.max_bytes
-        )
-        self.log.last_read = next_offset, now
-        self.next_offset = next_offset
-        self.records = records
-
-    def release(self) -> None:
-        """The bytes were sent, or nobody wants them: their memory is free, and may take what follows them."""
-        if self.records is not None:
-            self.records.release()
-            if self.goes_on:
-                self.log.store.context.prefetch.go_on(self)
-
-
-async def read(plans: Sequence[ReadPlan]) -> None:
-    """Fill the `records` of every plan: from what was read ahead, else as `fill` does."""
-    plans = [plan for plan in plans if not plan.is_complete]
-    if plans:
-        prefetch = plans[0].log.store.context.prefetch
-        if len(prefetch):
-            for plan in plans:
-                await prefetch.take(plan)
-        await fill(plans)
-
-
-async def fill(plans: Sequence[ReadPlan]) -> None:
-    """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
-    plans = [plan for plan in plans if not plan.is_complete]
-    if not plans:
-        return
-    context = plans[0].log.store.context
-    for _ in range(_MAX_ATTEMPTS):
+    async def _read_files(self, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
+        """Read what the plans need; returns those which must be read again, with more memory for a large batch."""
+        context = self._context
+        again: list[ReadPlan] = []
+        followed: list[ReadPlan] = []
+        reads: dict[ReadPlan, FileRead] = {}
         try:
-            await context.read_ahead.settle(plans)
-            await _locate_sealed(plans)
-            plans = await _read_files(context, plans)
-        except OSError as error:
-            for plan in plans:
-                plan.error = error
-            return
-        if not plans:
-            return
-    for plan in plans:
-        plan.error = CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}")
+            for number, plan in enumerate(plans, 1):
+                if number % _PREPARED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                if _lacks_spans(plan):
+                    # Segments were exchanged since: what is known of their files is not true any more.
+                    again.append(plan)
+                    continue
+                plan.renew()
+                work = self._begin(plan)
+                if work is not None:
+                    reads[plan] = work
+                    self._prepare(work, plan)
+            cold = await _read_inline(context, list(reads.values()))
+            for work in cold:
+                work.go_cold()
+            if cold:
+                await context.offload(_run_all, cold)
+            for plan, work in reads.items():
+                if _finish(context, plan, work):
+                    again.append(plan)
+                elif plan.error is None and self.read_ahead.on_read(plan, was_cold=work.is_cold):
+                    followed.append(plan)
+            if followed:
+                self.read_ahead.look(followed)
+        finally:
+            for work in reads.values():
+                work.close()
+        return again
+
+    def _begin(self, plan: ReadPlan) -> FileRead | None:
+        try:
+            return FileRead(
+                self._context,
+                plan.log.store.files,
+                plan.offset,
+                plan.end_offset,
+                plan.max_bytes,
+                min_one_batch=plan.min_one_batch,
+            )
+        except LogClosedError as error:
+            plan.fail(error)
+            return None
+
+    def _prepare(self, work: FileRead, plan: ReadPlan) -> None:
+        """Say what must be read: what was looked up, else sealed spans, then runs whose place is in memory."""
+        places, offset, end_offset = plan.log.places, plan.offset, plan.end_offset
+        wanted = max(plan.max_bytes, 1)
+        known = self.read_ahead.extents_for(plan)
+        if known:
+            for extent in known:
+                if wanted <= 0 or extent.entry.base_offset >= end_offset:
+                    break
+                work.add_extent(extent)
+                wanted = wanted_after(wanted, extent.entry, offset)
+        else:
+            spans, wanted = spans_from(places, offset, end_offset, wanted)
+            work.add_spans(spans)
+            for extent in unsealed_extents(places, offset, end_offset, wanted):
+                work.add_extent(extent)
+        work.prepare(places.hint, plan.needed_bytes)
 
 
-async def _locate_sealed(plans: Sequence[ReadPlan]) -> None:
-    """Derive the spans of those logs whose plan begins before their runs in memory.
+async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
+    """Derive the spans of those logs whose plan begins before their runs in memory; returns what can be read.
 
-    Looks again after each wait: meanwhile a segment may have been sealed under another plan of the same fetch.
+    Looks again after each wait: meanwhile a segment may have been sealed under another plan of the same fetch, or a
+    store closed.
     """
-    while logs := [plan.log for plan in plans if _lacks_spans(plan)]:
+    while True:
+        for plan in plans:
+            if not plan.log.store.gate.is_open:
+                plan.fail(LogClosedError(f"{plan.log} was closed or deleted"))
+        plans = [plan for plan in plans if plan.error is None]
+        logs = [plan.log for plan in plans if _lacks_spans(plan)]
+        if not logs:
+            return list(plans)
         await ensure_spans(logs)
 
 
 def _lacks_spans(plan: ReadPlan) -> bool:
-    log = plan.log
-    if log.spans is not None and log.spans.layout_version == layout_of(log):
+    places = plan.log.places
+    if places.are_known:
         return False
-    tables = unsealed_tables(log)
+    tables = places.unsealed()
     return not tables or plan.offset < tables[0][1].base_offset
-
-
-async def _read_files(context: StorageContext, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
-    """Read what the plans need; returns those which must be read again, with more memory for a large first batch."""
-    again: list[ReadPlan] = []
-    followed: list[ReadPlan] = []
-    reads: dict[ReadPlan, FileRead] = {}
-    try:
-        for number, plan in enumerate(plans, 1):
-            if number % _PREPARED_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
-            if _lacks_spans(plan):
-                # Segments were exchanged since: what is known of their files is not true any more.
-                again.append(plan)
-                continue
-            work = reads[plan] = FileRead(
-                context, plan.offset, plan.end_offset, plan.max_bytes, min_one_batch=plan.min_one_batch
-            )
-            _prepare(work, plan)
-        cold = await _read_inline(context, list(reads.values()))
-        for work in cold:
-            work.is_cold = True
-        if cold:
-            await context.offload(_run_all, cold)
-        for plan, work in reads.items():
-            if _finish(context, plan, work):
-                again.append(plan)
-            elif plan.error is None and context.read_ahead.on_read(plan, was_cold=work.is_cold):
-                followed.append(plan)
-        if followed:
-            context.read_ahead.look(followed)
-    finally:
-        for work in reads.values():
-            work.close()
-    return again
 
 
 async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:
@@ -223,17 +206,21 @@ async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> li
 
 def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
     """Take over what was read; True if the plan must be read again."""
+    places = plan.log.places
     if work.error is not None:
-        plan.error = work.error
+        plan.fail(work.error)
     elif work.damaged_index is not None:
         context.fd_cache.drop(work.damaged_index.index_path)
-        plan.log.spans = None
+        places.unknown()
         return True
     elif work.needed_bytes:
-        plan.needed_bytes = work.needed_bytes
+        plan.need(work.needed_bytes)
+        return True
+    elif not plan.is_current:
+        # Cleaned meanwhile: what was read may still hold what the index does not know any more.
         return True
     else:
-        plan.log.read_hint = work.hint
+        places.hint_at(work.hint)
         plan.complete_from_files(work.take_records(), work.next_offset)
     return False
 
@@ -241,39 +228,3 @@ def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
 def _run_all(reads: Sequence[FileRead]) -> None:
     for work in reads:
         work.run()
-
-
-def _prepare(work: FileRead, plan: ReadPlan) -> None:
-    """Say what must be read for a plan: what was looked up, else sealed spans, then runs whose place is in memory."""
-    log, offset, end_offset = plan.log, plan.offset, plan.end_offset
-    wanted = max(plan.max_bytes, 1)
-    known = log.store.context.read_ahead.extents_for(plan)
-    if known:
-        for extent in known:
-            if wanted <= 0 or extent.entry.base_offset >= end_offset:
-                break
-            work.add_extent(extent)
-            wanted = wanted_after(wanted, extent.entry, offset)
-    else:
-        spans, wanted = spans_from(log, offset, end_offset, wanted)
-        work.add_spans(spans)
-        for extent in unsealed_extents(log, offset, end_offset, wanted):
-            work.add_extent(extent)
-    work.prepare(log.read_hint, plan.needed_bytes)
-
-
-async def read_batches(log: PartitionLog, offset: int, end_offset: int) -> tuple[IOBuf, int]:
-    """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).
-
-    For what walks through a log; the first batch is there whatever its size. CorruptLogError where the log is damaged.
-    """
-    plan = log.plan_read(offset, max_bytes=_SCAN_BYTES, end_offset=end_offset, min_one_batch=True)
-    await read([plan])
-    if plan.error is not None:
-        raise plan.error
-    assert plan.records is not None
-    if plan.records.size_bytes == 0 and plan.next_offset == offset:
-        plan.next_offset = plan.end_offset
-    if plan.next_offset <= offset:
-        raise CorruptLogError(f"{log}: no progress at offset {offset}")
-    return plan.records, plan.next_offset

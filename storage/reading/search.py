@@ -1,88 +1,91 @@
-"""Finding records by timestamp: the runs' cumulative maxima lead to a run, its batch headers to a batch."""
+"""Finding records by timestamp: the runs' cumulative maxima lead to a run, its batch headers to a batch.
+
+Markers count as records here, as they do in Kafka (`FileRecords.searchForTimestamp`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from ottla.kproto.records import iter_batches, iter_positions
-from ottla.storage.log.append_types import TimestampOffset
-from ottla.storage.reading.reader import read_batches
-from ottla.storage.reading.spans import Span, ensure_spans, unsealed_tables
+from ottla.storage.reading.locate import ensure_spans
+from ottla.storage.reading.places import Span
+from ottla.storage.reading.plan import ReadableLog
+from ottla.storage.reading.reader import Reader
 from ottla.storage.store.index_files import load_index
+from ottla.storage.store.segment import pinned
 
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import StorageContext
-
-__all__ = ["max_timestamp_offset", "offset_for_timestamp"]
+__all__ = ["TimestampOffset", "max_timestamp_offset", "offset_for_timestamp"]
 
 
-async def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> TimestampOffset | None:
+class TimestampOffset(NamedTuple):
+    """A record found by timestamp."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+async def offset_for_timestamp(reader: Reader, log: ReadableLog, timestamp_ms: int) -> TimestampOffset | None:
     """See `PartitionLog.offset_for_timestamp`."""
     log.check_open()
     await ensure_spans([log])
     offset = await _run_with(log, timestamp_ms)
     if offset is None:
         return None
-    return await _first_record(log, offset, timestamp_ms)
+    return await _first_record(reader, log, offset, timestamp_ms)
 
 
-async def max_timestamp_offset(log: PartitionLog) -> TimestampOffset | None:
+async def max_timestamp_offset(reader: Reader, log: ReadableLog) -> TimestampOffset | None:
     """See `PartitionLog.max_timestamp_offset`."""
     log.check_open()
     await ensure_spans([log])
-    assert log.spans is not None
-    maxima = [span.max_timestamp_ms for span in log.spans.spans if span.last_offset >= log.log_start_offset]
-    maxima += [table.max_timestamp_ms for _, table in unsealed_tables(log)]
+    maxima = [span.max_timestamp_ms for span in log.places.spans if span.last_offset >= log.log_start_offset]
+    maxima += [table.max_timestamp_ms for _, table in log.places.unsealed()]
     if not maxima or log.log_start_offset >= log.flushed_end_offset:
         return None
-    found = await offset_for_timestamp(log, max(maxima))
+    found = await offset_for_timestamp(reader, log, max(maxima))
     # The maximum may have been below the log start, or cut by a truncation: then only the batches know.
-    return found if found is not None else await _scan_for_maximum(log)
+    return found if found is not None else await _scan_for_maximum(reader, log)
 
 
-async def _run_with(log: PartitionLog, timestamp_ms: int) -> int | None:
+async def _run_with(log: ReadableLog, timestamp_ms: int) -> int | None:
     """The base offset of the first run that may hold a timestamp of at least this."""
-    assert log.spans is not None
-    for span in log.spans.spans:
+    for span in log.places.spans:
         if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= log.log_start_offset:
-            found = await _page_lookup(log.store.context, span, timestamp_ms)
+            found = await _page_lookup(log, span, timestamp_ms)
             if found is not None:
                 return found
-    for _, table in unsealed_tables(log):
+    for _, table in log.places.unsealed():
         index = table.find_timestamp(timestamp_ms)
         if index < len(table):
             return table[index].base_offset
     return None
 
 
-async def _page_lookup(context: StorageContext, span: Span, timestamp_ms: int) -> int | None:
-    segment = span.segment
-    segment.pins += 1
-    try:
-        with context.fd_cache.pinned(segment.index_path) as handle:
+async def _page_lookup(log: ReadableLog, span: Span, timestamp_ms: int) -> int | None:
+    segment, context = span.segment, log.store.context
+    with log.store.gate, pinned([segment]), context.fd_cache.pinned(segment.index_path) as handle:
 
-            def look_up() -> int | None:
-                index = load_index(context.disk, segment)
-                place = index.find_timestamp(span.pages, timestamp_ms)
-                if place == span.pages.stop:
-                    return None
-                table = index.read_page(context.disk, handle, index.page(place))
-                base_offset = table[table.find_timestamp(timestamp_ms)].base_offset
-                return base_offset if base_offset <= span.last_offset else None
+        def look_up() -> int | None:
+            index = load_index(context.disk, segment)
+            place = index.find_timestamp(span.pages, timestamp_ms)
+            if place == span.pages.stop:
+                return None
+            table = index.read_page(context.disk, handle, index.page(place))
+            base_offset = table[table.find_timestamp(timestamp_ms)].base_offset
+            return base_offset if base_offset <= span.last_offset else None
 
-            return await context.offload(look_up)
-    finally:
-        context.unpin_segment(segment)
+        return await context.offload(look_up)
 
 
-async def _first_record(log: PartitionLog, offset: int, timestamp_ms: int) -> TimestampOffset | None:
+async def _first_record(reader: Reader, log: ReadableLog, offset: int, timestamp_ms: int) -> TimestampOffset | None:
     """The first record at or beyond an offset, and not below the log start, whose timestamp is at least this."""
     offset = max(offset, log.log_start_offset)
     while offset < log.flushed_end_offset:
         start = max(offset, log.log_start_offset)
-        records, offset = await read_batches(log, offset, log.flushed_end_offset)
+        records, offset = await reader.read_batches(log, offset, log.flushed_end_offset)
         with records:
             # Records may have to be decompressed, and there may be very many.
             found = await log.store.context.offload(_find_record, list(records), start, timestamp_ms)
@@ -94,7 +97,7 @@ async def _first_record(log: PartitionLog, offset: int, timestamp_ms: int) -> Ti
 def _find_record(views: Iterable[memoryview], offset: int, timestamp_ms: int) -> TimestampOffset | None:
     for view in views:
         for pos, header in iter_batches(view):
-            if header.max_timestamp_ms < timestamp_ms or header.is_control:
+            if header.max_timestamp_ms < timestamp_ms:
                 continue
             for record_offset, record_ms in iter_positions(view, pos, header):
                 if record_ms >= timestamp_ms and record_offset >= offset:
@@ -102,12 +105,12 @@ def _find_record(views: Iterable[memoryview], offset: int, timestamp_ms: int) ->
     return None
 
 
-async def _scan_for_maximum(log: PartitionLog) -> TimestampOffset | None:
+async def _scan_for_maximum(reader: Reader, log: ReadableLog) -> TimestampOffset | None:
     largest = -1
     offset = log.log_start_offset
     while offset < log.flushed_end_offset:
-        records, offset = await read_batches(log, offset, log.flushed_end_offset)
+        records, offset = await reader.read_batches(log, offset, log.flushed_end_offset)
         with records:
             for view in records:
                 largest = max([largest, *(header.max_timestamp_ms for _, header in iter_batches(view))])
-    return await _first_record(log, log.log_start_offset, largest)
+    return await _first_record(reader, log, log.log_start_offset, largest)

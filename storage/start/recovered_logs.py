@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.kproto.records import iter_batches
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import Run, RunKind, split_key
-from ottla.storage.log.append import replay_producer
+from ottla.storage.format.block_scan import BlockHead
+from ottla.storage.format.checkpoint import as_of_sequence
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.store.checkpoint import as_of_sequence, load_state
 
-if TYPE_CHECKING:
-    from ottla.storage.format.block_scan import BlockHead
-    from ottla.storage.store.message_store import MessageStore
-
-__all__ = ["RecoveredLogs", "restore_state"]
+__all__ = ["NewLog", "RecoveredLogs"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,61 +21,62 @@ _NEVER = -1
 # Until `open_log` says which topic a log belongs to.
 _UNKNOWN_CONFIG = LogConfig()
 
+NewLog = Callable[[UUID, str, int, LogConfig], PartitionLog]
+"""Makes the log of a partition (topic id, topic, partition, settings) of the store that is recovered."""
+
 
 class RecoveredLogs:
     """The logs of a store that is being recovered, block after block.
 
-    Afterwards `stale` holds those whose producers must be read from their batches, `lost` those of them whose end must
-    be found first, and `cut` those whose size is not known, as a part was taken away.
+    `logs` are those of which something was found behind the recovery point, `changed` those of them whose checkpointed
+    state is old. `stale` holds those whose producers must be read from their batches, `lost` those of them whose end
+    must be found first, and `cut` those whose size is not known, as a part was taken away.
     """
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, new_log: NewLog, snapshots: dict[bytes, bytes]) -> None:
+        self._new_log = new_log
+        self._as_of: dict[bytes, int] = {}
+        self.snapshots = snapshots
+        self.logs: dict[bytes, PartitionLog] = {}
+        self.changed: dict[PartitionLog, None] = {}
         self.stale: dict[PartitionLog, None] = {}
         self.lost: dict[PartitionLog, None] = {}
         self.cut: dict[PartitionLog, None] = {}
-        self._as_of: dict[bytes, int] = {}
 
     def apply(self, head: BlockHead, run: Run, body: bytes) -> None:
         """Let a run's log take over what it says, unless the log's state knows the block already."""
         log = self._log(run.key)
         if head.header.sequence <= self._as_of[run.key]:
             return
-        self._store.dirty[log] = None
+        self.changed[log] = None
         kind = run.kind
         if kind == RunKind.DATA:
             if log.log_end_offset == 0 and run.base_offset > 0:
                 # What was before is gone from the files: a store without its checkpoint, after retention.
-                log.start_at(run.base_offset)
+                log.emptied(run.base_offset)
             self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
         elif kind == RunKind.TRUNCATE:
-            log.forget_from(run.base_offset)
+            log.truncated(run.base_offset)
             self.cut[log] = None
-            if log.producers is not None and not log.producers.truncate_from_end(run.base_offset):
+            if not log.truncate_producers(run.base_offset):
                 self.stale[log] = None
         elif kind == RunKind.LOG_START:
             if run.base_offset == run.last_offset:
-                log.start_at(run.base_offset)
+                log.emptied(run.base_offset)
             else:
-                log.log_end_offset = max(log.log_end_offset, run.base_offset)
-                log.move_log_start(run.base_offset)
+                log.start_moved(run.base_offset)
                 self.cut[log] = None
         elif kind == RunKind.DELETE:
-            del self._store.logs[run.key]
-            self._store.dirty.pop(log, None)
-            self.stale.pop(log, None)
-            self.cut.pop(log, None)
-            self._store.snapshots.pop(run.key, None)
+            del self.logs[run.key]
+            for logs in (self.changed, self.stale, self.cut):
+                logs.pop(log, None)
+            self.snapshots.pop(run.key, None)
 
     def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:
         for pos, header in iter_batches(piece):
-            if header.leader_epoch >= 0:
-                log.epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0 and log not in self.stale:
-                replay_producer(log, piece[pos : pos + header.size_bytes], header)
-            log.log_end_offset = header.next_offset
-        log.size_bytes += len(piece)
-        log.flushed_end_offset = log.high_watermark = log.log_end_offset
+            if log not in self.stale:
+                log.replay(piece[pos : pos + header.size_bytes], header)
+            log.recovered(header)
 
     def distrust_states_from(self, first_missing: int) -> int:
         """A state that knows more than the blocks which were found cannot be believed.
@@ -87,7 +84,7 @@ class RecoveredLogs:
         Returns the sequence for the next block, beyond all that were ever used.
         """
         next_sequence = first_missing
-        for key, state in self._store.snapshots.items():
+        for key, state in self.snapshots.items():
             as_of = as_of_sequence(state)
             if as_of >= first_missing:
                 log = self._log(key)
@@ -98,16 +95,12 @@ class RecoveredLogs:
         return next_sequence
 
     def _log(self, key: bytes) -> PartitionLog:
-        log = self._store.logs.get(key)
+        log = self.logs.get(key)
         if log is None:
             topic_id, partition = split_key(key)
-            log = PartitionLog(self._store, UUID(bytes=topic_id), "", partition, _UNKNOWN_CONFIG)
-            self._store.logs[key] = log
-            self._as_of[key] = restore_state(log)
+            log = self.logs[key] = self._new_log(UUID(bytes=topic_id), "", partition, _UNKNOWN_CONFIG)
+            state = self.snapshots.get(key)
+            self._as_of[key] = as_of_sequence(state) if state is not None else _NEVER
+            if state is not None and not log.load_state(state):
+                self.stale[log] = None
         return log
-
-
-def restore_state(log: PartitionLog) -> int:
-    """Load a log's checkpointed state, if there is one; returns the block up to which it is true."""
-    state = log.store.snapshots.get(log.key)
-    return load_state(log, state) if state is not None else _NEVER

@@ -11,31 +11,25 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from google_crc32c import value as crc32c
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
+from ottla.storage.clock import Clock
+from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import Run, RunKind, iter_runs
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
 from ottla.storage.format.run_table import enter_run
-from ottla.storage.start.recovered_logs import RecoveredLogs
-from ottla.storage.store.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, build_segment_header, parse_segment_header
+from ottla.storage.start.recovered_logs import NewLog, RecoveredLogs
 from ottla.storage.store.file_store import sync_file
 from ottla.storage.store.index_files import write_sealed_index
-from ottla.storage.store.segment import (
-    SEGMENT_HEADER_BYTES,
-    Segment,
-    build_segment_header,
-    parse_segment_header,
-)
+from ottla.storage.store.message_store import MessageStore
+from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import list_segments
-
-if TYPE_CHECKING:
-    from ottla.storage.disk import Handle
-    from ottla.storage.store.message_store import MessageStore
 
 __all__ = ["Recovery"]
 
@@ -43,22 +37,25 @@ logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """One store's recovery: its files, and through `logs` its partitions."""
+    """One store's recovery: its files, and through `logs` its partitions. `run`, then `hand_over`."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self.store = store
-        self.disk = store.context.disk
-        self.logs = RecoveredLogs(store)
-        self.replayed_bytes = 0
+    def __init__(self, disk: Disk, clock: Clock, boot_id: str, directory: str, new_log: NewLog) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._boot_id = boot_id
+        self._directory = directory
         self._point: Checkpoint | None = None
         self._verify_all = True
+        self._segments: list[Segment] = []
+        self._next_sequence = 0
+        self.logs = RecoveredLogs(new_log, {})
+        self.replayed_bytes = 0
 
     def run(self) -> None:
-        """Recover; the store is then ready to be used. OSError if the disk fails."""
-        files = self.store.files
-        if not self.disk.exists(files.directory):
+        """Recover. OSError if the disk fails."""
+        if not self._disk.exists(self._directory):
             return
-        names = self.disk.listdir(files.directory)
+        names = self._disk.listdir(self._directory)
         self._read_checkpoint()
         segments = self._list_segments(names)
         for place, segment in enumerate(segments):
@@ -68,48 +65,52 @@ class Recovery:
             if not self._recover_segment(segment):
                 self._set_aside(segments[place + 1 :])
                 break
-        files.next_sequence = self.logs.distrust_states_from(files.next_sequence)
+        self._next_sequence = self.logs.distrust_states_from(self._next_sequence)
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
-        for segment in files.segments if self.logs.lost else files.segments[:-1]:
+        for segment in self._segments if self.logs.lost else self._segments[:-1]:
             if segment.tables is not None:
-                sync_file(self.disk, segment.data_path)
-                write_sealed_index(self.disk, segment, segment.tables)
-                segment.tables = None
+                sync_file(self._disk, segment.data_path)
+                write_sealed_index(self._disk, segment, segment.tables)
+                segment.sealed()
+
+    def hand_over(self, store: MessageStore) -> None:
+        """Give the store what was found; it serves from now on."""
         # The process that wrote the replayed blocks may not have synced them.
-        files.unsynced_bytes = self.replayed_bytes
+        store.files.adopt(self._segments, self._next_sequence, self.replayed_bytes)
+        position = self._point.segment_position if self._point is not None else 0
+        store.restore(self.logs.logs, self.logs.changed, self.logs.snapshots, position)
 
     def _read_checkpoint(self) -> None:
-        path = os.path.join(self.store.files.directory, CHECKPOINT_NAME)
-        if not self.disk.exists(path):
+        path = os.path.join(self._directory, CHECKPOINT_NAME)
+        if not self._disk.exists(path):
             return
         try:
-            self._point, self.store.snapshots = parse_checkpoint(self.disk.read_file(path))
+            self._point, states = parse_checkpoint(self._disk.read_file(path))
         except CorruptLogError as error:
             logger.warning("%s: %s; reading all blocks instead", path, error, extra={"path": path, "error": str(error)})
             return
-        self.store.files.next_sequence = self._point.next_sequence
-        self.store.recovery_position = self._point.segment_position
-        self._verify_all = self._point.boot_id != self.store.context.boot_id
+        self.logs.snapshots.update(states)
+        self._next_sequence = self._point.next_sequence
+        self._verify_all = self._point.boot_id != self._boot_id
 
     # Segments.
 
     def _follows(self, segment: Segment) -> bool:
         """Whether the replayed segment before it ends where this one was begun; if not, it has lost whole blocks."""
-        previous = self.store.files.segments[-1] if self.store.files.segments else None
+        previous = self._segments[-1] if self._segments else None
         if previous is None or previous.tables is None:
             return True
         return segment.position == previous.position + previous.size_bytes
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Take a segment in; False if its end was cut, so that nothing after it counts."""
-        files = self.store.files
-        handle = self.disk.open_write(segment.data_path)
+        handle = self._disk.open_write(segment.data_path)
         try:
-            segment.size_bytes = self.disk.size(handle)
-            header = parse_segment_header(read_exactly(self.disk, handle, 0, SEGMENT_HEADER_BYTES))
+            segment.found(self._disk.size(handle))
+            header = parse_segment_header(read_exactly(self._disk, handle, 0, SEGMENT_HEADER_BYTES))
             if header is not None:
                 segment.adopt_header(header)
-            files.segments.append(segment)
+            self._segments.append(segment)
             point = self._point
             if segment.generation or (point is not None and segment.position < point.segment_position):
                 if header is None:
@@ -119,44 +120,43 @@ class Recovery:
                     self._replay_sealed(segment, handle)
                 return True
             start = SEGMENT_HEADER_BYTES
-            files.next_sequence = max(files.next_sequence, segment.first_sequence)
-            segment.tables = {}
+            self._next_sequence = max(self._next_sequence, segment.first_sequence)
+            segment.reopen()
             if point is not None and segment.position == point.segment_position:
                 start = point.data_length
-                files.next_sequence = point.next_sequence
+                self._next_sequence = point.next_sequence
                 self._load_index(segment, handle, point)
             else:
                 self._write_header(segment, handle, is_damaged=header is None)
             return self._replay(segment, handle, start)
         finally:
-            self.disk.close(handle)
+            self._disk.close(handle)
 
     def _write_header(self, segment: Segment, handle: Handle, *, is_damaged: bool) -> None:
         """Write again the header of a segment that is replayed, as its blocks are; a new one in place of a torn one."""
         if is_damaged:
             logger.warning("%s: the segment's header is torn", segment.data_path, extra={"path": segment.data_path})
-            segment.first_sequence = self.store.files.next_sequence
-            segment.created_at_ms = self.store.context.clock.time_ms()
+            size_bytes = segment.size_bytes
+            segment.begin(self._next_sequence, self._clock.time_ms())
+            segment.found(max(size_bytes, SEGMENT_HEADER_BYTES))
         header = build_segment_header(0, segment.position, segment.first_sequence, segment.created_at_ms)
-        self.disk.pwritev(handle, [header], 0)
-        segment.size_bytes = max(segment.size_bytes, SEGMENT_HEADER_BYTES)
+        self._disk.pwritev(handle, [header], 0)
 
     def _load_index(self, segment: Segment, handle: Handle, point: Checkpoint) -> None:
         """The runs before the recovery point: from the index file if it is sound, else from the blocks."""
         tables = segment.tables
         assert tables is not None
-        content = self.disk.read_file(segment.index_path) if self.disk.exists(segment.index_path) else b""
+        content = self._disk.read_file(segment.index_path) if self._disk.exists(segment.index_path) else b""
         content = content[: point.index_length]
         if len(content) == point.index_length and crc32c(content) == point.index_crc:
             runs = list(iter_runs(content))
-            segment.index_length, segment.index_crc = point.index_length, point.index_crc
+            segment.restore_index(len(runs), point.index_length, point.index_crc)
         else:
             keys = {"path": segment.index_path}
             logger.warning("%s: missing, damaged or sealed; reading the blocks instead", segment.index_path, extra=keys)
-            heads = scan_heads(self.disk, handle, point.data_length, skip_damage=True)
+            heads = scan_heads(self._disk, handle, point.data_length, skip_damage=True)
             runs = [run for head in heads for run in head.runs]
-            segment.pending_index += b"".join(run.pack() for run in runs)
-        segment.run_count = len(runs)
+            segment.note_runs([run.pack() for run in runs])
         for run in runs:
             self._enter(segment, run)
 
@@ -166,7 +166,7 @@ class Recovery:
         enter_run(segment.tables, run)
         table = segment.tables.get(run.key)
         if run.kind != RunKind.DATA and table is not None:
-            for earlier in self.store.files.segments[:-1]:
+            for earlier in self._segments[:-1]:
                 if earlier.tables is not None and run.key in earlier.tables:
                     earlier.tables[run.key].truncate(table.truncated_to)
 
@@ -174,21 +174,20 @@ class Recovery:
         """Read the blocks from `start` on; cut what follows the last sound one. False if something was cut."""
         end = segment.size_bytes
         position = start
-        for head in scan_heads(self.disk, handle, end, start):
-            if head.header.sequence != self.store.files.next_sequence:
+        for head in scan_heads(self._disk, handle, end, start):
+            if head.header.sequence != self._next_sequence:
                 break
-            body = read_exactly(self.disk, handle, head.position, head.header.length)
+            body = read_exactly(self._disk, handle, head.position, head.header.length)
             if not _is_sound(head, body, verify=self._verify_all or head.end == end):
                 break
             # Written again, because the process before may have died of a failed sync: the kernel then holds these
             # pages to be clean, and no later sync would bring them to the disk.
-            self.disk.pwritev(handle, [body], head.position)
+            self._disk.pwritev(handle, [body], head.position)
             for run in head.runs:
                 self._enter(segment, run)
                 self.logs.apply(head, run, body)
-            segment.pending_index += b"".join(run.pack() for run in head.runs)
-            segment.run_count += len(head.runs)
-            self.store.files.next_sequence += 1
+            segment.note_runs([run.pack() for run in head.runs])
+            self._next_sequence += 1
             self.replayed_bytes += head.header.length
             position = head.end
         if position == end:
@@ -198,8 +197,8 @@ class Recovery:
 
     def _replay_sealed(self, segment: Segment, handle: Handle) -> None:
         """Without a checkpoint a rewritten segment must be read too: for its partitions' state, not for its runs."""
-        for head in scan_heads(self.disk, handle, segment.size_bytes, skip_damage=True):
-            body = read_exactly(self.disk, handle, head.position, head.header.length)
+        for head in scan_heads(self._disk, handle, segment.size_bytes, skip_damage=True):
+            body = read_exactly(self._disk, handle, head.position, head.header.length)
             if _is_sound(head, body, verify=True):
                 for run in head.runs:
                     self.logs.apply(head, run, body)
@@ -210,7 +209,7 @@ class Recovery:
     def _cut(self, segment: Segment, handle: Handle, position: int) -> None:
         """Cut the tail after the last sound block. A sound block beyond says that this is damage: it is kept aside."""
         end = segment.size_bytes
-        beyond = find_block(self.disk, handle, position + 1, end)
+        beyond = find_block(self._disk, handle, position + 1, end)
         if beyond is not None:
             aside = f"{segment.data_path}.cut-{position}"
             logger.error(
@@ -221,31 +220,30 @@ class Recovery:
                 aside,
                 extra={"path": segment.data_path},
             )
-            _copy_tail(self.store, handle, position, end, aside)
+            _copy_tail(self._disk, handle, position, end, aside)
         else:
             keys = {"path": segment.data_path}
             logger.warning(
                 "%s: cut a torn tail of %d bytes at %d", segment.data_path, end - position, position, extra=keys
             )
-        self.disk.truncate(handle, position)
-        self.disk.fdatasync(handle)
-        segment.size_bytes = position
+        self._disk.truncate(handle, position)
+        self._disk.fdatasync(handle)
+        segment.found(position)
 
     def _set_aside(self, segments: list[Segment]) -> None:
         """What follows a cut segment cannot count: a log keeps a prefix."""
         for segment in segments:
             keys = {"path": segment.data_path}
             logger.error("%s: set aside, the segment before it ends early", segment.data_path, extra=keys)
-            self.disk.rename(segment.data_path, segment.data_path + ".cut")
+            self._disk.rename(segment.data_path, segment.data_path + ".cut")
 
     def _list_segments(self, names: list[str]) -> list[Segment]:
         """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""
-        files = self.store.files
-        segments = list_segments(self.disk, files.directory, names)
+        segments = list_segments(self._disk, self._directory, names)
         known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
         for name in names:
             if name.endswith((".new", ".tmp")) or (name.endswith((".data", ".index")) and name not in known):
-                self.disk.unlink(os.path.join(files.directory, name))
+                self._disk.unlink(os.path.join(self._directory, name))
         return segments
 
 
@@ -272,8 +270,7 @@ def _is_sound(head: BlockHead, body: bytes, *, verify: bool) -> bool:
     return True
 
 
-def _copy_tail(store: MessageStore, handle: Handle, position: int, end: int, path: str) -> None:
-    disk = store.context.disk
+def _copy_tail(disk: Disk, handle: Handle, position: int, end: int, path: str) -> None:
     if disk.exists(path):
         disk.unlink(path)
     copy = disk.create(path)

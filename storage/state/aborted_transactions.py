@@ -78,8 +78,8 @@ class AbortedTransactions:
         """The log now begins at `start_offset`: drop the transactions that ended before it."""
         self._keep(bisect_left(self._last_offsets, start_offset), len(self._last_offsets))
 
-    def replace_before(self, end_offset: int, transactions: Iterable[AbortedTransaction]) -> None:
-        """Compaction has cleaned up to `end_offset`: of the transactions that ended before it, these are left.
+    def replaced_before(self, end_offset: int, transactions: Iterable[AbortedTransaction]) -> AbortedTransactions:
+        """The index after a compaction up to `end_offset`: of the transactions that ended before it, these are left.
 
         ValueError unless their markers are in order and lie before it.
         """
@@ -88,9 +88,10 @@ class AbortedTransactions:
         offsets = [transaction.last_offset for transaction in left]
         if any(offset >= end_offset for offset in offsets) or sorted(set(offsets)) != offsets:
             raise ValueError("the transactions left must be in order and end before what is kept")
-        self.clear()
+        index = AbortedTransactions()
         for transaction in (*left, *kept):
-            self.append(*transaction)
+            index.append(*transaction)
+        return index
 
     def clear(self) -> None:
         """Forget all transactions."""

@@ -103,6 +103,19 @@ class ProducerEntry:
         self.batches.append(batch)
         self.last_timestamp_ms = batch.timestamp_ms
 
+    def begin_transaction(self, first_offset: int) -> None:
+        """Its first batch in this partition was added."""
+        self.transaction_first_offset = first_offset
+
+    def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> int:
+        """Its marker was added; returns where the transaction began, -1 if nothing of it is here."""
+        first_offset = self.transaction_first_offset
+        self.set_epoch(producer_epoch)
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp_ms = timestamp_ms
+        self.transaction_first_offset = NONE
+        return first_offset
+
     def forget_from(self, offset: int) -> None:
         """Forget the batches from an offset on; at least one must lie before it."""
         while self.batches[-1].last_offset >= offset:

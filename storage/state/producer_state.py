@@ -183,7 +183,7 @@ class ProducerStateManager:
         )
         # Compaction empties batches of ended transactions only: an empty one opens none.
         if header.is_transactional and not entry.in_transaction and header.record_count > 0:
-            entry.transaction_first_offset = base_offset
+            entry.begin_transaction(base_offset)
             self._ongoing[base_offset] = header.producer_id
             self._find_first_unstable()
         return None
@@ -191,11 +191,7 @@ class ProducerStateManager:
     def _end_transaction(
         self, entry: ProducerEntry, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
-        first_offset = entry.transaction_first_offset
-        entry.set_epoch(header.producer_epoch)
-        entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp_ms = timestamp_ms
-        entry.transaction_first_offset = NONE
+        first_offset = entry.end_transaction(header.producer_epoch, marker.coordinator_epoch, timestamp_ms)
         if first_offset < 0:
             return None
         del self._ongoing[first_offset]

@@ -10,41 +10,45 @@ import errno
 import os
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment, build_segment_header
-
-if TYPE_CHECKING:
-    from ottla.storage.disk import Disk, Handle
-    from ottla.storage.store.context import StorageContext
+from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.format.segment_header import build_segment_header
+from ottla.storage.store.gate import Gate
+from ottla.storage.store.segment import Segment
 
 __all__ = ["FileStore", "sync_file", "sync_names"]
 
 
 class FileStore:
-    """The segments of one store, in the order of their positions.
+    """The segments of one store, in the order of their positions. Others read its fields; only its methods change them.
 
     `unsynced_bytes` is what was written since the last `sync`. `layout_version` changes when a segment is sealed,
-    replaced or removed, so that what was derived from the list can be derived again.
+    replaced or removed, so that what was derived from the list can be derived again. `gate` is the life of the store:
+    whoever uses the files is inside. The descriptor that is written by belongs to the write loop, which says so by
+    `is_in_use`; `Writers` closes it when it is not.
     """
 
     __slots__ = (
-        "_context",
         "_directory_synced",
+        "_disk",
         "_handle",
         "_has_failed",
         "_sync_lock",
         "_unsynced",
         "directory",
+        "gate",
+        "is_in_use",
         "layout_version",
         "next_sequence",
         "segments",
         "unsynced_bytes",
     )
 
-    def __init__(self, context: StorageContext, directory: str) -> None:
-        self._context = context
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
         self.directory = directory
+        self.gate = Gate()
+        self.is_in_use = False
         self.segments: list[Segment] = []
         self.layout_version = 0
         self.next_sequence = 0
@@ -79,56 +83,84 @@ class FileStore:
         """The size of all data files."""
         return sum(segment.size_bytes for segment in self.segments)
 
+    # What recovery, sealing and rewriting tell.
+
+    def adopt(self, segments: Sequence[Segment], next_sequence: int, unsynced_bytes: int) -> None:
+        """These were found by recovery."""
+        assert not self.segments
+        self.segments.extend(segments)
+        self.next_sequence = next_sequence
+        self.unsynced_bytes = unsynced_bytes
+
+    def sealed(self, segment: Segment) -> None:
+        """The index file of a rolled segment is written."""
+        segment.sealed()
+        self.layout_version += 1
+
+    def exchange(self, old: Sequence[Segment], new: Segment | None) -> None:
+        """Put a new segment in the place of old ones that follow each other; None leaves their place empty."""
+        place = self.segments.index(old[0])
+        assert self.segments[place : place + len(old)] == list(old)
+        self.segments[place : place + len(old)] = [new] if new is not None else []
+        self.layout_version += 1
+
     def truncate_tables(self, key: bytes, offset: int) -> None:
         """Void a partition's runs at and beyond an offset: here in unsealed segments, in sealed ones by the mark."""
         for segment in self.unsealed:
             assert segment.tables is not None
             if key in segment.tables or segment is self.segments[-1]:
-                segment.table(key).truncate(offset)
-                segment.version += 1
+                segment.truncate_table(key, offset)
 
-    def create_segment(self, now_ms: int) -> Segment:
-        """Make a new data file and write to it from now on. May block."""
-        disk = self._context.disk
+    # Writing.
+
+    def create_segment(self, now_ms: int) -> tuple[Segment, Handle]:
+        """Make the data file that follows the last one. May block; `begin_segment` follows on the event loop."""
+        disk = self._disk
         last = self.segments[-1] if self.segments else None
         segment = Segment(self.directory, last.next_position if last is not None else 0)
-        segment.tables = {}
-        segment.first_sequence = self.next_sequence
-        segment.created_at_ms = now_ms
+        segment.begin(self.next_sequence, now_ms)
         if last is None:
             disk.mkdir(self.directory)
-        elif self.unsynced_bytes:
-            self._unsynced.append(last)
         handle = disk.create(segment.data_path)
+        try:
+            disk.pwritev(handle, [build_segment_header(0, segment.position, self.next_sequence, now_ms)], 0)
+        except BaseException:
+            disk.close(handle)
+            raise
+        return segment, handle
+
+    def begin_segment(self, segment: Segment, handle: Handle) -> None:
+        """Write to a new segment from now on."""
+        if self.segments and self.unsynced_bytes:
+            self._unsynced.append(self.segments[-1])
         self.close()
         self._handle = handle
-        disk.pwritev(handle, [build_segment_header(0, segment.position, self.next_sequence, now_ms)], 0)
-        segment.size_bytes = SEGMENT_HEADER_BYTES
         self._directory_synced = False
         self.segments.append(segment)
-        return segment
 
     def write(self, pieces: Sequence[memoryview | bytes]) -> None:
         """Write a block at the end of the active segment. May block. `advance` follows on the event loop."""
         segment = self.segments[-1]
-        self._context.disk.pwritev(self._open(), pieces, segment.size_bytes)
+        self._disk.pwritev(self._open(), pieces, segment.size_bytes)
 
     def _open(self) -> Handle:
         if self._handle is None:
-            self._handle = self._context.disk.open_write(self.segments[-1].data_path)
+            self._handle = self._disk.open_write(self.segments[-1].data_path)
         return self._handle
 
-    def advance(self, size_bytes: int, run_count: int, *, synced: bool) -> None:
-        """Take a written block into account."""
-        segment = self.segments[-1]
-        segment.size_bytes += size_bytes
-        segment.run_count += run_count
+    def use(self, *, is_in_use: bool) -> None:
+        """The write loop has begun, or has ended."""
+        self.is_in_use = is_in_use
+
+    def advance(self, size_bytes: int, runs: list[bytes], *, synced: bool) -> None:
+        """Take a written block and its run records into account."""
+        self.segments[-1].extend(size_bytes, runs)
         self.next_sequence += 1
         self.unsynced_bytes = 0 if synced else self.unsynced_bytes + size_bytes
 
     def sync(self) -> None:
         """Make everything written up to now durable, file names included. May block."""
-        disk = self._context.disk
+        disk = self._disk
         for segment in self._unsynced:
             # Sealing has synced it; it may even have been written anew since.
             if not segment.is_sealed:
@@ -143,11 +175,11 @@ class FileStore:
 
     def sync_segment(self, segment: Segment) -> None:
         """Make one segment's data durable, through a descriptor of its own. May block; in any thread."""
-        handle = self._context.disk.open_write(segment.data_path)
+        handle = self._disk.open_write(segment.data_path)
         try:
             self._fdatasync(handle)
         finally:
-            self._context.disk.close(handle)
+            self._disk.close(handle)
 
     def _fdatasync(self, handle: Handle) -> None:
         """Sync, unless a sync of this store has failed before: the kernel would now claim success for what it lost."""
@@ -155,7 +187,7 @@ class FileStore:
             if self._has_failed:
                 raise OSError(errno.EIO, "an earlier sync of the store has failed")
             try:
-                self._context.disk.fdatasync(handle)
+                self._disk.fdatasync(handle)
             except OSError:
                 self._has_failed = True
                 raise
@@ -163,7 +195,7 @@ class FileStore:
     def close(self) -> None:
         """Give the descriptor back; a later write or sync opens the file again."""
         if self._handle is not None:
-            self._context.disk.close(self._handle)
+            self._disk.close(self._handle)
             self._handle = None
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import StorageContext
+from ottla.storage.store.context import StorageContext
+from ottla.storage.store.memstore import StoreLog
 
 __all__ = ["FlushTimer"]
 
@@ -20,31 +17,51 @@ _NO_LIMIT_MS = 1 << 53
 
 
 class FlushTimer:
-    """Calls `sync` when the most urgent of the topics that were written wants it."""
+    """Calls `sync` when the most urgent of the topics that were written wants it. Its store owns it, and closes it.
 
-    __slots__ = ("_context", "_sync", "_sync_at")
+    There is at most one task, which sleeps until then.
+    """
+
+    __slots__ = ("_context", "_is_closed", "_scope", "_sync", "_sync_at")
 
     def __init__(self, context: StorageContext, sync: Callable[[], None]) -> None:
         self._context = context
         self._sync = sync
         # By the event loop's clock.
         self._sync_at = math.inf
+        self._scope: trio.CancelScope | None = None
+        self._is_closed = False
 
-    def on_written(self, logs: Iterable[PartitionLog]) -> None:
+    def on_written(self, logs: Iterable[StoreLog]) -> None:
         """A block with parts of these logs was written and not synced."""
         flush_ms = _NO_LIMIT_MS
         for log in logs:
             flush_ms = min(flush_ms, log.config.flush_ms)
-        if flush_ms == _NO_LIMIT_MS:
+        if flush_ms == _NO_LIMIT_MS or self._is_closed:
             return
         sync_at = trio.current_time() + flush_ms / 1000
-        if sync_at < self._sync_at:
-            self._sync_at = sync_at
-            self._context.spawn(partial(self._sync_later, sync_at))
+        if sync_at >= self._sync_at:
+            return
+        self._sync_at = sync_at
+        if self._scope is None:
+            self._scope = trio.CancelScope(deadline=sync_at)
+            self._context.spawn(self._run)
+        else:
+            self._scope.deadline = sync_at
 
-    async def _sync_later(self, sync_at: float) -> None:
-        await trio.sleep_until(sync_at)
-        # Else another topic of the store was in more of a hurry.
-        if self._sync_at == sync_at:
+    def close(self) -> None:
+        """Sync no more."""
+        self._is_closed = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _run(self) -> None:
+        assert self._scope is not None
+        try:
+            with self._scope:
+                await trio.sleep_forever()
+        finally:
+            self._scope = None
             self._sync_at = math.inf
+        if not self._is_closed:
             self._sync()

@@ -33,7 +33,7 @@ def load_index(disk: Disk, segment: Segment) -> SealedIndex:
             logger.warning("rebuilding the index of %s: %s", segment.data_path, error, extra=keys)
             write_sealed_index(disk, segment, rebuild_tables(disk, segment))
             index = _open_index(disk, segment)
-        segment.index = index
+        segment.remember_index(index)
     return index
 
 

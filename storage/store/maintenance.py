@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from typing import TYPE_CHECKING
 
 import trio
 from google_crc32c import extend
 
-from ottla.storage.errors import StoreOfflineError
+from ottla.storage.disk.disk import Disk
+from ottla.storage.errors import LogClosedError, StoreOfflineError
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.run_table import RunTable
-from ottla.storage.store.checkpoint import CHECKPOINT_NAME, Checkpoint, CheckpointBuilder, pack_checkpoint
-from ottla.storage.store.file_store import sync_names
+from ottla.storage.store.context import StorageContext
+from ottla.storage.store.file_store import FileStore, sync_names
 from ottla.storage.store.index_files import write_sealed_index
+from ottla.storage.store.message_store import MessageStore
+from ottla.storage.store.segment import Segment
 
-if TYPE_CHECKING:
-    from ottla.storage.disk import Disk
-    from ottla.storage.store.context import StorageContext
-    from ottla.storage.store.file_store import FileStore
-    from ottla.storage.store.message_store import MessageStore
-    from ottla.storage.store.segment import Segment
-
-__all__ = ["Maintenance", "checkpoint_store", "seal_segments"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Maintenance", "maintain"]
 
 
 class Maintenance:
-    """The stores that wait to be sealed or checkpointed, and the one task which serves them in turn."""
+    """The stores that wait to be sealed or checkpointed, and the one task which serves them in turn.
+
+    The log manager owns it, and waits for it before it closes the stores.
+    """
 
     __slots__ = ("_context", "_idle", "_is_running", "_waiting")
 
@@ -40,10 +36,16 @@ class Maintenance:
 
     def request(self, store: MessageStore) -> None:
         """Seal what was rolled in this store, and checkpoint it, soon."""
+        if not store.is_usable:
+            return
         self._waiting[store] = None
         if not self._is_running:
             self._is_running = True
             self._context.spawn(self._serve)
+
+    def forget(self, store: MessageStore) -> None:
+        """The store is being closed."""
+        self._waiting.pop(store, None)
 
     async def wait_idle(self) -> None:
         """Wait until nothing is left to do."""
@@ -62,74 +64,84 @@ class Maintenance:
 
 
 async def maintain(store: MessageStore) -> None:
-    """Seal every rolled segment, then checkpoint. A failure of the disk stops the store."""
+    """Seal every rolled segment, then take a checkpoint. A failure of the disk stops the store.
+
+    What is deleted meanwhile is left as it is.
+    """
+    # The lock first: whoever deletes the store holds it while he waits for the gate.
     async with store.lock:
         try:
-            if store.error is None:
-                await seal_segments(store)
-                await checkpoint_store(store)
-        except OSError as error:
-            store.fail(error)
-        except StoreOfflineError:
-            # It stopped meanwhile, and has said so.
+            with store.gate:
+                await _seal_and_checkpoint(store)
+        except LogClosedError:
+            # It is being closed without regret: nothing of it need be kept.
             return
 
 
-async def seal_segments(store: MessageStore) -> None:
+async def _seal_and_checkpoint(store: MessageStore) -> None:
+    try:
+        if store.is_usable:
+            await _seal_segments(store)
+            await _checkpoint_store(store)
+    except OSError as error:
+        store.fail(error)
+    except StoreOfflineError:
+        # It stopped meanwhile, and has said so.
+        return
+
+
+async def _seal_segments(store: MessageStore) -> None:
     """Write the index files of the segments that were rolled, oldest first. The caller holds the store's lock."""
-    context = store.context
+    context, files = store.context, store.files
     # Another may be rolled meanwhile: a checkpoint must not begin beyond a segment that is not synced.
-    while len(store.files.unsealed) > 1:
-        segment = store.files.unsealed[0]
+    while len(files.unsealed) > 1:
+        segment = files.unsealed[0]
         while True:
             tables = segment.tables
             assert tables is not None
             version = segment.version
-            await context.offload(_seal, store.files, context.disk, segment, dict(tables))
+            await context.offload(_seal, files, context.disk, segment, dict(tables))
             if segment.version == version:
                 break
-        segment.tables = None
-        segment.pending_index = bytearray()
-        store.files.layout_version += 1
+        files.sealed(segment)
 
 
 def _seal(files: FileStore, disk: Disk, segment: Segment, tables: dict[bytes, RunTable]) -> None:
     files.sync_segment(segment)
-    segment.index = None
+    segment.remember_index(None)
     write_sealed_index(disk, segment, tables)
 
 
-async def checkpoint_store(store: MessageStore) -> None:
+async def _checkpoint_store(store: MessageStore) -> None:
     """Take every changed partition's state and move the recovery point. The caller holds the store's lock."""
-    segment = store.files.active
+    context, files = store.context, store.files
+    segment = files.active
     if segment is None:
         return
-    builder = CheckpointBuilder(store)
     index_tail = bytes(segment.pending_index)
     point = Checkpoint(
-        store.context.boot_id,
+        context.boot_id,
         segment.position,
         segment.size_bytes,
-        store.files.next_sequence,
+        files.next_sequence,
         segment.index_length + len(index_tail),
         extend(segment.index_crc, index_tail),
     )
-    store.checkpointed_bytes = store.written_bytes
-    store.begin_checkpoint(builder)
+    builder = store.begin_checkpoint()
     try:
         await builder.take_all()
     finally:
         store.end_checkpoint(builder)
-    await store.flush(sync=False)
-    store.snapshots.update(builder.taken)
-    content = await pack_checkpoint(point, store.snapshots)
-    first = store.files.segments.index(segment)
-    await store.context.offload(
-        _write_checkpoint, store.files, store.context.disk, store.files.segments[first:], index_tail, content
-    )
-    store.recovery_position = point.segment_position
-    del segment.pending_index[: len(index_tail)]
-    segment.index_length, segment.index_crc = point.index_length, point.index_crc
+    await store.writer.flush(sync=False)
+    store.take_snapshots(builder)
+    content = []
+    for piece in pack_checkpoint(point, dict(store.snapshots)):
+        content.append(piece)
+        await trio.lowlevel.checkpoint()
+    first = files.segments.index(segment)
+    await context.offload(_write_checkpoint, files, context.disk, files.segments[first:], index_tail, content)
+    store.recover_from(point.segment_position)
+    segment.indexed(len(index_tail), point.index_length, point.index_crc)
 
 
 def _write_checkpoint(

@@ -7,23 +7,21 @@ views of the memory they were received into; nothing is copied on the way to `pw
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ottla.storage.config import LogConfig
 from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, RunKind, build_block_head
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
     from ottla.storage.format.run_table import RunTable
-    from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.memory.iobuf import Fragment, IOBuf
-    from ottla.storage.store.message_store import MessageStore
 
-__all__ = ["Memstore", "RunGroup", "TailCache"]
+__all__ = ["MemRun", "Memstore", "RunGroup", "StoreLog"]
 
 BATCH_OVERHEAD_BYTES = 300
 GROUP_OVERHEAD_BYTES = 900
@@ -32,6 +30,63 @@ GROUP_OVERHEAD_BYTES = 900
 # From so many batches on, of less than so many bytes in the mean, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
 JOINED_MEAN_BYTES = 2048
+
+
+class StoreLog(Protocol):
+    """A log, as its store sees it. `ottla.storage.log.PartitionLog` is the only one."""
+
+    @property
+    def key(self) -> bytes:
+        """What names the partition in every run, see `log_key`."""
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was deleted, or its store closed."""
+
+    def wants_sync(self, records: int, size_bytes: int, sync_epoch: int) -> bool:
+        """Count what is appended against the un-flushed limits; True if this must be synced before it counts."""
+
+    def on_flushed(self, group: RunGroup) -> None:
+        """A block with this part of the log is written: readers may have it."""
+
+    def forget_tail(self, group: RunGroup) -> None:
+        """The oldest part of the tail leaves memory."""
+
+    def pack_state(self, as_of_sequence: int) -> bytes:
+        """What is known of the partition, as of a block; nothing of it may be appended to a later one yet."""
+
+    def close(self) -> None:
+        """Whoever still knows the log gets LogClosedError from now on."""
+
+    def __hash__(self) -> int: ...
+
+
+class MemRun:
+    """A run of a memstore while it grows: the fields of the run record that it becomes."""
+
+    __slots__ = ("base_offset", "flags", "last_offset", "leader_epoch", "length", "max_timestamp_ms")
+
+    def __init__(
+        self, leader_epoch: int, base_offset: int, last_offset: int, max_timestamp_ms: int, length: int, flags: int
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.max_timestamp_ms = max_timestamp_ms
+        self.length = length
+        self.flags = flags
+
+    def extend(self, last_offset: int, max_timestamp_ms: int, size_bytes: int, flags: int) -> None:
+        """A batch follows in the same run."""
+        self.last_offset = last_offset
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+        self.length += size_bytes
+        self.flags |= flags
 
 
 class RunGroup:
@@ -51,7 +106,7 @@ class RunGroup:
         "views",
     )
 
-    def __init__(self, log: PartitionLog, run_bytes: int) -> None:
+    def __init__(self, log: StoreLog, run_bytes: int) -> None:
         self.log = log
         self.run_bytes = run_bytes
         self.base_offset = -1
@@ -63,8 +118,7 @@ class RunGroup:
         self.ends: list[int] = []
         self.size_bytes = 0
         self.position = -1
-        # [leader epoch, base offset, last offset, max timestamp, length, flags]
-        self.runs: list[list[int]] = []
+        self.runs: list[MemRun] = []
 
     @property
     def last_offset(self) -> int:
@@ -81,14 +135,15 @@ class RunGroup:
         flags = header.attributes & (RunFlag.TRANSACTIONAL | RunFlag.CONTROL)
         runs = self.runs
         run = runs[-1] if runs else None
-        if run is None or run[0] != epoch or run[4] + size_bytes > self.run_bytes or run[5] & RunKind.MASK:
-            runs.append([epoch, base_offset, last_offset, header.max_timestamp_ms, size_bytes, flags])
+        if (
+            run is None
+            or run.leader_epoch != epoch
+            or run.length + size_bytes > self.run_bytes
+            or run.flags & RunKind.MASK
+        ):
+            runs.append(MemRun(epoch, base_offset, last_offset, header.max_timestamp_ms, size_bytes, flags))
         else:
-            run[2] = last_offset
-            if header.max_timestamp_ms > run[3]:
-                run[3] = header.max_timestamp_ms
-            run[4] += size_bytes
-            run[5] |= flags
+            run.extend(last_offset, header.max_timestamp_ms, size_bytes, flags)
         if self.base_offset < 0:
             self.base_offset = base_offset
         self.last_offsets.append(last_offset)
@@ -98,15 +153,23 @@ class RunGroup:
 
     def note(self, kind: int, epoch: int, base_offset: int, last_offset: int) -> None:
         """Add a run without bytes: a truncation, a new log start, a deletion."""
-        self.runs.append([epoch, base_offset, last_offset, -1, 0, kind])
+        self.runs.append(MemRun(epoch, base_offset, last_offset, -1, 0, kind))
 
     def enter(self, table: RunTable) -> None:
         """Enter the written data runs in the partition's table of the segment."""
         position = self.position
-        for epoch, base_offset, last_offset, max_timestamp_ms, length, flags in self.runs:
-            if flags & RunKind.MASK == RunKind.DATA:
-                table.append(epoch, base_offset, last_offset, max_timestamp_ms, position, length, flags)
-                position += length
+        for run in self.runs:
+            if run.flags & RunKind.MASK == RunKind.DATA:
+                table.append(
+                    run.leader_epoch,
+                    run.base_offset,
+                    run.last_offset,
+                    run.max_timestamp_ms,
+                    position,
+                    run.length,
+                    run.flags,
+                )
+                position += run.length
 
     def read(self, target: IOBuf, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
         """Share whole batches from the one with `offset` on; returns the offset that follows, -1 if cut by size.
@@ -155,6 +218,27 @@ class RunGroup:
             target.append(joined[start : ends[stop - 1]])
         return last_offsets[-1] + 1 if stop == len(last_offsets) else -1
 
+    def pack_runs(self, position: int) -> list[bytes]:
+        """The run records, where the first batch stands at `position` of the segment file."""
+        self.position = position
+        key = self.log.key
+        packed = []
+        for run in self.runs:
+            packed.append(
+                Run(
+                    key,
+                    run.leader_epoch,
+                    run.base_offset,
+                    run.last_offset,
+                    run.max_timestamp_ms,
+                    position,
+                    run.length,
+                    run.flags,
+                ).pack()
+            )
+            position += run.length
+        return packed
+
     def truncate(self, offset: int) -> None:
         """Forget the batches at and beyond an offset."""
         kept = bisect_left(self.last_offsets, offset)
@@ -184,10 +268,20 @@ class Memstore:
     `done`, if somebody waits, is set when the block is written and published.
     """
 
-    __slots__ = ("batch_count", "done", "groups", "record_count", "runs", "sequence", "size_bytes", "wants_sync")
+    __slots__ = (
+        "batch_count",
+        "done",
+        "groups",
+        "owner",
+        "record_count",
+        "runs",
+        "sequence",
+        "size_bytes",
+        "wants_sync",
+    )
 
     def __init__(self) -> None:
-        self.groups: dict[PartitionLog, RunGroup] = {}
+        self.groups: dict[StoreLog, RunGroup] = {}
         self.size_bytes = 0
         self.batch_count = 0
         self.record_count = 0
@@ -195,13 +289,44 @@ class Memstore:
         self.done: trio.Event | None = None
         self.sequence = -1
         self.runs: list[bytes] = []
+        self.owner: object = None
 
     @property
     def has_work(self) -> bool:
         """True if there is something to write."""
         return bool(self.groups) or self.wants_sync or self.done is not None
 
-    def group(self, log: PartitionLog, run_bytes: int) -> RunGroup:
+    def count(self, records: int, size_bytes: int) -> None:
+        """A batch was added to one of the groups."""
+        self.size_bytes += size_bytes
+        self.batch_count += 1
+        self.record_count += records
+
+    def want_sync(self) -> None:
+        """Its block must be synced before it counts."""
+        self.wants_sync = True
+
+    def wait_event(self) -> trio.Event:
+        """What is set when the block is written and published, or never will be."""
+        if self.done is None:
+            self.done = trio.Event()
+        return self.done
+
+    def wake(self) -> None:
+        """Let go who waits; they look whether the store is still there."""
+        if self.done is not None:
+            self.done.set()
+
+    def take_runs(self) -> list[bytes]:
+        """The run records of the block that was written, once."""
+        runs, self.runs = self.runs, []
+        return runs
+
+    def kept_for(self, owner: object) -> None:
+        """It stays in memory as a block of this store."""
+        self.owner = owner
+
+    def group(self, log: StoreLog, run_bytes: int) -> RunGroup:
         """The log's part, made on first use."""
         group = self.groups.get(log)
         if group is None:
@@ -240,16 +365,8 @@ class Memstore:
         runs: list[bytes] = []
         pieces: list[memoryview | bytes] = [b""]
         for group in groups:
-            key = group.log.key
-            group.position = batch_position
-            for run in group.runs:
-                epoch, base_offset, last_offset, max_timestamp_ms, run_length, flags = run
-                runs.append(
-                    Run(
-                        key, epoch, base_offset, last_offset, max_timestamp_ms, batch_position, run_length, flags
-                    ).pack()
-                )
-                batch_position += run_length
+            runs += group.pack_runs(batch_position)
+            batch_position += group.size_bytes
             pieces += group.views
         pieces[0] = build_block_head(sequence, length, written_at_ms, runs)
         self.runs = runs
@@ -260,64 +377,3 @@ class Memstore:
         for group in self.groups.values():
             group.release()
         self.groups.clear()
-
-
-# Some 300 µs.
-_EVICTED_AT_ONCE = 64
-
-
-class TailCache:
-    """The flushed blocks that still are in memory, of all stores of a node, within a bound.
-
-    Eviction takes the oldest block first: the readers of a log's tail want the newest, and so each log's part of the
-    cache is one unbroken range up to its flushed end.
-    """
-
-    __slots__ = ("_blocks", "limit_bytes", "size_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.size_bytes = 0
-        self._blocks: deque[tuple[Memstore, int]] = deque()
-
-    def add(self, memstore: Memstore) -> None:
-        """Keep a flushed memstore, whose groups are in their logs' tails; of the oldest ones `evict` takes a few."""
-        cost = memstore.footprint_bytes()
-        self._blocks.append((memstore, cost))
-        self.size_bytes += cost
-        self.evict()
-
-    def evict(self) -> bool:
-        """Let go of a few of the oldest blocks, down to the bound; True if more must go.
-
-        A large block displaces thousands of small ones, which together would hold the event loop for 40 ms.
-        """
-        for _ in range(_EVICTED_AT_ONCE):
-            if self.size_bytes <= self.limit_bytes or not self._blocks:
-                return False
-            self.evict_one()
-        return self.size_bytes > self.limit_bytes
-
-    def evict_one(self) -> None:
-        """Let go of the oldest block."""
-        self._let_go(*self._blocks.popleft())
-
-    def evict_store(self, store: MessageStore) -> None:
-        """Let go of all blocks of a store."""
-        blocks, self._blocks = self._blocks, deque()
-        for memstore, cost in blocks:
-            if any(log.store is store for log in memstore.groups):
-                self._let_go(memstore, cost)
-            else:
-                self._blocks.append((memstore, cost))
-
-    def _let_go(self, memstore: Memstore, cost: int) -> None:
-        self.size_bytes -= cost
-        for log, group in memstore.groups.items():
-            log.forget_tail(group)
-        memstore.release()
-
-    def clear(self) -> None:
-        """Let go of everything."""
-        while self._blocks:
-            self.evict_one()

@@ -1,357 +1,219 @@
-"""A store: one or more topics' partitions in shared files, two memstores in turn, one write loop.
-
-The contract of durability is stated here, once: `PartitionLog.flushed_end_offset` moves when a block has been written
-to the file, and synced where the topic's flush settings ask for it; nobody is acknowledged on anything else. A failed
-write or sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel
-may have dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
-"""
+"""A store: one or more topics' partitions in shared files, with a life that `LogManager` moves on."""
 
 from __future__ import annotations
 
 import logging
-from time import perf_counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 import trio
 
-from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.config import StoreLayout
-from ottla.storage.errors import StoreOfflineError
-from ottla.storage.store.append_crowd import AppendCrowd
+from ottla.storage.store.block_writer import BlockWriter
+from ottla.storage.store.checkpoint import CheckpointBuilder
+from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.flush_timer import FlushTimer
-from ottla.storage.store.memstore import Memstore
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ottla.kproto.records.header import BatchHeader
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.memory.iobuf import Fragment
-    from ottla.storage.store.checkpoint import CheckpointBuilder
-    from ottla.storage.store.context import StorageContext
-    from ottla.storage.store.memstore import RunGroup
-    from ottla.storage.store.segment import Segment
+from ottla.storage.store.gate import Gate
+from ottla.storage.store.memstore import Memstore, StoreLog
 
 __all__ = ["MessageStore"]
 
 logger = logging.getLogger(__name__)
 
-_PUBLISH_SLICE = 128
-"""After so many partitions of a block the event loop gets a turn."""
-
-_MAX_IN_PLACE_BYTES = 64 * 1024
-_MAX_IN_PLACE_GROUPS = 16
-"""What is written in an append's own turn: so little that it holds up nobody."""
-
 
 class MessageStore:
-    """The memstores and files which the logs in `logs` share.
+    """The memstores and files which the logs in `logs` share. Others read its fields; only its methods change them.
+
+    Who owns what: the store owns its logs, its files, its write loop (`writer`), its timer and its blocks in the tail
+    cache, and `close` ends all of them. `gate` is its life (see `ottla.storage.store.gate`).
+
+    Whoever waits for `lock` inside the gate can be cancelled, since who closes the store may hold it.
 
     `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
-    `dirty` the logs that have changed since. `lock` is held by whoever seals, rewrites, truncates or checkpoints.
-    Recovery begins in the segment at `recovery_position`: only those before it may be removed or written anew.
-    `released` counts what has made bytes in sealed segments dead; `uncleanable` are logs with damage.
-    The write loop runs only while there is something to write: an idle store has no task.
+    `dirty` the logs that have changed since. `lock` is held by whoever seals, truncates, deletes or takes a checkpoint,
+    so that each of these sees the others whole. The cleaner rewrites sealed segments without it: their exchange is one
+    step. Recovery begins in the segment at `recovery_position`: only those before it may be removed or written anew.
+    `uncleanable` are logs with damage.
     """
 
     __slots__ = (
-        "_crowd",
+        "_checkpointed_bytes",
         "_flush_timer",
-        "_is_held",
-        "_loop_is_running",
-        "active",
+        "_reclaimed",
+        "_released",
+        "_request_maintenance",
+        "_written_bytes",
         "checkpoint",
-        "checkpointed_bytes",
         "context",
         "dirty",
-        "error",
         "files",
         "lock",
         "logs",
         "recovery_position",
-        "released",
-        "room",
         "snapshots",
-        "sync_epoch",
         "uncleanable",
-        "written_bytes",
+        "writer",
     )
 
-    def __init__(self, context: StorageContext, directory: str) -> None:
+    def __init__(
+        self, context: StorageContext, directory: str, request_maintenance: Callable[[MessageStore], None]
+    ) -> None:
         self.context = context
-        self.files = FileStore(context, directory)
-        self.logs: dict[bytes, PartitionLog] = {}
-        self.dirty: dict[PartitionLog, None] = {}
+        self.files = FileStore(context.disk, directory)
+        self.writer = BlockWriter(context, self.files, self)
+        self.logs: dict[bytes, StoreLog] = {}
+        self.dirty: dict[StoreLog, None] = {}
         self.snapshots: dict[bytes, bytes] = {}
-        self.active = Memstore()
-        self.error: Exception | None = None
-        self.released = 0
         self.recovery_position = 0
-        self.uncleanable: set[PartitionLog] = set()
-        self.sync_epoch = 0
-        self.room = trio.lowlevel.ParkingLot()
+        self.uncleanable: set[StoreLog] = set()
         self.lock = trio.Lock()
         self.checkpoint: CheckpointBuilder | None = None
-        self.written_bytes = 0
-        self.checkpointed_bytes = 0
-        self._loop_is_running = False
-        self._is_held = False
-        self._crowd = AppendCrowd()
-        self._flush_timer = FlushTimer(context, self._sync_soon)
+        self._request_maintenance = request_maintenance
+        self._flush_timer = FlushTimer(context, self.writer.sync_soon)
+        self._written_bytes = 0
+        self._checkpointed_bytes = 0
+        # What has made bytes in sealed segments dead is counted; and what the last look at them had seen.
+        self._released = 0
+        self._reclaimed = (-1, -1)
 
-    # What the logs call.
+    def __repr__(self) -> str:
+        return f"<MessageStore {self.files.directory}, {self.gate.life.value}>"
+
+    # Its life.
 
     @property
-    def has_room(self) -> bool:
-        """Whether the active memstore takes more."""
-        config = self.context.config
-        memstore = self.active
-        return (
-            memstore.size_bytes < config.memstore_bytes
-            and memstore.batch_count < config.memstore_batches
-            and memstore.record_count < config.memstore_records
-        )
+    def gate(self) -> Gate:
+        return self.files.gate
 
-    async def wait_for_room(self) -> None:
-        """Wait until the active memstore takes more; StoreOfflineError if the store has stopped."""
-        while not self.has_room:
-            self.check_online()
-            await self.room.park()
-        self.check_online()
+    @property
+    def error(self) -> Exception | None:
+        """Why the store has stopped for good; None while it works."""
+        return self.writer.error
 
-    def check_online(self) -> None:
-        """Raise StoreOfflineError if the store has stopped."""
-        if self.error is not None:
-            raise StoreOfflineError(f"the store {self.files.directory} is offline: {self.error}") from self.error
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is serving, and has not failed: nothing touches a store that is not."""
+        return self.gate.is_open and self.writer.error is None
 
-    def add_batch(
-        self,
-        log: PartitionLog,
-        header: BatchHeader,
-        view: memoryview,
-        fragment: Fragment | None,
-        base_offset: int,
-        leader_epoch: int,
+    def restore(
+        self, logs: Mapping[bytes, StoreLog], changed: Iterable[StoreLog], snapshots: dict[bytes, bytes], position: int
     ) -> None:
-        """Take a batch whose offsets were assigned; it will be in the next block."""
-        memstore = self.active
-        group = memstore.groups.get(log)
-        if group is None:
-            group = memstore.group(log, self.context.config.run_bytes)
-            self.dirty[log] = None
-        group.add(header, view, fragment, base_offset, leader_epoch)
-        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
-        memstore.size_bytes += size_bytes
-        memstore.batch_count += 1
-        records = header.last_offset_delta + 1
-        memstore.record_count += records
-        if log.counts_unsynced and log.needs_sync(records, size_bytes, self.sync_epoch):
-            memstore.wants_sync = True
-        if not self._loop_is_running and not self._is_held:
-            self._start_loop()
+        """Take over what recovery has found; the store serves from now on."""
+        self.logs.update(logs)
+        self.dirty.update(dict.fromkeys(changed))
+        self.snapshots = snapshots
+        self.recovery_position = position
+        self.gate.open()
 
-    def hold(self) -> None:
-        """Leave the next batches to `write_gathered`, which the caller promises to call before it waits."""
-        assert not self._is_held
-        self._is_held = True
+    async def close(self) -> None:
+        """End it: nothing is taken any more; who is inside is waited for, and then everything is given back.
 
-    def write_gathered(self, *, more_expected: bool = False) -> None:
-        """Begin to write what came since `hold`.
-
-        Where few append, a small block is written here and now: that takes less time than waking the write loop, which
-        stays for what is large, must be synced or has to wait, and for crowds, whose appends share a block.
+        What was appended and is not written yet is dropped: whoever wants to keep it flushes first. The wait is for
+        calls of the disk that have begun; what takes longer is cancelled.
         """
-        self._is_held = False
-        memstore = self.active
-        if not memstore.groups or self.error is not None:
+        for log in list(self.logs.values()):
+            log.close()
+        self._flush_timer.close()
+        self.writer.stop()
+        if self.checkpoint is not None:
+            self.checkpoint.abandon()
+        await self.gate.shut()
+        # A second call finds all done.
+        if self.gate.is_closed:
             return
-        self._crowd.join()
-        if self._loop_is_running:
-            return
-        size_bytes = memstore.block_bytes()
-        now_ms = self.context.clock.time_ms()
-        if more_expected or self._crowd.is_there or not self._can_write_in_place(size_bytes, now_ms):
-            self._start_loop()
-            return
-        self._crowd.written_alone()
-        self.context.use_writer(self)
-        self._swap()
-        try:
-            self._write_in_place(memstore, size_bytes, now_ms)
-            self._publish_part(list(memstore.groups.values()), self.files.active)
-            self._keep(memstore)
-        except OSError as error:
-            self._go_offline(error, memstore)
-            return
-        except Exception as error:
-            # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
-            self._go_offline(error, memstore)
-            raise
-        self._schedule_checkpoint()
+        self.context.writers.forget(self.files)
+        for segment in self.files.segments:
+            self.context.fd_cache.drop(segment.data_path)
+            self.context.fd_cache.drop(segment.index_path)
+        self.gate.closed()
+        await self.context.tail.forget(self.files)
 
-    def _can_write_in_place(self, size_bytes: int, now_ms: int) -> bool:
-        memstore = self.active
-        return (
-            size_bytes <= _MAX_IN_PLACE_BYTES
-            and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
-            and not memstore.wants_sync
-            and not self._must_arm
-            and not self._must_roll(size_bytes, now_ms)
-        )
+    def fail(self, error: Exception) -> None:
+        """Stop for good, because background work on the files failed."""
+        self.writer.fail(error)
 
-    def add_note(
-        self, log: PartitionLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1
-    ) -> None:
-        """Take a run without bytes."""
-        self.active.group(log, self.context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
-        self.dirty[log] = None
-        if not self._loop_is_running:
-            self._start_loop()
+    # Its logs.
 
-    async def flush(self, *, sync: bool) -> None:
-        """Wait until everything taken up to now is written, and synced if asked; StoreOfflineError if it cannot be."""
-        self.check_online()
-        memstore = self.active
-        if sync:
-            memstore.wants_sync = True
-        if memstore.done is None:
-            memstore.done = trio.Event()
-        if not self._loop_is_running:
-            self._start_loop()
-        await memstore.done.wait()
-        self.check_online()
+    def add_log(self, log: StoreLog) -> None:
+        """A partition has a log here from now on."""
+        assert log.key not in self.logs
+        self.logs[log.key] = log
+
+    def forget_log(self, log: StoreLog) -> None:
+        """The partition was deleted: no checkpoint speaks of it any more."""
+        self.logs.pop(log.key, None)
+        self.dirty.pop(log, None)
+        self.snapshots.pop(log.key, None)
+        self.uncleanable.discard(log)
+        if self.checkpoint is not None:
+            self.checkpoint.forget(log)
+        self.released()
 
     @property
-    def is_writing(self) -> bool:
-        """Whether the write loop runs."""
-        return self._loop_is_running
+    def is_empty(self) -> bool:
+        """Whether no partition is left, open or not."""
+        return not self.logs and not self.snapshots
 
-    # The write loop.
+    def changed(self, log: StoreLog) -> None:
+        """The next checkpoint must take this log's state."""
+        self.dirty[log] = None
 
-    def _start_loop(self) -> None:
-        self._loop_is_running = True
-        self.context.spawn(self._write_loop)
+    def damaged(self, log: StoreLog) -> None:
+        """The log cannot be cleaned until a restart."""
+        self.uncleanable.add(log)
 
-    async def _write_loop(self) -> None:
-        """Write block after block until nothing is left; what arrives meanwhile gathers in the other memstore."""
-        with trio.CancelScope(shield=True):
-            try:
-                while self.error is None and (self.active.has_work or self._must_arm):
-                    memstore = self._swap()
-                    self._crowd.swapped()
-                    try:
-                        await self._write(memstore)
-                    except OSError as error:
-                        self._go_offline(error, memstore)
-                        return
-                    if self.error is not None:
-                        _wake(memstore)
-                        return
-                    await self._publish(memstore)
-                    self._schedule_checkpoint()
-                    # A block that was written in place has let nobody else run, and so nothing gather.
-                    await trio.lowlevel.checkpoint()
-                    while self.context.tail.evict():
-                        await trio.lowlevel.checkpoint()
-            finally:
-                self._loop_is_running = False
+    # What the cleaner asks and tells.
 
-    def _swap(self) -> Memstore:
-        memstore = self.active
-        self.active = Memstore()
-        if memstore.wants_sync:
-            self.sync_epoch += 1
-        if self.checkpoint is not None and not self.checkpoint.armed.is_set():
+    def released(self) -> None:
+        """Bytes in sealed segments have become dead."""
+        self._released += 1
+
+    @property
+    def may_reclaim(self) -> bool:
+        """Whether something has changed since the last look at what the sealed segments hold that is dead."""
+        return self._reclaimed != (self.files.layout_version, self._released)
+
+    def reclaimed(self) -> None:
+        """What is dead has been looked at."""
+        self._reclaimed = (self.files.layout_version, self._released)
+
+    # What its writer tells.
+
+    @property
+    def needs_swap(self) -> bool:
+        """Whether a checkpoint waits for a memstore to be swapped out."""
+        return self.checkpoint is not None and not self.checkpoint.is_armed
+
+    def swapped(self, memstore: Memstore) -> None:
+        """All that was appended is in known blocks, of which this memstore becomes the last."""
+        if self.checkpoint is not None and not self.checkpoint.is_armed:
             self.checkpoint.arm(self.files.next_sequence - (not memstore.groups))
-        if self.room:
-            self.room.unpark_all()
-        return memstore
 
-    async def _write(self, memstore: Memstore) -> None:
-        self.context.use_writer(self)
-        if memstore.groups:
-            size_bytes = memstore.block_bytes()
-            now_ms = self.context.clock.time_ms()
-            if self._must_roll(size_bytes, now_ms):
-                await self.roll()
-            if memstore.wants_sync or size_bytes > self.context.config.inline_write_bytes:
-                started = perf_counter()
-                await self.context.offload(self._write_block, memstore, size_bytes, now_ms)
-                self._count_written(memstore, size_bytes, perf_counter() - started)
-            else:
-                self._write_in_place(memstore, size_bytes, now_ms)
-        elif memstore.wants_sync and self.files.unsynced_bytes:
-            await self.context.offload(self.files.sync)
+    def rolled(self) -> None:
+        """A new segment was begun, and the one before can be sealed."""
+        self._request_maintenance(self)
 
-    def _write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
-        started = perf_counter()
-        self._write_block(memstore, size_bytes, now_ms)
-        self._count_written(memstore, size_bytes, perf_counter() - started)
+    def written(self, memstore: Memstore, size_bytes: int) -> None:
+        """A block is written and published."""
+        self._written_bytes += size_bytes
+        if memstore.batch_count and not memstore.wants_sync:
+            self._flush_timer.on_written(memstore.groups)
+        if self._written_bytes - self._checkpointed_bytes >= self.context.config.checkpoint_bytes:
+            self._checkpointed_bytes = self._written_bytes
+            self._request_maintenance(self)
 
-    def _count_written(self, memstore: Memstore, size_bytes: int, seconds: float) -> None:
-        context = self.context
-        context.block_writes.observe(seconds)
-        context.written_bytes += size_bytes
-        self.files.advance(size_bytes, len(memstore.runs), synced=memstore.wants_sync)
-        self.files.segments[-1].pending_index += b"".join(memstore.runs)
-        memstore.runs = []
-        self.written_bytes += size_bytes
-
-    def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
-        """Build the block, write it, and sync it if that is asked. May run in a worker thread."""
-        files = self.files
-        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes))
-        if memstore.wants_sync:
-            files.sync()
-
-    async def _publish(self, memstore: Memstore) -> None:
-        """Let readers see the block, tell the listener, and keep the block for the readers of the tail."""
-        segment = self.files.active
-        groups = list(memstore.groups.values())
-        for first in range(0, len(groups), _PUBLISH_SLICE):
-            if first:
-                await trio.lowlevel.checkpoint()
-            self._publish_part(groups[first : first + _PUBLISH_SLICE], segment)
-        self._keep(memstore)
-
-    def _publish_part(self, groups: Sequence[RunGroup], segment: Segment | None) -> None:
-        assert segment is not None
-        for group in groups:
-            group.enter(segment.table(group.log.key))
-            group.log.on_flushed(group)
-        listener = self.context.listener
-        if listener is not None:
-            listener.on_flushed([group.log for group in groups])
-
-    def _keep(self, memstore: Memstore) -> None:
-        if memstore.batch_count:
-            self.context.tail.add(memstore)
-            if not memstore.wants_sync:
-                self._flush_timer.on_written(memstore.groups)
-        _wake(memstore)
-
-    def _go_offline(self, error: Exception, memstore: Memstore) -> None:
-        """Stop for good: keep what was not written, acknowledge nothing, say so."""
-        self.error = error
+    def failed(self, error: Exception) -> None:
+        """A write or a sync has failed: the store has stopped for good. Say so."""
         keys = {"path": self.files.directory, "error": str(error)}
         logger.error("store %s is offline, its last write failed: %s", self.files.directory, error, extra=keys)
-        self.room.unpark_all()
-        _wake(memstore)
-        _wake(self.active)
         if self.checkpoint is not None:
             self.checkpoint.abandon()
         if self.context.listener is not None:
             self.context.listener.on_offline(list(self.logs.values()), error)
 
-    def fail(self, error: OSError) -> None:
-        """Stop because background work on the files failed."""
-        if self.error is None:
-            self._go_offline(error, self.active)
+    # Rolling.
 
-    # Rolling, syncing by time, checkpoints.
-
-    def _must_roll(self, size_bytes: int, now_ms: int) -> bool:
+    def must_roll(self, size_bytes: int, now_ms: int) -> bool:
         """The three triggers: bytes, index entries, age. The settings are those of the logs in the block's store."""
         segment = self.files.active
         if segment is None:
@@ -366,49 +228,41 @@ class MessageStore:
         )
 
     def roll_limits(self) -> tuple[int, int]:
-        """The largest size and age of a segment: a topic's own settings count where the topic has its own store."""
+        """The largest size and age of a segment: a topic's own settings count where the topic has its own store.
+
+        What is compacted can be after `max.compaction.lag.ms` at the latest (Kafka's `LogConfig.maxSegmentMs`).
+        """
         config = self.context.config
         log = next(iter(self.logs.values()), None)
         if log is None or config.store_layout is StoreLayout.SHARED:
             return config.segment_bytes, config.segment_ms
-        return min(config.segment_bytes, log.config.segment_bytes), log.config.segment_ms
+        segment_ms = log.config.segment_ms
+        if log.config.compact:
+            segment_ms = min(segment_ms, log.config.max_compaction_lag_ms)
+        return min(config.segment_bytes, log.config.segment_bytes), segment_ms
 
-    async def roll(self) -> None:
-        """Begin a new segment; the one before is sealed in the background."""
-        sealing = self.files.active
-        await self.context.offload(self.files.create_segment, self.context.clock.time_ms())
-        if sealing is not None:
-            self.context.maintenance.request(self)
+    # Checkpoints.
 
-    def _sync_soon(self) -> None:
-        if self.error is None:
-            self.active.wants_sync = True
-            if not self._loop_is_running:
-                self._start_loop()
-
-    def _schedule_checkpoint(self) -> None:
-        if self.written_bytes - self.checkpointed_bytes >= self.context.config.checkpoint_bytes:
-            self.checkpointed_bytes = self.written_bytes
-            self.context.maintenance.request(self)
-
-    @property
-    def _must_arm(self) -> bool:
-        return self.checkpoint is not None and not self.checkpoint.armed.is_set()
+    def begin_checkpoint(self) -> CheckpointBuilder:
+        """Begin to take the states of all changed logs; those that change meanwhile are captured before."""
+        self.writer.check()
+        assert self.checkpoint is None
+        self._checkpointed_bytes = self._written_bytes
+        self.checkpoint = CheckpointBuilder(self.dirty)
+        self.dirty = {}
+        self.writer.start()
+        return self.checkpoint
 
     def end_checkpoint(self, builder: CheckpointBuilder) -> None:
         """All states are taken; those that were not are dirty again."""
+        assert self.checkpoint is builder
         self.checkpoint = None
         self.dirty.update(builder.left)
 
-    def begin_checkpoint(self, builder: CheckpointBuilder) -> None:
-        """Let the write loop arm the checkpoint at its next swap, and logs be captured before they change."""
-        self.check_online()
-        self.checkpoint = builder
-        if not self._loop_is_running:
-            self._start_loop()
+    def take_snapshots(self, builder: CheckpointBuilder) -> None:
+        """What the builder has taken is what the next checkpoint file says."""
+        self.snapshots.update(builder.taken)
 
-
-def _wake(memstore: Memstore) -> None:
-    """Let go who waits for a memstore; they look whether the store is still online."""
-    if memstore.done is not None:
-        memstore.done.set()
+    def recover_from(self, position: int) -> None:
+        """The checkpoint that moves the recovery point is durable."""
+        self.recovery_position = position

@@ -7,106 +7,34 @@ is sealed, they are searched through its index file.
 from __future__ import annotations
 
 import os
-import re
-import struct
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
-from google_crc32c import value as crc32c
-
-from ottla.storage.errors import UnsupportedFormatError
-from ottla.storage.format.block import FORMAT_VERSION
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.format.sealed_index import SealedIndex
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, SORTED_FLAG, SegmentHeader, segment_name
 
-__all__ = [
-    "SEGMENT_HEADER_BYTES",
-    "SORTED_FLAG",
-    "Segment",
-    "SegmentHeader",
-    "build_segment_header",
-    "parse_segment_header",
-    "parse_segment_name",
-]
-
-SEGMENT_MAGIC = b"OtSegmnt"
-# magic, format version, flags, generation, position, first sequence, created at (ms), end position, …, CRC
-_HEADER = struct.Struct(">8sHHIQQqQ12xI")
-SEGMENT_HEADER_BYTES = _HEADER.size
-_NAME = re.compile(r"(\d{20})(?:-(\d+))?\.data")
-_CRC_POS = SEGMENT_HEADER_BYTES - 4
-
-
-SORTED_FLAG = 0x01
-"""The segment was rewritten: its runs are sorted by partition, and as long as they can be."""
-
-
-class SegmentHeader(NamedTuple):
-    """The first 64 bytes of a data file.
-
-    `generation` counts the rewrites of the segment. A rewritten segment stands for all that began in [`position`,
-    `end_position`); one that was not has an `end_position` of 0.
-    """
-
-    magic: bytes
-    format_version: int
-    flags: int
-    generation: int
-    position: int
-    first_sequence: int
-    created_at_ms: int
-    end_position: int
-    crc: int
-
-
-def build_segment_header(
-    generation: int, position: int, first_sequence: int, created_at_ms: int, *, flags: int = 0, end_position: int = 0
-) -> bytes:
-    """Return the 64 bytes."""
-    head = _HEADER.pack(
-        SEGMENT_MAGIC, FORMAT_VERSION, flags, generation, position, first_sequence, created_at_ms, end_position, 0
-    )[:_CRC_POS]
-    return head + struct.pack(">I", crc32c(head))
-
-
-def parse_segment_header(buf: bytes) -> SegmentHeader | None:
-    """Return the header, or None if it is torn or damaged; UnsupportedFormatError for another format version."""
-    if len(buf) < SEGMENT_HEADER_BYTES:
-        return None
-    header = SegmentHeader._make(_HEADER.unpack_from(buf))
-    if header.magic != SEGMENT_MAGIC or header.crc != crc32c(bytes(buf[:_CRC_POS])):
-        return None
-    if header.format_version != FORMAT_VERSION:
-        raise UnsupportedFormatError(f"segment of format version {header.format_version}, this is {FORMAT_VERSION}")
-    return header
-
-
-def segment_name(position: int, generation: int) -> str:
-    """The name of a segment's files, without their suffix; a rewritten segment has new files."""
-    return f"{position:020d}-{generation}" if generation else f"{position:020d}"
-
-
-def parse_segment_name(name: str) -> tuple[int, int] | None:
-    """The position and the generation in a data file's name; None for other files."""
-    found = _NAME.fullmatch(name)
-    return (int(found[1]), int(found[2] or 0)) if found is not None else None
+__all__ = ["Segment", "pinned"]
 
 
 class Segment:
-    """What a running store knows of one segment.
+    """What a running store knows of one segment. Others read its fields; only its methods change them.
 
     `position` names it: the bytes of all segments before it, at the time it was begun. A rewritten one stands for all
     that began before `end_position`, and `created_at_ms` is that of the oldest. `tables` holds the runs of an unsealed
-    segment by log key, and is None for a sealed one. `version` changes when runs are taken away from `tables`.
-    `pending_index` are the run records that wait for a checkpoint to be added to the index file, which by then has
-    `index_length` bytes with the CRC-32C `index_crc`. The files of a doomed segment are removed when its last reader
-    has unpinned it.
+    segment by log key, and is None for a sealed one; `version` rises when runs are taken away from `tables`.
+    `pending_index` are the run records that wait for a checkpoint to add them to the index file, which by then has
+    `index_length` bytes with the CRC-32C `index_crc`. `index` is the index of a sealed segment once it was loaded.
+
+    Whoever reads its files keeps it pinned. A doomed segment's files are removed when the last pin is gone.
     """
 
     __slots__ = (
+        "_pins",
+        "_remove",
         "created_at_ms",
         "data_path",
         "directory",
-        "doomed",
         "end_position",
         "first_sequence",
         "generation",
@@ -116,7 +44,6 @@ class Segment:
         "index_path",
         "is_sorted",
         "pending_index",
-        "pins",
         "position",
         "run_count",
         "size_bytes",
@@ -143,8 +70,11 @@ class Segment:
         self.pending_index = bytearray()
         self.index_length = 0
         self.index_crc = 0
-        self.pins = 0
-        self.doomed = False
+        self._pins = 0
+        self._remove: Callable[[Segment], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.data_path}, {self.size_bytes} bytes>"
 
     @property
     def next_position(self) -> int:
@@ -163,9 +93,110 @@ class Segment:
             table = self.tables[key] = RunTable()
         return table
 
+    # How it comes to be.
+
+    def begin(self, first_sequence: int, created_at_ms: int) -> None:
+        """It is a new file, with nothing but a header so far."""
+        self.first_sequence = first_sequence
+        self.created_at_ms = created_at_ms
+        self.size_bytes = SEGMENT_HEADER_BYTES
+        self.tables = {}
+
     def adopt_header(self, header: SegmentHeader) -> None:
         """Take over what the file says of itself."""
         self.is_sorted = bool(header.flags & SORTED_FLAG)
         self.end_position = header.end_position
         self.first_sequence = header.first_sequence
         self.created_at_ms = header.created_at_ms
+
+    def found(self, size_bytes: int) -> None:
+        """It is a file of this size, and is sealed for all that is known yet."""
+        self.size_bytes = size_bytes
+
+    def reopen(self) -> None:
+        """Recovery fills its tables, as it may be written to."""
+        self.tables = {}
+
+    def restore_index(self, run_count: int, index_length: int, index_crc: int) -> None:
+        """The runs of its index file were entered in its tables."""
+        self.run_count = run_count
+        self.index_length = index_length
+        self.index_crc = index_crc
+
+    def stand_for(self, first: Segment, last: Segment) -> None:
+        """It is written in the place of segments that follow each other, sorted by partition."""
+        self.first_sequence = first.first_sequence
+        self.created_at_ms = first.created_at_ms
+        self.end_position = last.next_position
+        self.is_sorted = True
+
+    def rewritten(self, size_bytes: int, run_count: int) -> None:
+        """It is a finished rewrite of other segments."""
+        self.size_bytes = size_bytes
+        self.run_count = run_count
+
+    # How it grows and is sealed.
+
+    def extend(self, size_bytes: int, runs: list[bytes]) -> None:
+        """A block with these run records is written at its end."""
+        self.size_bytes += size_bytes
+        self.note_runs(runs)
+
+    def note_runs(self, runs: list[bytes]) -> None:
+        """Keep the run records of a block for the index file."""
+        self.run_count += len(runs)
+        self.pending_index += b"".join(runs)
+
+    def truncate_table(self, key: bytes, offset: int) -> None:
+        """Void a partition's runs at and beyond an offset, here and in older segments."""
+        self.table(key).truncate(offset)
+        self.version += 1
+
+    def indexed(self, count: int, index_length: int, index_crc: int) -> None:
+        """The first `count` bytes of `pending_index` are in the index file, which is so long now."""
+        del self.pending_index[:count]
+        self.index_length = index_length
+        self.index_crc = index_crc
+
+    def sealed(self) -> None:
+        """Its index file is written: it takes nothing more."""
+        assert self.tables is not None
+        self.tables = None
+        self.pending_index = bytearray()
+
+    def remember_index(self, index: SealedIndex | None) -> None:
+        """Keep what was loaded of its index file; None where it must be loaded anew."""
+        self.index = index
+
+    # Who reads it, and its end.
+
+    def pin(self) -> None:
+        """Begin to use its files; `unpin` ends it."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """End a use of its files. The last user of a doomed segment has its files removed."""
+        self._pins -= 1
+        assert self._pins >= 0
+        if not self._pins and self._remove is not None:
+            self._remove(self)
+
+    def doom(self, remove: Callable[[Segment], None]) -> None:
+        """It is no part of its store any more: `remove` its files as soon as nobody uses them."""
+        assert self._remove is None
+        self._remove = remove
+        if not self._pins:
+            remove(self)
+
+
+@contextmanager
+def pinned(segments: Iterable[Segment]) -> Iterator[None]:
+    """Keep the files of segments there while they are used."""
+    held = list(segments)
+    for segment in held:
+        segment.pin()
+    try:
+        yield
+    finally:
+        for segment in held:
+            segment.unpin()

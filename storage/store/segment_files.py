@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.storage.format.block_scan import read_exactly
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, Segment, parse_segment_header, parse_segment_name
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header, parse_segment_name
+from ottla.storage.store.segment import Segment
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk

@@ -5,30 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.kproto.errors import ProtocolError
-from ottla.kproto.records import BatchHeader, BytesLike, iter_batches
+from ottla.kproto.records import BatchHeader, BytesLike, iter_batches, parse_batch_header
 from ottla.storage.config import INT64_MAX
-from ottla.storage.errors import StorageError
-from ottla.storage.format.block import RunKind
-from ottla.storage.reading.reader import read_batches
-from ottla.storage.reading.spans import ensure_spans
+from ottla.storage.errors import LogClosedError, StorageError
+from ottla.storage.log.partition_log import PartitionLog, logs_of
+from ottla.storage.reading.locate import ensure_spans
+from ottla.storage.reading.parts import parts_of
+from ottla.storage.reading.plan import read
+from ottla.storage.store.context import StorageContext
 from ottla.storage.store.maintenance import maintain
+from ottla.storage.store.message_store import MessageStore
+from ottla.storage.store.segment import Segment
 from ottla.storage.upkeep.compaction.batch_filter import last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.policy import CleanableRange, cleanable_range
 from ottla.storage.upkeep.reclaim import keep_map, may_change, reclaim, rewrite_segments
-from ottla.storage.upkeep.retention import parts_of, retained_start, size_of
+from ottla.storage.upkeep.retention import retained_start
 from ottla.storage.upkeep.segment_rewrite import CleanBatch
-
-if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import StorageContext
-    from ottla.storage.store.message_store import MessageStore
-    from ottla.storage.store.segment import Segment
 
 __all__ = ["Cleaner"]
 
@@ -45,7 +42,6 @@ class Cleaner:
         self._context = context
         self._stores = stores
         self._lock = trio.Lock()
-        self._seen: dict[MessageStore, tuple[int, int]] = {}
 
     async def run(self) -> None:
         """Look at every store from time to time, for ever; memory that lies idle goes back as well.
@@ -67,7 +63,11 @@ class Cleaner:
         async with self._lock:
             for store in list(self._stores()):
                 try:
-                    await self._clean_store(store, with_retention=with_retention)
+                    # Cancelled when the store is closed meanwhile.
+                    with store.gate.interruptible():
+                        await self._clean_store(store, with_retention=with_retention)
+                except LogClosedError:
+                    pass
                 except StorageError as error:
                     keys = {"path": store.files.directory, "error": str(error)}
                     logger.error("%s: cleaning was given up: %s", store.files.directory, error, extra=keys)  # noqa: TRY400
@@ -76,18 +76,18 @@ class Cleaner:
                 await trio.lowlevel.checkpoint()
 
     async def _clean_store(self, store: MessageStore, *, with_retention: bool) -> None:
-        if store.error is not None or not store.files.segments:
+        if not store.is_usable or not store.files.segments:
             return
         if with_retention:
+            await expire_producers(store)
             await apply_retention(store)
         if any(segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments):
             # Recovery must never begin in a segment that was written anew.
             await maintain(store)
         await self._compact(store)
-        seen = (store.files.layout_version, store.released)
-        if self._seen.get(store) != seen:
+        if store.may_reclaim:
             await reclaim(store)
-            self._seen[store] = (store.files.layout_version, store.released)
+            store.reclaimed()
 
     # Compaction.
 
@@ -106,35 +106,41 @@ class Cleaner:
             await _run_passes(store, chosen)
 
 
+async def expire_producers(store: MessageStore) -> None:
+    """Forget producers that have been silent for long, whatever the topic's policy for its records is."""
+    now_ms = store.context.clock.time_ms()
+    for number, log in enumerate(logs_of(store), 1):
+        if number % _SLICE == 0:
+            await trio.lowlevel.checkpoint()
+        if not log.is_closed:
+            log.expire_producers(now_ms)
+
+
 async def apply_retention(store: MessageStore) -> None:
     """Move the log starts that the topics' settings ask to be moved."""
     now_ms = store.context.clock.time_ms()
-    logs = [log for log in store.logs.values() if log.config.delete and log.log_end_offset > log.log_start_offset]
+    logs = [log for log in logs_of(store) if log.config.delete and log.log_end_offset > log.log_start_offset]
     for first in range(0, len(logs), _SLICE):
         part = [log for log in logs[first : first + _SLICE] if not log.is_closed]
         await ensure_spans(part)
         for log in part:
-            if log.spans is None:
+            if log.is_closed or not log.places.are_known:
                 continue
-            parts = parts_of(log)
-            start = retained_start(parts, log.config, log.log_start_offset, log.high_watermark, now_ms)
+            start = retained_start(parts_of(log), log.config, log.log_start_offset, log.high_watermark, now_ms)
             if start > log.log_start_offset:
-                log.size_bytes -= sum(part.size_bytes for part in parts if part.last_offset < start)
                 log.move_log_start(start)
-                store.add_note(log, RunKind.LOG_START, log.latest_epoch, start)
-        if log_producers := [log for log in part if log.producers is not None]:
-            for log in log_producers:
-                log.expire_producers(now_ms)
 
 
 async def _due_logs(store: MessageStore) -> list[tuple[PartitionLog, CleanableRange]]:
     """The compacted logs whose turn it is, the dirtiest first."""
-    logs = [log for log in store.logs.values() if log.config.compact and log not in store.uncleanable]
+    logs = [log for log in logs_of(store) if log.config.compact and log not in store.uncleanable]
     due: list[tuple[PartitionLog, CleanableRange]] = []
     for first in range(0, len(logs), _SLICE):
-        part = logs[first : first + _SLICE]
+        part = [log for log in logs[first : first + _SLICE] if not log.is_closed]
         await ensure_spans(part)
         for log in part:
+            if log.is_closed:
+                continue
             cleanable = await _cleanable(log)
             if cleanable is not None and cleanable.is_due:
                 due.append((log, cleanable))
@@ -143,13 +149,9 @@ async def _due_logs(store: MessageStore) -> list[tuple[PartitionLog, CleanableRa
 
 
 async def _cleanable(log: PartitionLog) -> CleanableRange | None:
-    spans = [span for span in (log.spans.spans if log.spans else []) if span.last_offset >= log.log_start_offset]
+    spans = [span for span in log.places.spans if span.last_offset >= log.log_start_offset]
     if not spans:
         return None
-    earliest = None
-    if log.config.max_compaction_lag_ms < INT64_MAX:
-        dirty = [span for span in spans if span.last_offset >= log.first_dirty_offset]
-        earliest = dirty[0].segment.created_at_ms if dirty else None
     return cleanable_range(
         spans,
         log.config,
@@ -157,36 +159,71 @@ async def _cleanable(log: PartitionLog) -> CleanableRange | None:
         log_start_offset=log.log_start_offset,
         stable_offset=log.last_stable_offset,
         now_ms=log.store.context.clock.time_ms(),
-        earliest_dirty_timestamp_ms=earliest,
+        earliest_dirty_timestamp_ms=await _first_dirty_timestamp(log),
     )
+
+
+async def _first_dirty_timestamp(log: PartitionLog) -> int | None:
+    """The time of the first record that was not compacted yet, as Kafka takes it: its batch's largest timestamp.
+
+    None where nobody needs it, because the topic has no `max.compaction.lag.ms`, or it cannot be known.
+    """
+    if log.config.max_compaction_lag_ms == INT64_MAX:
+        return None
+    offset = max(log.first_dirty_offset, log.log_start_offset)
+    if offset >= log.flushed_end_offset:
+        return None
+    plan = log.plan_read(offset, max_bytes=1, end_offset=log.flushed_end_offset, min_one_batch=True)
+    await read([plan])
+    records = plan.records
+    if records is None:
+        return None
+    with records:
+        first = next(iter(records), None)
+        timestamp_ms = parse_batch_header(first).max_timestamp_ms if first is not None else -1
+    return timestamp_ms if timestamp_ms > 0 else None
 
 
 async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, CleanableRange, int]]) -> None:
     """Compact some logs of a store together: each segment that they share is written anew once."""
-    passes: dict[PartitionLog, CleaningPass] = {}
-    for log, cleanable, memory_bytes in chosen:
-        try:
-            passes[log] = await _index(log, cleanable, memory_bytes)
-        except (StorageError, ProtocolError) as error:
-            logger.error("%s: cannot be compacted: %s", log, error)  # noqa: TRY400
-            store.uncleanable.add(log)
+    lineages = {log: log.lineage for log, _, _ in chosen}
+    passes = await _index_all(store, chosen)
     keep = await keep_map(store)
-    sizes = {log: size_of(log, work.end_offset) for log, work in passes.items()}
     for log, work in passes.items():
-        work.begin_rewrite()
-        keep[log.key] = replace(keep[log.key], clean=_cleaner(work, log.log_start_offset))
+        if not log.is_closed:
+            work.begin_rewrite()
+            keep[log.key] = replace(keep[log.key], clean=_cleaner(work, log.log_start_offset))
     wanted = {segment for log, work in passes.items() for segment in _segments_below(log, work.end_offset)}
     for segment in [segment for segment in store.files.segments if segment in wanted]:
         if not may_change(store, segment):
             return
         if not await rewrite_segments(store, [segment], keep):
-            store.uncleanable.update(passes)
+            for log in passes:
+                store.damaged(log)
             return
-    await ensure_spans(list(passes))
     for log, work in passes.items():
-        log.size_bytes -= sizes[log] - size_of(log, work.end_offset)
-        _finish(log, work)
+        # After a truncation the pass speaks of records that are gone: the next one does it again.
+        if not log.is_closed and log.lineage == lineages[log]:
+            log.cleaned(work.end_offset, work.first_dirty_offset, work.retained_aborted)
+    for log in passes:
+        if not log.is_closed:
+            await log.count_size()
     await maintain(store)
+
+
+async def _index_all(
+    store: MessageStore, chosen: Sequence[tuple[PartitionLog, CleanableRange, int]]
+) -> dict[PartitionLog, CleaningPass]:
+    passes: dict[PartitionLog, CleaningPass] = {}
+    for log, cleanable, memory_bytes in chosen:
+        try:
+            passes[log] = await _index(log, cleanable, memory_bytes)
+        except LogClosedError:
+            continue  # deleted meanwhile
+        except (StorageError, ProtocolError) as error:
+            logger.error("%s: cannot be compacted: %s", log, error)  # noqa: TRY400
+            store.damaged(log)
+    return passes
 
 
 async def _index(log: PartitionLog, cleanable: CleanableRange, memory_bytes: int) -> CleaningPass:
@@ -205,7 +242,7 @@ async def _index(log: PartitionLog, cleanable: CleanableRange, memory_bytes: int
 
     offset = cleanable.first_dirty_offset
     while offset < cleanable.end_offset:
-        records, offset = await read_batches(log, offset, cleanable.end_offset)
+        records, offset = await log.read_batches(offset, cleanable.end_offset)
         with records:
             if not await log.store.context.offload(index, list(records)):
                 break
@@ -224,16 +261,5 @@ def _cleaner(work: CleaningPass, log_start: int) -> CleanBatch:
 
 
 def _segments_below(log: PartitionLog, end_offset: int) -> list[Segment]:
-    spans = log.spans.spans if log.spans is not None else []
     start = log.log_start_offset
-    return [span.segment for span in spans if span.base_offset < end_offset and span.last_offset >= start]
-
-
-def _finish(log: PartitionLog, work: CleaningPass) -> None:
-    """Note how far the log is clean; a truncation meanwhile has made that less."""
-    if log.is_closed or log.log_end_offset < work.end_offset:
-        return
-    log.first_dirty_offset = work.first_dirty_offset
-    if log.aborted is not None:
-        log.aborted.replace_before(work.end_offset, work.retained_aborted)
-    log.store.dirty[log] = None
+    return [span.segment for span in log.places.spans if span.base_offset < end_offset and span.last_offset >= start]

@@ -5,22 +5,21 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import trio
 
 from ottla.kproto.errors import ProtocolError
 from ottla.storage.config import INT64_MAX
+from ottla.storage.disk.disk import Disk
 from ottla.storage.errors import CorruptLogError, StorageError
+from ottla.storage.format.checkpoint import log_start_of
 from ottla.storage.format.sealed_index import CorruptIndexError
-from ottla.storage.store.checkpoint import log_start_of
+from ottla.storage.log.partition_log import logs_of
 from ottla.storage.store.index_files import load_index
+from ottla.storage.store.message_store import MessageStore
+from ottla.storage.store.segment import Segment, pinned
 from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
-
-if TYPE_CHECKING:
-    from ottla.storage.disk import Disk
-    from ottla.storage.store.message_store import MessageStore
-    from ottla.storage.store.segment import Segment
 
 __all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
 
@@ -47,10 +46,11 @@ async def keep_map(store: MessageStore) -> dict[bytes, Keep]:
         if number % _SLICE == _SLICE - 1:
             await trio.lowlevel.checkpoint()
         keep[key] = Keep(log_start_of(state))
-    for number, (key, log) in enumerate(list(store.logs.items())):
+    for number, log in enumerate(logs_of(store)):
         if number % _SLICE == _SLICE - 1:
             await trio.lowlevel.checkpoint()
-        keep[key] = Keep(log.log_start_offset)
+        if not log.is_closed:
+            keep[log.key] = Keep(log.log_start_offset)
     return keep
 
 
@@ -62,9 +62,9 @@ async def reclaim(store: MessageStore) -> None:
     segments = [segment for segment in store.files.segments if may_change(store, segment)]
     keep = await keep_map(store)
     # What says that records are dead must be durable before they go.
-    await store.flush(sync=True)
+    await store.writer.flush(sync=True)
     for segment in segments:
-        if store.error is not None or not may_change(store, segment):
+        if not store.is_usable or not may_change(store, segment):
             continue
         is_oldest = store.files.segments[0] is segment
         usage = await context.offload(_usage, context.disk, segment, keep)
@@ -110,13 +110,11 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
     if await context.offload(context.disk.free_bytes, store.files.directory) < needed_bytes:
         # Not to the last byte: an append that finds no room stops the store.
         raise StorageError(f"no room to write {segments[0].data_path} anew: {needed_bytes} bytes must be free")
-    for segment in segments:
-        segment.pins += 1
-    try:
+    with pinned(segments):
         place = store.files.segments.index(segments[0])
         newer = store.files.segments[place + 1 :]
         kept = await context.offload(_keep_of_each, context.disk, segments, newer, keep)
-        await store.flush(sync=True)
+        await store.writer.flush(sync=True)
         rewrite = SegmentRewrite(
             context.disk,
             list(zip(segments, kept, strict=True)),
@@ -139,12 +137,11 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
                 raise
             raise StorageError(f"no room to write {segments[0].data_path} anew") from error
         finally:
-            rewrite.close()
+            # Ends when the disk has closed the files and removed what was begun.
+            with trio.CancelScope(shield=True):
+                await context.offload(rewrite.close)
         exchange(store, segments, replacement)
         return True
-    finally:
-        for segment in segments:
-            context.unpin_segment(segment)
 
 
 def _keep_of_each(
@@ -183,10 +180,7 @@ def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> d
 
 def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -> None:
     """Let readers use the new segment from now on; the old files go when nobody reads them."""
-    files = store.files
-    place = files.segments.index(old[0])
-    files.segments[place : place + len(old)] = [new] if new is not None else []
-    files.layout_version += 1
+    store.files.exchange(old, new)
     for segment in old:
         store.context.remove_segment(segment)
 
@@ -206,7 +200,7 @@ async def _merge_small(store: MessageStore) -> None:
     counts = await store.context.offload(_count_entries, store.context.disk, segments)
     segments = [segment for segment in segments if segment in store.files.segments]
     for group in _groups(store, segments, counts):
-        if store.error is None and all(may_change(store, segment) for segment in group):
+        if store.is_usable and all(may_change(store, segment) for segment in group):
             await rewrite_segments(store, group, keep)
 
 
@@ -220,7 +214,7 @@ def _groups(store: MessageStore, segments: Sequence[Segment], counts: Sequence[i
     Where records expire, those merged began within `segment.ms`: retention gives up a segment's part as a whole.
     """
     limit_bytes, limit_ms = store.roll_limits()
-    if not any(log.config.delete for log in store.logs.values()):
+    if not any(log.config.delete for log in logs_of(store)):
         limit_ms = INT64_MAX
     limit_entries = store.context.config.segment_index_entries
     places = {segment: place for place, segment in enumerate(store.files.segments)}

@@ -6,57 +6,15 @@ while the log without them is still as large as `retention.bytes`. Nothing beyon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
 
-from ottla.storage.config import INT64_MAX
-from ottla.storage.reading.spans import unsealed_tables
+from ottla.storage.config import LogConfig
+from ottla.storage.reading.parts import Part
 
-if TYPE_CHECKING:
-    from ottla.storage.config import LogConfig
-    from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.segment import Segment
-
-__all__ = ["Part", "parts_of", "retained_start", "size_of"]
+__all__ = ["retained_start"]
 
 
-class Part(NamedTuple):
-    """A log's part of one segment. `time_ms` is its largest timestamp, or when it was written at last."""
-
-    last_offset: int
-    time_ms: int
-    size_bytes: int
-
-
-def parts_of(log: PartitionLog) -> list[Part]:
-    """The parts of a log whose spans are known, oldest first, less what lies below the log start offset."""
-    spans = log.spans.spans if log.spans is not None else []
-    found = [
-        Part(span.last_offset, _time(log, span.segment, span.max_timestamp_ms), span.size_bytes)
-        for span in spans
-        if span.last_offset >= log.log_start_offset
-    ]
-    found += [
-        Part(table.last_offset, _time(log, segment, table.max_timestamp_ms), table.size_bytes)
-        for segment, table in unsealed_tables(log)
-        if table.last_offset >= log.log_start_offset
-    ]
-    return found
-
-
-def _time(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:
-    if timestamp_ms >= 0:
-        return timestamp_ms
-    segments = log.store.files.segments
-    following = segments.index(segment) + 1
-    return segments[following].created_at_ms if following < len(segments) else log.store.context.clock.time_ms()
-
-
-def size_of(log: PartitionLog, end_offset: int = INT64_MAX) -> int:
-    """The bytes of the parts that the log still needs, of those that end before an offset; its spans must be known."""
-    return sum(part.size_bytes for part in parts_of(log) if part.last_offset < end_offset)
-
-
-def retained_start(parts: list[Part], config: LogConfig, log_start: int, high_watermark: int, now_ms: int) -> int:
+def retained_start(parts: Sequence[Part], config: LogConfig, log_start: int, high_watermark: int, now_ms: int) -> int:
     """The offset at which the log should begin."""
     if not config.delete:
         return log_start

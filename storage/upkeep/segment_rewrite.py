@@ -8,28 +8,30 @@ removes.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import BatchHeader, BytesLike, iter_batches, verify_crc
 from ottla.storage.config import INT64_MAX
+from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, RunKind, build_block_head
 from ottla.storage.format.block_scan import read_exactly
 from ottla.storage.format.run_table import RunEntry, RunTable, enter_run
+from ottla.storage.format.sealed_index import IndexPage
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, SORTED_FLAG, build_segment_header
 from ottla.storage.store.index_files import load_index, write_sealed_index
-from ottla.storage.store.segment import SEGMENT_HEADER_BYTES, SORTED_FLAG, Segment, build_segment_header
-
-if TYPE_CHECKING:
-    from ottla.storage.disk import Disk, Handle
-    from ottla.storage.format.sealed_index import IndexPage
+from ottla.storage.store.segment import Segment
 
 __all__ = ["Keep", "SegmentRewrite"]
+
+logger = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 4 * 1_048_576
 CleanBatch = Callable[[BytesLike, int, BatchHeader], BytesLike | None]
@@ -86,10 +88,7 @@ class SegmentRewrite:
         self._is_oldest = is_oldest
         first, last = sources[0][0], sources[-1][0]
         self.segment = Segment(first.directory, first.position, first.generation + 1)
-        self.segment.first_sequence = first.first_sequence
-        self.segment.created_at_ms = first.created_at_ms
-        self.segment.is_sorted = True
-        self.segment.end_position = last.next_position
+        self.segment.stand_for(first, last)
         self._tables: dict[bytes, RunTable] = {}
         self._sequence = first.first_sequence
         self._sources: list[_Source] = []
@@ -98,6 +97,7 @@ class SegmentRewrite:
         self._runs: list[list[int | bytes]] = []
         self._pieces: list[BytesLike] = []
         self._block_bytes = 0
+        self._run_count = 0
         self._work: Iterator[int] = iter(())
 
     @property
@@ -140,7 +140,7 @@ class SegmentRewrite:
             return None
         assert self._target is not None
         self._disk.fdatasync(self._target)
-        self.segment.size_bytes = self._position
+        self.segment.rewritten(self._position, self._run_count)
         write_sealed_index(self._disk, self.segment, self._tables)
         self._disk.rename(self._beside, self.segment.data_path)
         self._disk.fsync_directory(os.path.dirname(self._beside))
@@ -198,21 +198,43 @@ class SegmentRewrite:
         if len(content) != entry.length:
             raise CorruptLogError(f"{path} ends early")
         last_offset = min(entry.last_offset, keep.last_offset)
+        try:
+            batches = _sound_batches(content, entry, last_offset)
+        except (ProtocolError, CorruptLogError) as error:
+            logger.error(  # noqa: TRY400
+                "%s: damaged near byte %d, offsets %d to %d of a partition cannot be read: %s",
+                path,
+                entry.position,
+                entry.base_offset,
+                entry.last_offset,
+                error,
+                extra={"path": path, "position": entry.position, "error": str(error)},
+            )
+            self._carry_over(key, entry, last_offset, content)
+            return
         flags = entry.flags & ~RunFlag.CLIPPED
-        for pos, batch in iter_batches(content):
-            verify_crc(content, pos, batch)
-            if batch.base_offset < entry.base_offset:
-                raise CorruptLogError(f"{path}: a batch outside its run at byte {entry.position + pos}")
-            if batch.last_offset > last_offset:
-                if last_offset == entry.last_offset and not entry.flags & RunFlag.CLIPPED:
-                    raise CorruptLogError(f"{path}: a batch beyond its run at {entry.position + pos}")
-                break
+        for pos, batch in batches:
             if keep.clean is None:
                 self._add_batch(key, batch, memoryview(content)[pos : pos + batch.size_bytes], flags)
             else:
                 cleaned = keep.clean(content, pos, batch)
                 if cleaned is not None:
                     self._add_batch(key, batch, cleaned, flags | RunFlag.CLEANED)
+
+    def _carry_over(self, key: bytes, entry: RunEntry, last_offset: int, content: bytes) -> None:
+        """Copy a damaged run as it stands, in a block of its own.
+
+        So the damage stays what it is, for those who look for it, and does not keep the other partitions of the segment
+        from being compacted and given back.
+        """
+        self._write_block()
+        flags = entry.flags | (RunFlag.CLIPPED if last_offset < entry.last_offset else 0)
+        self._runs.append(
+            [key, entry.leader_epoch, entry.base_offset, last_offset, entry.max_timestamp_ms, 0, len(content), flags]
+        )
+        self._pieces.append(content)
+        self._block_bytes += len(content)
+        self._write_block()
 
     def _add_batch(self, key: bytes, batch: BatchHeader, content: BytesLike, flags: int) -> None:
         run = self._runs[-1] if self._runs else None
@@ -248,7 +270,22 @@ class SegmentRewrite:
             enter_run(self._tables, run)
         head = build_block_head(self._sequence, length, self.segment.created_at_ms, packed)
         self._disk.pwritev(self._target, [head, *(memoryview(piece) for piece in self._pieces)], self._position)
-        self.segment.run_count += len(packed)
+        self._run_count += len(packed)
         self._sequence += 1
         self._position += length
         self._runs, self._pieces, self._block_bytes = [], [], 0
+
+
+def _sound_batches(content: bytes, entry: RunEntry, last_offset: int) -> list[tuple[int, BatchHeader]]:
+    """The batches of a run up to an offset, with their places; ProtocolError or CorruptLogError if one is damaged."""
+    found = []
+    for pos, batch in iter_batches(content):
+        verify_crc(content, pos, batch)
+        if batch.base_offset < entry.base_offset:
+            raise CorruptLogError(f"a batch outside its run at byte {entry.position + pos}")
+        if batch.last_offset > last_offset:
+            if last_offset == entry.last_offset and not entry.flags & RunFlag.CLIPPED:
+                raise CorruptLogError(f"a batch beyond its run at {entry.position + pos}")
+            break
+        found.append((pos, batch))
+    return found

@@ -57,7 +57,7 @@ async def test_the_picture_has_sealed_segments_too(browse: Browse) -> None:
             await browser.produce(topic_id, number % 3, Record(value=bytes([number]) * 100_000))
         manager = browser.node.broker.replica_manager
         logs = [manager.get_partition(topic_id, index).log for index in range(3)]
-        await browser.node.broker.log_manager.context.maintenance.wait_idle()
+        await browser.node.broker.log_manager.maintenance.wait_idle()
         picture = await layout.picture(logs)
         assert picture is not None
         assert sum(segment.is_sealed for segment in picture.segments) >= 3

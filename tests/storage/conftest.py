@@ -17,7 +17,7 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.reading.reader import read
+from ottla.storage.reading.plan import read
 
 TOPIC_ID = UUID("11111111-2222-3333-4444-555555555555")
 
@@ -93,9 +93,14 @@ class Harness:
         # Work in place on a simulated disk: a clock that jumps when all tasks wait knows nothing of threads.
         run_blocking = trio.to_thread.run_sync if disk is None else in_place
         manager = LogManager(disk or RealDisk(), self.folder, config, self.clock, run_blocking=run_blocking)
+        self.running = manager
         async with manager.run():
             yield manager
         assert manager.context.pool.counters.in_use == 0, "a buffer was not given back"
+
+    async def settle(self) -> None:
+        """Wait until what was rolled is sealed, and what asked for a checkpoint has one."""
+        await self.running.maintenance.wait_idle()
 
     async def open(self, manager: LogManager, partition: int = 0, **settings: Any) -> PartitionLog:
         """Open a partition of the test's topic."""

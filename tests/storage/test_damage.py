@@ -20,7 +20,7 @@ async def fill(harness: Any, *, clean: bool = False, segment_bytes: int = 3000) 
         for number in range(COUNT):
             harness.append(logs[number % 2], b"%d:" % number + b"x" * 100)
             await logs[0].flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         if clean:
             await manager.clean()
         return Path(logs[0].store.files.directory)

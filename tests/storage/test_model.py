@@ -18,7 +18,7 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.reading.reader import read
+from ottla.storage.reading.plan import read
 
 TOPIC_ID = UUID(int=77)
 PARTITIONS = 3

@@ -82,7 +82,7 @@ def index_batch(
             if key is not None and offset >= first_dirty_offset and not offset_map.put(key, offset):
                 return False
     if header.last_offset >= first_dirty_offset:
-        offset_map.latest_offset = header.last_offset
+        offset_map.accounts_to(header.last_offset)
     return True
 
 

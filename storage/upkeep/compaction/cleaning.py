@@ -6,7 +6,7 @@ The engine drives it, in a worker thread if it likes, and may abandon it at any 
 2. `begin_rewrite`;
 3. `clean` every batch from the log start offset on, up to `end_offset`, and put what it returns in the batch's place,
    durably and in ascending order of offsets: a tombstone may go only because older records of its key went before it;
-4. when all is in place, `first_dirty_offset` is where the next pass begins, and `AbortedTransactions.replace_before`
+4. when all is in place, `first_dirty_offset` is where the next pass begins, and `AbortedTransactions.replaced_before`
    takes `end_offset` and `retained_aborted`. Both must be durable before the next pass of this log begins: it may drop
    the markers of transactions that it no longer finds in the index, and an index that came back from before, after a
    crash, would hide the producer's later records from read_committed readers.
@@ -63,7 +63,7 @@ class CleaningPass:
         self._aborted = tuple(aborted)
         self._producers = producers
         self._map = OffsetMap(memory_bytes)
-        self._map.latest_offset = cleanable.first_dirty_offset - 1
+        self._map.accounts_to(cleanable.first_dirty_offset - 1)
         self._transactions = CleanedTransactions(self._aborted)
         self._is_full = False
         # Producer id -> its last batch among those that were indexed.
@@ -89,7 +89,7 @@ class CleaningPass:
     def begin_rewrite(self) -> None:
         """All batches of the dirty part have been indexed, or as many as fit."""
         if not self._is_full:
-            self._map.latest_offset = self.end_offset - 1
+            self._map.accounts_to(self.end_offset - 1)
         self._transactions = CleanedTransactions(self._aborted)
         self._filter = BatchFilter(
             self._map,

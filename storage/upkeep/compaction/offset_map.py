@@ -43,11 +43,15 @@ class OffsetMap:
         self.latest_offset = _EMPTY
         """The last offset that the map accounts for: every record from the first dirty one up to it has been noted.
 
-        A pass sets it to the offset before the first dirty one, so that old tombstones go even if nothing is dirty.
+        A pass begins with the offset before the first dirty one, so that old tombstones go even if nothing is dirty.
         """
 
     def __len__(self) -> int:
         return self._size
+
+    def accounts_to(self, offset: int) -> None:
+        """Every record up to an offset has been noted, or needs no note."""
+        self.latest_offset = offset
 
     @property
     def capacity(self) -> int:

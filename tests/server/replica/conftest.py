@@ -28,18 +28,22 @@ from ottla.storage.state.leader_epochs import LeaderEpochs
 class FakePlan:
     """A read that is answered from memory at once."""
 
-    def __init__(self, records: IOBuf) -> None:
+    def __init__(self, records: IOBuf, aborted: Sequence[Any]) -> None:
         self.records = records
+        self._aborted = list(aborted)
         self.error = None
         self.size_bytes = records.size_bytes
         self.is_complete = True
+
+    def aborted_transactions(self, end_offset: int) -> Sequence[Any]:
+        return [each for each in self._aborted if each.first_offset < end_offset]
 
     def release(self) -> None:
         self.records.release()
 
 
-class FakeStore:
-    """`MessageStore` as the replica manager sees it: held while a request appends, and let go before it waits."""
+class FakeWriter:
+    """`BlockWriter` as the replica manager sees it: held while a request appends, and let go before it waits."""
 
     def __init__(self) -> None:
         self.is_held = False
@@ -51,6 +55,13 @@ class FakeStore:
     def write_gathered(self, *, more_expected: bool = False) -> None:
         assert self.is_held
         self.is_held = False
+
+
+class FakeStore:
+    """`MessageStore` as the replica manager sees it."""
+
+    def __init__(self) -> None:
+        self.writer = FakeWriter()
 
 
 class FakeLog:
@@ -98,7 +109,7 @@ class FakeLog:
         return self.room.is_set()
 
     async def wait_for_room(self) -> None:
-        assert not self.store.is_held
+        assert not self.store.writer.is_held
         await self.room.wait()
         if self.offline:
             raise StoreOfflineError("offline")
@@ -125,11 +136,8 @@ class FakeLog:
             if records.size_bytes + len(view) > max_bytes and not (min_one_batch and not records.size_bytes):
                 break
             records.append(view)
-        self.plans.append(FakePlan(records))
+        self.plans.append(FakePlan(records, self.aborted))
         return self.plans[-1]
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[Any]:
-        return [each for each in self.aborted if each.first_offset < end_offset]
 
     def advance_high_watermark(self, offset: int) -> bool:
         moved = offset > self.high_watermark

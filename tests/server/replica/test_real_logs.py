@@ -187,7 +187,7 @@ async def test_a_fetch_goes_on_beyond_what_compaction_removed(disk: SimulatedDis
         for key in ["a", "b", "c", "d"] * 10 + ["e"] * 15 + ["f"]:
             await append(key)
         await append("open", base_sequence=15, **producer)
-        await node.log_manager.context.maintenance.wait_idle()
+        await node.log_manager.maintenance.wait_idle()
         await node.log_manager.clean()
         log = node.manager.get_partition(TOPIC_ID, 0).log
         end = await node.latest(isolation=isolation)

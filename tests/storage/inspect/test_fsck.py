@@ -21,7 +21,7 @@ async def fill(harness: Any) -> Path:
             harness.append(logs[number % 3], b"%d" % number + b"x" * 100)
             await logs[0].flush()
         await logs[1].truncate_to(10)
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         await manager.clean()
         harness.append(logs[1], b"after")
         return Path(logs[0].store.files.directory)

@@ -77,12 +77,12 @@ async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> No
                     log.advance_high_watermark(log.log_end_offset)
                     await log.advance_log_start_offset(chance.randrange(log.log_start_offset, log.log_end_offset + 1))
                 if chance.random() < 0.04:
-                    await manager.context.maintenance.wait_idle()
+                    await manager.maintenance.wait_idle()
                     await manager.clean()
             for log in logs:
                 await log.flush()
                 expected[log.partition] = await harness.read_all(log)
-            await manager.context.maintenance.wait_idle()
+            await manager.maintenance.wait_idle()
             check(harness, expected)
         check(harness, expected)
 
@@ -95,7 +95,7 @@ async def test_shows_what_compaction_left(harness: Any) -> None:
             harness.append(log, b"%d" % number + b"." * 100, key=b"k%d" % (number % 5))
             await log.flush()
         log.advance_high_watermark(60)
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         await manager.clean()
         expected = await harness.read_all(log)
         check(harness, {0: expected})
@@ -139,7 +139,7 @@ async def test_knows_aborted_and_open_transactions(harness: Any, checkpoint_byte
         ).base_offset
         harness.append(log, b"after")
         await log.flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         live = views(harness.folder)[0]
         end = log.log_end_offset
         directory = log.store.files.directory

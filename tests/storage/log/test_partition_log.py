@@ -44,7 +44,7 @@ async def test_read_from_disk(harness: Any) -> None:
             if number % 7 == 0:
                 await log.flush()
         await log.flush()
-        assert not log.tail
+        assert not log._tail
         assert await harness.read_all(log) == [(n, b"%d" % n) for n in range(50)]
         assert [offset for offset, _ in await harness.read_records(log, 17, max_bytes=200)] == [17, 18]
         assert await harness.read_records(log, 17, max_bytes=1) == [(17, b"17")]
@@ -86,7 +86,7 @@ async def test_rolling_seals_and_reads_across_segments(harness: Any) -> None:
         for number in range(60):
             harness.append(logs[number % 3], b"%d" % number)
             await logs[0].flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         files = logs[0].store.files
         assert len(files.segments) > 3
         assert all(segment.is_sealed for segment in files.segments[:-1])
@@ -268,7 +268,7 @@ async def test_refused_appends_change_nothing(harness: Any) -> None:
         with pytest.raises(InvalidRecordError):
             append(harness.batch([b"a"]))
         assert log.log_end_offset == 0
-        assert not log.store.active.has_work
+        assert not log.store.writer.active.has_work
 
 
 async def test_offsets_by_timestamp(harness: Any) -> None:
@@ -279,7 +279,7 @@ async def test_offsets_by_timestamp(harness: Any) -> None:
         for time in times:
             harness.append(log, b"x", timestamp_ms=time)
             await log.flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
 
         async def find(timestamp_ms: int) -> int | None:
             found = await log.offset_for_timestamp(timestamp_ms)
@@ -314,7 +314,7 @@ async def test_a_large_first_batch_is_read_whole(harness: Any) -> None:
         await log.flush()
         assert [len(value) for _, value in await harness.read_records(log, 0, max_bytes=10)] == [300_000]
         plan = log.plan_read(0, max_bytes=10, end_offset=2, min_one_batch=False)
-        from ottla.storage.reading.reader import read
+        from ottla.storage.reading.plan import read
 
         await read([plan])
         assert plan.records is not None
@@ -357,7 +357,7 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
 async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.store.memstore._EVICTED_AT_ONCE", 3)
+    monkeypatch.setattr("ottla.storage.store.tail_cache._EVICTED_AT_ONCE", 3)
     async with harness.manager() as manager:
         log = await harness.open(manager)
         tail = manager.context.tail
@@ -365,13 +365,13 @@ async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
             harness.append(log, b"%d" % number)
             await log.flush()
         await wait_all_tasks_blocked()
-        assert len(log.tail) == 40
+        assert len(log._tail) == 40
         tail.limit_bytes = 150_000 + tail.size_bytes // 4
         harness.append(log, b"x" * 150_000)
         await log.flush()
-        kept = len(log.tail)
+        kept = len(log._tail)
         await wait_all_tasks_blocked()
-        assert 3 < len(log.tail) < kept - 3
+        assert 3 < len(log._tail) < kept - 3
         assert tail.size_bytes <= tail.limit_bytes
         assert [offset for offset, _ in await harness.read_all(log)] == list(range(41))
 

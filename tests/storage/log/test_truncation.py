@@ -51,7 +51,7 @@ async def test_a_compacted_log_that_is_cut_knows_its_producers(harness: Any, bey
             await log.flush()
         committed = log.log_end_offset
         log.advance_high_watermark(committed)
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         for sequence in range(4, 4 + beyond):
             harness.append(log, b"z", key=b"new", base_sequence=sequence, **PRODUCER)
         await log.flush()
@@ -70,7 +70,7 @@ async def test_the_size_follows_what_is_taken_away(harness: Any) -> None:
         for _ in range(30):
             harness.append(log, b"x" * 200)
             await log.flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         size = log.size_bytes // 30
         assert log.size_bytes == 30 * size
         await log.truncate_to(24)
@@ -93,7 +93,7 @@ async def test_the_size_follows_compaction(harness: Any) -> None:
             await log.flush()
         before = log.size_bytes
         log.advance_high_watermark(30)
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         await manager.clean()
         held = sum([len(value or b"") for _, value in await harness.read_all(log)])
         assert held <= log.size_bytes < before / 2

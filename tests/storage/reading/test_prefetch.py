@@ -18,8 +18,8 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import LogClosedError
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.reading.plan import ReadPlan, read
 from ottla.storage.reading.prefetch import Prefetch
-from ottla.storage.reading.reader import ReadPlan, read
 
 COUNT = 100
 MAX_BYTES = 2000
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def prefetch(self) -> Prefetch:
-        return self.manager.context.prefetch
+        return self.manager.reader.prefetch
 
     def make_reads_hang(self) -> None:
         self.disk.cold_probability = 1.0
@@ -67,7 +67,7 @@ class Node:
             self.harness.append(log, value(record, value_bytes), key=b"%d" % (record % 10))
             await log.flush()
         log.advance_high_watermark(log.flushed_end_offset)
-        await self.manager.context.maintenance.wait_idle()
+        await self.manager.maintenance.wait_idle()
         return log
 
 
@@ -290,7 +290,7 @@ async def test_a_truncation_takes_it_back(node: Node) -> None:
 
 async def test_a_truncation_takes_it_back_while_it_is_read(node: Node) -> None:
     log, offset = await being_read(node)
-    log.forget_from(offset + 2)
+    log.truncated(offset + 2)
     assert len(node.prefetch) == 0
     node.gate.is_open.set()
     await wait_all_tasks_blocked()

@@ -16,7 +16,7 @@ from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
-from ottla.storage.reading.reader import ReadPlan, read
+from ottla.storage.reading.plan import ReadPlan, read
 
 COUNT = 200
 
@@ -48,7 +48,7 @@ async def fill(harness: Any, manager: LogManager, partitions: int = 1, *, is_sor
         for log in logs:
             harness.append(log, b"%d" % number + b"x" * 100)
         await logs[0].flush()
-    await manager.context.maintenance.wait_idle()
+    await manager.maintenance.wait_idle()
     if is_sorted:
         await manager.clean()
     return logs
@@ -155,7 +155,7 @@ async def test_no_more_logs_are_followed_than_the_limit(harness: Any, monkeypatc
         logs = await fill(harness, manager, 4, is_sorted=False)
         offsets = [await next_read(log, 0) for log in logs]
         reads.calls.clear()
-        assert len(manager.context.read_ahead) == 2
+        assert len(manager.reader.read_ahead) == 2
         await next_read(logs[0], offsets[0])
         assert "_look_at" not in reads.calls
         await next_read(logs[3], offsets[3])
@@ -171,12 +171,12 @@ async def test_no_more_places_are_kept_than_the_limit(harness: Any, monkeypatch:
         for _ in range(4):
             for log in logs:
                 offsets[log] = await next_read(log, offsets[log])
-                known = [followed.extents for followed in manager.context.read_ahead._followed.values()]
+                known = [followed.extents for followed in manager.reader.read_ahead._followed.values()]
                 assert sum(map(len, known)) <= 30
-                assert manager.context.read_ahead._extent_count == sum(map(len, known))
+                assert manager.reader.read_ahead._extent_count == sum(map(len, known))
         for log in logs:
-            manager.context.read_ahead.forget(log)
-        assert manager.context.read_ahead._extent_count == 0
+            manager.reader.read_ahead.forget(log)
+        assert manager.reader.read_ahead._extent_count == 0
 
 
 class Busy:
@@ -267,4 +267,4 @@ async def test_a_fetch_of_more_logs_than_are_followed(harness: Any, monkeypatch:
                 assert plan.records is not None
                 plan.release()
                 offsets[log] = plan.next_offset
-            assert len(manager.context.read_ahead) <= 2
+            assert len(manager.reader.read_ahead) <= 2

@@ -109,7 +109,7 @@ def test_compaction_replaces_what_it_cleaned(
     end = data.draw(st.integers(0, end_offset))
     cleaned = [transaction for transaction in aborted if transaction.last_offset < end]
     left = [transaction for transaction in cleaned if data.draw(st.booleans())]
-    index.replace_before(end, left)
+    index = index.replaced_before(end, left)
     assert list(index) == left + [transaction for transaction in aborted if transaction.last_offset >= end]
 
 
@@ -120,5 +120,5 @@ def test_compaction_cannot_invent_what_is_beyond_it() -> None:
         [AbortedTransaction(1, 0, 3, 6), AbortedTransaction(1, 0, 2, 6)],
     ):
         with pytest.raises(ValueError, match="in order"):
-            index.replace_before(5, wrong)
+            index.replaced_before(5, wrong)
     assert len(index) == 1

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ottla.storage.config import LogConfig, StoreLayout
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.reading.reader import read
+from ottla.storage.reading.plan import read
 
 COUNT = 10_000
 

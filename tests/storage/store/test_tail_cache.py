@@ -19,10 +19,10 @@ async def test_a_frame_counts_whole_and_once(harness: Any) -> None:
             view = fragment.memory[number * 1000 : number * 1000 + len(batch)]
             view[:] = batch
             log.append_as_leader(view, fragment, leader_epoch=0, now_ms=harness.clock.time_ms())
-        footprint = store.active.footprint_bytes()
+        footprint = store.writer.active.footprint_bytes()
         assert fragment.capacity_bytes <= footprint < fragment.capacity_bytes + 10_000
         fragment.release()
-        await store.flush(sync=False)
+        await store.writer.flush(sync=False)
         assert manager.context.tail.size_bytes == footprint
 
 
@@ -46,9 +46,9 @@ async def test_the_footprint_of_small_batches_is_what_they_take(harness: Any) ->
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        memstore: Memstore = logs[0].store.active
+        memstore: Memstore = logs[0].store.writer.active
         assert memstore.batch_count == 4000
         copies = memstore.size_bytes  # made only when somebody reads
         taken = after - before
         assert 0.7 * taken < memstore.footprint_bytes() - copies < 2 * taken
-        await logs[0].store.flush(sync=False)
+        await logs[0].store.writer.flush(sync=False)

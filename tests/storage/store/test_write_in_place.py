@@ -21,14 +21,14 @@ async def first_block(harness: Any, log: PartitionLog) -> None:
     harness.append(log, b"first")
     await log.flush()
     await trio.testing.wait_all_tasks_blocked()
-    assert not log.store.is_writing
+    assert not log.store.writer.is_running
 
 
 def append_held(harness: Any, log: PartitionLog, *values: bytes, more_expected: bool = False) -> None:
-    log.store.hold()
+    log.store.writer.hold()
     for value in values:
         harness.append(log, value)
-    log.store.write_gathered(more_expected=more_expected)
+    log.store.writer.write_gathered(more_expected=more_expected)
 
 
 async def test_a_small_append_is_flushed_when_it_returns(harness: Any) -> None:
@@ -39,7 +39,7 @@ async def test_a_small_append_is_flushed_when_it_returns(harness: Any) -> None:
         append_held(harness, log, b"a", b"b")
         assert log.flushed_end_offset == 3
         assert log.store.files.next_sequence == blocks + 1
-        assert not log.store.is_writing
+        assert not log.store.writer.is_running
         assert await harness.read_all(log) == [(0, b"first"), (1, b"a"), (2, b"b")]
 
 
@@ -72,8 +72,8 @@ async def test_the_write_loop_keeps_what_may_take_long(
         await first_block(harness, log)
         append_held(harness, log, *values, more_expected=more_expected)
         assert (log.flushed_end_offset, log.log_end_offset) == (1, 2)
-        assert log.store.is_writing
-        await log.store.flush(sync=False)
+        assert log.store.writer.is_running
+        await log.store.writer.flush(sync=False)
         assert log.flushed_end_offset == 2
 
 
@@ -85,7 +85,7 @@ async def test_an_append_joins_the_block_that_the_loop_is_about_to_write(harness
         harness.append(log, b"a")
         append_held(harness, log, b"b")
         assert log.flushed_end_offset == 1
-        await log.store.flush(sync=False)
+        await log.store.writer.flush(sync=False)
         assert (log.flushed_end_offset, log.store.files.next_sequence) == (3, blocks + 1)
 
 
@@ -131,7 +131,7 @@ async def test_a_crowd_shares_a_block(harness: Any) -> None:
         written_alone = 0
         for number in range(200):
             append_held(harness, log, b"%d" % number)
-            if log.store.is_writing:
+            if log.store.writer.is_running:
                 break
             written_alone += 1
         assert written_alone == 64
@@ -139,7 +139,7 @@ async def test_a_crowd_shares_a_block(harness: Any) -> None:
         for _ in range(3):
             for number in range(9):
                 append_held(harness, log, b"%d" % number)
-            await log.store.flush(sync=False)
+            await log.store.writer.flush(sync=False)
             await trio.testing.wait_all_tasks_blocked()
         assert log.store.files.next_sequence == blocks + 3
 

@@ -19,7 +19,7 @@ async def fill(harness: Any, log: PartitionLog, count: int, **options: Any) -> N
         harness.append(log, b"%d:" % number + b"x" * 200, timestamp_ms=harness.clock.time_ms(), **options)
         await log.flush()
     log.advance_high_watermark(log.log_end_offset)
-    await log.store.context.maintenance.wait_idle()
+    await harness.settle()
 
 
 async def test_retention_by_size(harness: Any) -> None:
@@ -60,7 +60,7 @@ async def test_scattered_segments_are_sorted_by_partition(harness: Any) -> None:
             for log in logs:
                 harness.append(log, b"%d" % turn + b"y" * 200)
             await logs[0].flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         await manager.clean()
         files = logs[0].store.files
         sealed = [segment for segment in files.segments if segment.is_sealed]
@@ -83,7 +83,7 @@ async def test_a_deleted_partition_leaves_the_shared_files(harness: Any) -> None
             harness.append(logs[0], b"x" * 300)
             harness.append(logs[1], b"y")
             await logs[0].flush()
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         before = data_bytes(logs[1])
         await manager.delete_logs(harness.topic_id, [0])
         await manager.clean()
@@ -99,7 +99,7 @@ async def test_compaction_keeps_the_latest_of_each_key(harness: Any) -> None:
             harness.append(log, b"v%d" % number + b"." * 100, key=b"k%d" % (number % 5))
             await log.flush()
         log.advance_high_watermark(60)
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         sealed_end = log.store.files.segments[-1].tables[log.key].base_offset
         before = data_bytes(log)
         await manager.clean()
@@ -135,7 +135,7 @@ async def test_compaction_drops_aborted_records(harness: Any) -> None:
         log.advance_high_watermark(log.log_end_offset)
         assert log.last_stable_offset == 22
         assert [(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 22)] == [(4, 0)]
-        await manager.context.maintenance.wait_idle()
+        await manager.maintenance.wait_idle()
         await manager.clean()
         records = await harness.read_all(log)
         assert b"gone" not in [value for _, value in records]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.reading.reader import read
+from ottla.storage.reading.plan import read
 
 SETTINGS = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
 
@@ -21,7 +21,7 @@ async def _compacted(harness: Any, manager: Any) -> PartitionLog:
         harness.append(log, b"%d" % number + b"." * 120, key=key)
         await log.flush()
     log.advance_high_watermark(log.log_end_offset)
-    await manager.context.maintenance.wait_idle()
+    await manager.maintenance.wait_idle()
     await manager.clean()
     return log
 

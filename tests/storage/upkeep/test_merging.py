@@ -30,7 +30,7 @@ async def fill(harness: Any, logs: list[PartitionLog], count: int, *, keys: int 
         await logs[0].flush()
     for log in logs:
         log.advance_high_watermark(log.log_end_offset)
-    await logs[0].store.context.maintenance.wait_idle()
+    await harness.settle()
 
 
 @pytest.mark.parametrize("layout", list(StoreLayout))
@@ -98,7 +98,7 @@ async def test_where_records_expire_ages_are_kept_apart(harness: Any) -> None:
         for _ in range(3):
             await manager.clean()
             assert len(sealed(log)) == 2
-            log.store.released += 1
+            log.store.released()
         log = await harness.open(manager, segment_ms=1000, compact=True, delete=False, min_cleanable_dirty_ratio=1.0)
         await manager.clean()
         assert len(sealed(log)) == 1

@@ -444,7 +444,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.expect(cleaning, end_offset)
         self.cleaned_up_to = max(self.cleaned_up_to, end_offset)
         if not given_up:
-            self.aborted.replace_before(end_offset, cleaning.retained_aborted)
+            self.aborted = self.aborted.replaced_before(end_offset, cleaning.retained_aborted)
             self.first_dirty_offset = max(self.first_dirty_offset, cleaning.latest_offset + 1)
 
     def expect(self, cleaning: Cleaning, end_offset: int) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.storage.config import LogConfig, StoreLayout
-from ottla.storage.start.unknown_topics import delete_unknown, find_unknown
+from ottla.storage.unknown_topics import delete_unknown, find_unknown
 
 KNOWN, UNKNOWN = UUID(int=98), UUID(int=99)
 

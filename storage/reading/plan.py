@@ -1,0 +1,205 @@
+"""What a read of one partition will return, and what reading needs to know of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from ottla.storage.memory.iobuf import IOBuf
+from ottla.storage.reading.places import Places
+from ottla.storage.state.aborted_transactions import AbortedTransaction, AbortedTransactions
+from ottla.storage.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from ottla.storage.store.memstore import RunGroup
+
+__all__ = ["MOMENT_SECONDS", "ReadPlan", "ReadableLog", "read"]
+
+MOMENT_SECONDS: Final = 1.0
+"""Who reads a log in order comes again within it: what is read less often is not worth reading ahead."""
+
+
+class FollowUp(Protocol):
+    """Who reads on where a plan has ended."""
+
+    def go_on(self, plan: ReadPlan) -> None:
+        """The bytes of a plan were sent, and what follows them is likely to be asked for next."""
+
+
+class ReadableLog(Protocol):
+    """A log, as its readers see it. `ottla.storage.log.PartitionLog` is the only one."""
+
+    @property
+    def store(self) -> MessageStore: ...
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def places(self) -> Places:
+        """Where its batches lie."""
+
+    @property
+    def prefetch(self) -> FollowUp: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def flushed_end_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def aborted(self) -> AbortedTransactions | None:
+        """The index of aborted transactions. A cleaning puts another in its place instead of changing it."""
+
+    def check_open(self) -> None:
+        """Raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
+
+    def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> ReadPlan: ...
+
+    async def read(self, plans: Sequence[ReadPlan]) -> None:
+        """Fill the `records` of every plan, of this log and of others of the node."""
+
+    def __hash__(self) -> int: ...
+
+
+class ReadPlan:
+    """What one partition's read will return; made by `PartitionLog.plan_read`, filled by `read`.
+
+    `records` holds whole batches, the first of which contains `offset`. It is never beyond `end_offset` and
+    never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked.
+    The owner calls `release` when the bytes of `records` have been sent. `error` is set instead when the log is damaged
+    at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
+    what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read, from
+    where the read of this log's files before it had ended, a moment ago.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_records",
+        "end_offset",
+        "error",
+        "goes_on",
+        "log",
+        "max_bytes",
+        "min_one_batch",
+        "needed_bytes",
+        "next_offset",
+        "offset",
+        "records",
+    )
+
+    def __init__(self, log: ReadableLog, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> None:
+        self.log = log
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.end_offset = end_offset
+        self.min_one_batch = min_one_batch
+        self.next_offset = offset
+        self.needed_bytes = 0
+        self.goes_on = False
+        self.records: IOBuf | None = None
+        self.error: Exception | None = None
+        self._records = IOBuf()
+        self._aborted = log.aborted
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of `records`, or an upper estimate of what they will be."""
+        return self.records.size_bytes if self.records is not None else min(self.max_bytes, self.log.size_bytes)
+
+    @property
+    def is_complete(self) -> bool:
+        """True when nothing is left to read: the plan was answered from memory, or there is no data."""
+        return self.records is not None or self.error is not None
+
+    # Transactions.
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log was not cleaned since the plan was made, or made anew.
+
+        The records and the index of aborted transactions must be of the same age. An older index is good for records
+        that one cleaning has changed, since markers stay until the index that knows their transaction is gone; a newer
+        one is not, as it may not know transactions of which the records still are there.
+        """
+        return self._aborted is self.log.aborted
+
+    def renew(self) -> None:
+        """The plan is read anew, of the log as it is now."""
+        self._aborted = self.log.aborted
+
+    def aborted_transactions(self, end_offset: int) -> Sequence[AbortedTransaction]:
+        """The aborted transactions with records from the plan's offset up to another, by first offset.
+
+        They are those of the log as it was when the records were read.
+        """
+        return self._aborted.collect(self.offset, end_offset) if self._aborted is not None else ()
+
+    # Being filled.
+
+    def read_group(self, group: RunGroup) -> bool:
+        """Share batches of a block in memory; False when no more fit."""
+        following = group.read(
+            self._records, self.next_offset, self.end_offset, self.max_bytes, min_one_batch=self.min_one_batch
+        )
+        if following >= 0:
+            self.next_offset = following
+        return following >= 0
+
+    def complete(self) -> None:
+        """Nothing is left to read."""
+        self.records = self._records
+
+    def complete_from_files(self, records: IOBuf, next_offset: int) -> None:
+        """All that was wanted was read out of files."""
+        end_offset, time = self.log.places.last_read
+        now = trio.current_time()
+        self.goes_on = (
+            end_offset == self.offset and now - time < MOMENT_SECONDS and 0 < records.size_bytes <= self.max_bytes
+        )
+        self.log.places.was_read(next_offset, now)
+        self.next_offset = next_offset
+        self.records = records
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can be read."""
+        self.error = error
+
+    def need(self, size_bytes: int) -> None:
+        """The first batch takes so much memory."""
+        self.needed_bytes = size_bytes
+
+    def pass_gap(self) -> None:
+        """Compaction has left nothing between the offset and the end."""
+        self.next_offset = self.end_offset
+
+    def hand_over(self) -> IOBuf:
+        """Give the records to another plan, which releases them."""
+        assert self.records is not None
+        records, self.records = self.records, None
+        return records
+
+    def release(self) -> None:
+        """The bytes were sent, or nobody wants them: their memory is free, and may take what follows them."""
+        if self.records is not None:
+            self.records.release()
+            if self.goes_on:
+                self.log.prefetch.go_on(self)
+
+
+async def read(plans: Sequence[ReadPlan]) -> None:
+    """Fill the `records` of every plan: from memory and the page cache at once, all else in one worker-thread call."""
+    if plans:
+        await plans[0].log.read(plans)

@@ -1,0 +1,379 @@
+"""The write path of a store: two memstores in turn, one write loop, one block at a time.
+
+The contract of durability is stated here, once: a log's `flushed_end_offset` moves when a block has been written to the
+file, and synced where the topic's flush settings ask for it; nobody is acknowledged on anything else. A failed write or
+sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel may have
+dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
+
+The write loop runs only while there is something to write: an idle store has no task. While it runs it is inside the
+store's gate, so that closing waits for the block that is being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.kproto.records import LENGTH_PREFIX_BYTES
+from ottla.storage.errors import LogClosedError, StoreOfflineError
+from ottla.storage.store.append_crowd import AppendCrowd
+from ottla.storage.store.context import StorageContext
+from ottla.storage.store.file_store import FileStore
+from ottla.storage.store.memstore import Memstore, RunGroup, StoreLog
+from ottla.storage.store.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.kproto.records.header import BatchHeader
+    from ottla.storage.memory.iobuf import Fragment
+
+__all__ = ["BlockOwner", "BlockWriter"]
+
+_PUBLISH_SLICE = 128
+"""After so many partitions of a block the event loop gets a turn."""
+
+_MAX_IN_PLACE_BYTES = 64 * 1024
+_MAX_IN_PLACE_GROUPS = 16
+"""What is written in an append's own turn: so little that it holds up nobody."""
+
+
+class BlockOwner(Protocol):
+    """The store, as its writer sees it."""
+
+    @property
+    def needs_swap(self) -> bool:
+        """Whether a checkpoint waits for a memstore to be swapped out."""
+
+    def must_roll(self, size_bytes: int, now_ms: int) -> bool:
+        """Whether a block of this size belongs into a new segment."""
+
+    def changed(self, log: StoreLog) -> None:
+        """The next checkpoint must take this log's state."""
+
+    def swapped(self, memstore: Memstore) -> None:
+        """All that was appended is in known blocks, of which this memstore becomes the last."""
+
+    def rolled(self) -> None:
+        """A new segment was begun, and the one before can be sealed."""
+
+    def written(self, memstore: Memstore, size_bytes: int) -> None:
+        """A block is written and published."""
+
+    def failed(self, error: Exception) -> None:
+        """A write or a sync has failed."""
+
+
+class BlockWriter:
+    """Takes what the logs of one store append, and writes it."""
+
+    __slots__ = (
+        "_context",
+        "_crowd",
+        "_files",
+        "_is_held",
+        "_is_running",
+        "_owner",
+        "_room",
+        "_stops",
+        "active",
+        "error",
+        "sync_epoch",
+    )
+
+    def __init__(self, context: StorageContext, files: FileStore, owner: BlockOwner) -> None:
+        self._context = context
+        self._files = files
+        self._owner = owner
+        self._crowd = AppendCrowd()
+        self._room = trio.lowlevel.ParkingLot()
+        self._is_running = False
+        self._is_held = False
+        self._stops = False
+        self.active = Memstore()
+        self.error: Exception | None = None
+        #: Rises with each block that is synced.
+        self.sync_epoch = 0
+
+    # What the logs call.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the active memstore takes more."""
+        config = self._context.config
+        memstore = self.active
+        return (
+            memstore.size_bytes < config.memstore_bytes
+            and memstore.batch_count < config.memstore_batches
+            and memstore.record_count < config.memstore_records
+        )
+
+    async def wait_for_room(self) -> None:
+        """Wait until the active memstore takes more; StoreOfflineError or LogClosedError if it never will."""
+        while not self.has_room:
+            self.check()
+            await self._room.park()
+        self.check()
+
+    def check(self) -> None:
+        """Raise StoreOfflineError or LogClosedError if nothing more can be written."""
+        if self.error is not None:
+            raise StoreOfflineError(f"the store {self._files.directory} is offline: {self.error}") from self.error
+        if self._stops:
+            raise LogClosedError(f"the store {self._files.directory} is closed")
+
+    def add_batch(
+        self,
+        log: StoreLog,
+        header: BatchHeader,
+        view: memoryview,
+        fragment: Fragment | None,
+        base_offset: int,
+        leader_epoch: int,
+        *,
+        counts_unsynced: bool,
+    ) -> None:
+        """Take a batch whose offsets were assigned; it will be in the next block."""
+        memstore = self.active
+        group = memstore.groups.get(log)
+        if group is None:
+            group = memstore.group(log, self._context.config.run_bytes)
+            self._owner.changed(log)
+        group.add(header, view, fragment, base_offset, leader_epoch)
+        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
+        records = header.last_offset_delta + 1
+        memstore.count(records, size_bytes)
+        if counts_unsynced and log.wants_sync(records, size_bytes, self.sync_epoch):
+            memstore.want_sync()
+        if not self._is_running and not self._is_held:
+            self.start()
+
+    def hold(self) -> None:
+        """Leave the next batches to `write_gathered`, which the caller promises to call before it waits."""
+        assert not self._is_held
+        self._is_held = True
+
+    def write_gathered(self, *, more_expected: bool = False) -> None:
+        """Begin to write what came since `hold`.
+
+        Where few append, a small block is written here and now: that takes less time than waking the write loop, which
+        stays for what is large, must be synced or has to wait, and for crowds, whose appends share a block.
+        """
+        self._is_held = False
+        memstore = self.active
+        if not memstore.groups or self.error is not None or self._stops:
+            return
+        self._crowd.join()
+        if self._is_running:
+            return
+        size_bytes = memstore.block_bytes()
+        now_ms = self._context.clock.time_ms()
+        if more_expected or self._crowd.is_there or not self._can_write_in_place(size_bytes, now_ms):
+            self.start()
+            return
+        self._crowd.written_alone()
+        self._context.writers.use(self._files)
+        self._swap()
+        try:
+            self._write_in_place(memstore, size_bytes, now_ms)
+            self._publish_part(list(memstore.groups.values()), self._files.active)
+        except OSError as error:
+            self.fail(error, memstore)
+            return
+        except Exception as error:
+            # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
+            self.fail(error, memstore)
+            raise
+        self._finish(memstore, size_bytes)
+
+    def _can_write_in_place(self, size_bytes: int, now_ms: int) -> bool:
+        memstore = self.active
+        return (
+            size_bytes <= _MAX_IN_PLACE_BYTES
+            and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
+            and not memstore.wants_sync
+            and not self._owner.needs_swap
+            and not self._owner.must_roll(size_bytes, now_ms)
+        )
+
+    def add_note(self, log: StoreLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1) -> None:
+        """Take a run without bytes: what happened to the log, for those who read the files alone."""
+        self.active.group(log, self._context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
+        self._owner.changed(log)
+        if not self._is_running:
+            self.start()
+
+    async def flush(self, *, sync: bool) -> None:
+        """Wait until everything taken up to now is written and published, and synced if asked.
+
+        That includes the block that is being written. StoreOfflineError or LogClosedError if it cannot be.
+        """
+        self.check()
+        if sync:
+            self.active.want_sync()
+        done = self.active.wait_event()
+        self.start()
+        await done.wait()
+        self.check()
+
+    def sync_soon(self) -> None:
+        """Sync with the next block, which is written soon even if it is empty."""
+        if self.error is None and not self._stops:
+            self.active.want_sync()
+            self.start()
+
+    # Its end.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the write loop runs."""
+        return self._is_running
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be written, or is being written."""
+        return self._is_running or self.active.has_work
+
+    def stop(self) -> None:
+        """Take nothing more, and drop what is not being written yet: the store is being closed."""
+        self._stops = True
+        self._room.unpark_all()
+        self.active.wake()
+
+    def fail(self, error: Exception, memstore: Memstore | None = None) -> None:
+        """Stop for good: keep what was not written, acknowledge nothing."""
+        is_first = self.error is None
+        if is_first:
+            self.error = error
+        self._room.unpark_all()
+        for each in (memstore, self.active):
+            if each is not None:
+                each.wake()
+        if is_first:
+            self._owner.failed(error)
+
+    # The write loop.
+
+    def start(self) -> None:
+        """Run the write loop, if it does not run. It ends by itself when nothing is left to write."""
+        if self._is_running:
+            return
+        if not self._files.gate.is_open:
+            self.stop()
+            return
+        self._files.gate.enter()
+        self._files.use(is_in_use=True)
+        self._is_running = True
+        self._context.spawn(self._run)
+
+    async def _run(self) -> None:
+        """Write block after block until nothing is left; what arrives meanwhile gathers in the other memstore."""
+        # Shielded, as a block half accounted for could never be mended. Every wait inside is one for a call of the
+        # disk, which returns, and when nothing is left to write, or the store has failed or is closed, the loop ends.
+        with trio.CancelScope(shield=True):
+            try:
+                while not self._stops and self.error is None and (self.active.has_work or self._owner.needs_swap):
+                    await self._write_next()
+            finally:
+                self._is_running = False
+                self._files.use(is_in_use=False)
+                self._files.gate.leave()
+
+    async def _write_next(self) -> None:
+        memstore = self._swap()
+        self._crowd.swapped()
+        try:
+            size_bytes = await self._write(memstore)
+        except OSError as error:
+            self.fail(error, memstore)
+            return
+        except Exception as error:
+            self.fail(error, memstore)
+            raise
+        if self.error is not None:
+            memstore.wake()
+            return
+        await self._publish(memstore)
+        self._finish(memstore, size_bytes)
+        # A block that was written in place has let nobody else run, and so nothing gather.
+        await trio.lowlevel.checkpoint()
+        while self._context.tail.evict():
+            await trio.lowlevel.checkpoint()
+
+    def _swap(self) -> Memstore:
+        memstore = self.active
+        self.active = Memstore()
+        if memstore.wants_sync:
+            self.sync_epoch += 1
+        self._owner.swapped(memstore)
+        if self._room:
+            self._room.unpark_all()
+        return memstore
+
+    async def _write(self, memstore: Memstore) -> int:
+        self._context.writers.use(self._files)
+        if memstore.groups:
+            size_bytes = memstore.block_bytes()
+            now_ms = self._context.clock.time_ms()
+            if self._owner.must_roll(size_bytes, now_ms):
+                await self._roll(now_ms)
+            if memstore.wants_sync or size_bytes > self._context.config.inline_write_bytes:
+                started = perf_counter()
+                await self._context.offload(self._write_block, memstore, size_bytes, now_ms)
+                self._count_written(memstore, size_bytes, perf_counter() - started)
+            else:
+                self._write_in_place(memstore, size_bytes, now_ms)
+            return size_bytes
+        if memstore.wants_sync and self._files.unsynced_bytes:
+            await self._context.offload(self._files.sync)
+        return 0
+
+    async def _roll(self, now_ms: int) -> None:
+        """Begin a new segment; the one before is sealed in the background."""
+        has_sealable = self._files.active is not None
+        segment, handle = await self._context.offload(self._files.create_segment, now_ms)
+        self._files.begin_segment(segment, handle)
+        if has_sealable:
+            self._owner.rolled()
+
+    def _write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
+        started = perf_counter()
+        self._write_block(memstore, size_bytes, now_ms)
+        self._count_written(memstore, size_bytes, perf_counter() - started)
+
+    def _count_written(self, memstore: Memstore, size_bytes: int, seconds: float) -> None:
+        self._context.count_block(size_bytes, seconds)
+        self._files.advance(size_bytes, memstore.take_runs(), synced=memstore.wants_sync)
+
+    def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
+        """Build the block, write it, and sync it if that is asked. May run in a worker thread."""
+        files = self._files
+        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes))
+        if memstore.wants_sync:
+            files.sync()
+
+    async def _publish(self, memstore: Memstore) -> None:
+        """Let readers see the block, and tell the listener."""
+        segment = self._files.active
+        groups = list(memstore.groups.values())
+        for first in range(0, len(groups), _PUBLISH_SLICE):
+            if first:
+                await trio.lowlevel.checkpoint()
+            self._publish_part(groups[first : first + _PUBLISH_SLICE], segment)
+
+    def _publish_part(self, groups: Sequence[RunGroup], segment: Segment | None) -> None:
+        assert segment is not None
+        for group in groups:
+            group.enter(segment.table(group.log.key))
+            group.log.on_flushed(group)
+        listener = self._context.listener
+        if listener is not None:
+            listener.on_flushed([group.log for group in groups])
+
+    def _finish(self, memstore: Memstore, size_bytes: int) -> None:
+        """Keep the block for the readers of the tail, and wake who waits for it."""
+        if memstore.batch_count:
+            self._context.tail.add(memstore, self._files)
+        self._owner.written(memstore, size_bytes)
+        memstore.wake()
