@@ -61,14 +61,14 @@ def _memstore() -> Iterator[tuple[str, Operation]]:
     log = _log(0)
 
     def add() -> None:
-        group = Memstore().group(log, RUN_BYTES)
+        group = Memstore(None).group(log, RUN_BYTES)
         group.add(header, view, fragment, 0, 0)
 
     yield "memstore: make one and take a batch", add
     logs = [_log(partition) for partition in range(1_000)]
 
     def seal() -> None:
-        memstore = Memstore()
+        memstore = Memstore(None)
         for each in logs:
             memstore.group(each, RUN_BYTES).add(header, view, fragment, 0, 0)
             memstore.size_bytes += view.nbytes

@@ -61,7 +61,7 @@ class PartitionLog(AppendableLog):
     def on_flushed(self, group: RunGroup) -> None:
         """A block with this part is written: readers may have it."""
         if group.last_offsets:
-            self.flushed_to(group.last_offset + 1, group.size_bytes)
+            self.flushed_to(group.last_offsets[-1] + 1, group.size_bytes)
             self._tail.append(group)
 
     def forget_tail(self, group: RunGroup) -> None:
@@ -94,10 +94,7 @@ class PartitionLog(AppendableLog):
             first = len(tail) - 1
             if offset < tail[first].base_offset:
                 first = bisect_left(tail, offset, key=_last_offset_of)
-            for index in range(first, len(tail)):
-                if not plan.read_group(tail[index]):
-                    break
-            plan.complete()
+            plan.read_tail(tail, first)
         return plan
 
     async def read(self, plans: Sequence[ReadPlan]) -> None:

@@ -149,8 +149,26 @@ class ReadPlan:
 
     # Being filled.
 
-    def read_group(self, group: RunGroup) -> bool:
-        """Share batches of a block in memory; False when no more fit."""
+    def read_tail(self, tail: Sequence[RunGroup], first: int) -> None:
+        """Share batches of blocks in memory, from a place in a log's tail on; nothing is left to read then."""
+        target = self._records
+        for index in range(first, len(tail)):
+            group = tail[index]
+            if len(group.views) != 1:
+                if not self._read_group(group):
+                    break
+                continue
+            # A lone append, of which the tail of a quiet log has thousands: with as few calls as can be.
+            view, last_offset = group.views[0], group.last_offsets[0]
+            taken_bytes = target.size_bytes
+            is_too_large = taken_bytes + view.nbytes > self.max_bytes and (taken_bytes or not self.min_one_batch)
+            if last_offset >= self.end_offset or is_too_large:
+                break
+            target.append(view, group.fragments[0])
+            self.next_offset = last_offset + 1
+        self.records = target
+
+    def _read_group(self, group: RunGroup) -> bool:
         following = group.read(
             self._records, self.next_offset, self.end_offset, self.max_bytes, min_one_batch=self.min_one_batch
         )

@@ -91,7 +91,7 @@ class BlockWriter:
         self._is_running = False
         self._is_held = False
         self._stops = False
-        self.active = Memstore()
+        self.active = Memstore(files)
         self.error: Exception | None = None
         #: Rises with each block that is synced.
         self.sync_epoch = 0
@@ -303,7 +303,7 @@ class BlockWriter:
 
     def _swap(self) -> Memstore:
         memstore = self.active
-        self.active = Memstore()
+        self.active = Memstore(self._files)
         if memstore.wants_sync:
             self.sync_epoch += 1
         self._owner.swapped(memstore)
@@ -374,6 +374,7 @@ class BlockWriter:
     def _finish(self, memstore: Memstore, size_bytes: int) -> None:
         """Keep the block for the readers of the tail, and wake who waits for it."""
         if memstore.batch_count:
-            self._context.tail.add(memstore, self._files)
+            self._context.tail.add(memstore)
         self._owner.written(memstore, size_bytes)
-        memstore.wake()
+        if memstore.done is not None:
+            memstore.wake()

@@ -63,7 +63,7 @@ class FileStore:
     @property
     def active(self) -> Segment | None:
         """The segment that is written to; None before the first write."""
-        return self.segments[-1] if self.segments and not self.segments[-1].is_sealed else None
+        return self.segments[-1] if self.segments and self.segments[-1].tables is not None else None
 
     @property
     def has_sealed(self) -> bool:

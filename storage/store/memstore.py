@@ -261,6 +261,10 @@ def release_fragments(fragments: Iterable[Fragment | None]) -> None:
             fragment.release()
 
 
+def _key_of(group: RunGroup) -> bytes:
+    return group.log.key
+
+
 class Memstore:
     """The batches and notes of one block to be.
 
@@ -280,7 +284,8 @@ class Memstore:
         "wants_sync",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, owner: object) -> None:
+        """`owner` is the store that it belongs to, for those who keep blocks of many."""
         self.groups: dict[StoreLog, RunGroup] = {}
         self.size_bytes = 0
         self.batch_count = 0
@@ -289,7 +294,7 @@ class Memstore:
         self.done: trio.Event | None = None
         self.sequence = -1
         self.runs: list[bytes] = []
-        self.owner: object = None
+        self.owner = owner
 
     @property
     def has_work(self) -> bool:
@@ -321,10 +326,6 @@ class Memstore:
         """The run records of the block that was written, once."""
         runs, self.runs = self.runs, []
         return runs
-
-    def kept_for(self, owner: object) -> None:
-        """It stays in memory as a block of this store."""
-        self.owner = owner
 
     def group(self, log: StoreLog, run_bytes: int) -> RunGroup:
         """The log's part, made on first use."""
@@ -359,7 +360,9 @@ class Memstore:
 
         `length` is what `block_bytes` says.
         """
-        groups = sorted(self.groups.values(), key=lambda group: group.log.key)
+        groups = list(self.groups.values())
+        if len(groups) > 1:
+            groups.sort(key=_key_of)
         self.sequence = sequence
         batch_position = position + length - self.size_bytes
         runs: list[bytes] = []

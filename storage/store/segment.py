@@ -140,7 +140,8 @@ class Segment:
     def extend(self, size_bytes: int, runs: list[bytes]) -> None:
         """A block with these run records is written at its end."""
         self.size_bytes += size_bytes
-        self.note_runs(runs)
+        self.run_count += len(runs)
+        self.pending_index += b"".join(runs)
 
     def note_runs(self, runs: list[bytes]) -> None:
         """Keep the run records of a block for the index file."""

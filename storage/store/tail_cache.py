@@ -35,12 +35,11 @@ class TailCache:
         """How many blocks are kept."""
         return len(self._blocks)
 
-    def add(self, memstore: Memstore, owner: object) -> None:
+    def add(self, memstore: Memstore) -> None:
         """Keep a flushed memstore of a store, whose groups are in their logs' tails; `evict` takes a few old ones."""
         cost = memstore.footprint_bytes()
         self._blocks[memstore] = cost
-        self._of_owner.setdefault(owner, {})[memstore] = None
-        memstore.kept_for(owner)
+        self._of_owner.setdefault(memstore.owner, {})[memstore] = None
         self.size_bytes += cost
         self.evict()
 
