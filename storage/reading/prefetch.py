@@ -28,8 +28,8 @@ _RANGE_BYTES = 4 * 1_048_576
 _LEAST_BYTES = 65_536
 
 
-class _Range:
-    """What was or will be read of a log. `done` is there once reading has begun, and set when it has ended."""
+class _Ahead:
+    """What was or will be read of a log unasked. `done` is there once reading has begun, and set when it has ended."""
 
     __slots__ = ("done", "layout_version", "plan", "until")
 
@@ -65,13 +65,13 @@ class _Range:
 class Prefetch:
     """The ranges that were read before anybody asked, at most one of a log. A task of the log manager's reads them."""
 
-    __slots__ = ("_context", "_fill", "_held_bytes", "_news", "_queue", "_ranges", "taken")
+    __slots__ = ("_aheads", "_context", "_fill", "_held_bytes", "_news", "_queue", "taken")
 
     def __init__(self, context: StorageContext, fill: Callable[[Sequence[ReadPlan]], Awaitable[None]]) -> None:
         self._context = context
         self._fill = fill
-        self._ranges: dict[ReadableLog, _Range] = {}
-        self._queue: deque[_Range] = deque()
+        self._aheads: dict[ReadableLog, _Ahead] = {}
+        self._queue: deque[_Ahead] = deque()
         self._held_bytes = 0
         #: Set when there is something to read; None while there is no task.
         self._news: trio.Event | None = None
@@ -80,7 +80,7 @@ class Prefetch:
 
     def __len__(self) -> int:
         """How many ranges are kept or under way."""
-        return len(self._ranges)
+        return len(self._aheads)
 
     def go_on(self, plan: ReadPlan) -> None:
         """Read what follows a plan, if its log is read in order and there is room."""
@@ -89,7 +89,7 @@ class Prefetch:
             not plan.goes_on
             or plan.max_bytes > _RANGE_BYTES
             or plan.next_offset >= plan.end_offset
-            or log in self._ranges
+            or log in self._aheads
             or self._held_bytes >= _HELD_BYTES
             or not self._context.is_running
         ):
@@ -103,7 +103,7 @@ class Prefetch:
         if ahead.records is not None:
             ahead.records.release()  # they are in memory anyway
             return
-        found = self._ranges[log] = _Range(ahead)
+        found = self._aheads[log] = _Ahead(ahead)
         self._held_bytes += found.held_bytes
         self._queue.append(found)
         if self._news is None:
@@ -113,12 +113,12 @@ class Prefetch:
 
     async def take(self, plan: ReadPlan) -> None:
         """Complete a plan by what was read ahead for it, if there is such a thing; waits for it if it is being read."""
-        found = self._ranges.get(plan.log)
+        found = self._aheads.get(plan.log)
         if found is None or found.plan.offset != plan.offset:
             return
         if found.done is not None:
             await found.done.wait()
-        if self._ranges.get(plan.log) is not found:
+        if self._aheads.get(plan.log) is not found:
             return
         if found.done is not None and found.fits(plan):
             ahead = found.plan
@@ -131,13 +131,13 @@ class Prefetch:
 
     def forget(self, log: ReadableLog) -> None:
         """What the log's files hold is not true any more, or not wanted."""
-        found = self._ranges.get(log)
+        found = self._aheads.get(log)
         if found is not None:
             self._drop(found)
 
-    def _drop(self, found: _Range) -> None:
+    def _drop(self, found: _Ahead) -> None:
         """Give its memory back; of one that is being read, `_read` does."""
-        del self._ranges[found.plan.log]
+        del self._aheads[found.plan.log]
         self._held_bytes -= found.held_bytes
         if found.done is None:
             self._queue.remove(found)
@@ -147,7 +147,7 @@ class Prefetch:
     async def _work(self) -> None:
         """Read what is queued, and end when for a while nobody has wanted anything."""
         try:
-            while self._ranges:
+            while self._aheads:
                 assert self._news is not None
                 with trio.move_on_after(MOMENT_SECONDS):
                     await self._news.wait()
@@ -170,13 +170,13 @@ class Prefetch:
         finally:
             done.set()
             for found in batch:
-                if self._ranges.get(found.plan.log) is not found and found.plan.records is not None:
+                if self._aheads.get(found.plan.log) is not found and found.plan.records is not None:
                     found.plan.records.release()
 
     def _drop_until(self, time: float) -> None:
         """Drop those that nobody wanted; the oldest stand first."""
-        while self._ranges:
-            oldest = next(iter(self._ranges.values()))
+        while self._aheads:
+            oldest = next(iter(self._aheads.values()))
             if oldest.until > time:
                 return
             self._drop(oldest)

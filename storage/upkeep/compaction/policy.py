@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ottla.storage.config import LogConfig
-
-
-class SealedPiece(Protocol):
-    """A log's part of one sealed segment; what the active segment holds is never cleaned."""
-
-    @property
-    def base_offset(self) -> int: ...
-
-    @property
-    def last_offset(self) -> int: ...
-
-    @property
-    def max_timestamp_ms(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
+from ottla.storage.reading.places import Span
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +27,7 @@ class CleanableRange:
 
 
 def cleanable_range(
-    pieces: Sequence[SealedPiece],
+    spans: Sequence[Span],
     config: LogConfig,
     *,
     first_dirty_offset: int,
@@ -52,30 +36,30 @@ def cleanable_range(
     now_ms: int,
     earliest_dirty_timestamp_ms: int | None = None,
 ) -> CleanableRange:
-    """Decide on a log whose sealed pieces are given in the order of offsets.
+    """Decide on a log whose sealed spans are given in the order of offsets.
 
     `stable_offset` is the last stable offset: open transactions and what is not replicated are left alone, as is what
     is younger than `min.compaction.lag.ms`. The log is due when the dirty part exceeds `min.cleanable.dirty.ratio`, or
     when its earliest record is older than `max.compaction.lag.ms` (its time is unknown without
     `earliest_dirty_timestamp_ms`). A first dirty offset outside the log means that nothing is known to be clean.
     """
-    if not pieces:
+    if not spans:
         return CleanableRange(log_start_offset, log_start_offset, 0, 0, is_due=False)
-    sealed_end_offset = pieces[-1].last_offset + 1
+    sealed_end_offset = spans[-1].last_offset + 1
     if not log_start_offset <= first_dirty_offset <= sealed_end_offset:
         first_dirty_offset = log_start_offset
     end_offset = min(stable_offset, sealed_end_offset)
     clean_bytes = dirty_bytes = 0
-    for piece in pieces:
-        if piece.last_offset < first_dirty_offset:
-            clean_bytes += piece.size_bytes
-        elif piece.base_offset >= end_offset:
+    for span in spans:
+        if span.last_offset < first_dirty_offset:
+            clean_bytes += span.size_bytes
+        elif span.base_offset >= end_offset:
             break
-        elif _is_young(piece, config, now_ms):
-            end_offset = min(end_offset, piece.base_offset)
+        elif _is_young(span, config, now_ms):
+            end_offset = min(end_offset, span.base_offset)
             break
         else:
-            dirty_bytes += piece.size_bytes
+            dirty_bytes += span.size_bytes
     end_offset = max(end_offset, first_dirty_offset)
     found = CleanableRange(first_dirty_offset, end_offset, clean_bytes, dirty_bytes, is_due=False)
     if end_offset == first_dirty_offset:
@@ -87,5 +71,5 @@ def cleanable_range(
     return CleanableRange(first_dirty_offset, end_offset, clean_bytes, dirty_bytes, is_due)
 
 
-def _is_young(piece: SealedPiece, config: LogConfig, now_ms: int) -> bool:
-    return config.min_compaction_lag_ms > 0 and piece.max_timestamp_ms > now_ms - config.min_compaction_lag_ms
+def _is_young(span: Span, config: LogConfig, now_ms: int) -> bool:
+    return config.min_compaction_lag_ms > 0 and span.max_timestamp_ms > now_ms - config.min_compaction_lag_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker, iter_batches, iter_records
 from ottla.storage.config import StorageConfig
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, PartitionState, pack_checkpoint, parse_checkpoint
 from ottla.storage.log.append_types import AppendOrigin
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
@@ -244,3 +246,33 @@ async def test_the_marker_counts_among_timestamps(harness: Any) -> None:
         found = await log.offset_for_timestamp(harness.clock.time_ms())
         assert found is not None
         assert found.offset == 2
+
+
+async def test_producers_that_a_checkpoint_has_damaged_are_read_from_the_batches(
+    harness: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with harness.manager() as manager:
+        log = await filled(harness, manager)
+        expected = [(entry.producer_id, entry.last_sequence) for entry in log.active_producers()]
+        aborted = list(log.aborted_transactions(0, log.log_end_offset))
+        assert expected
+        assert aborted
+    path = os.path.join(log.store.files.directory, CHECKPOINT_NAME)
+    rewrite_checkpoint(path)
+    async with harness.manager() as manager:
+        log = await harness.open(manager, **COMPACTED)
+        assert "its producers are read from its batches" in caplog.text
+        assert [(entry.producer_id, entry.last_sequence) for entry in log.active_producers()] == expected
+        assert list(log.aborted_transactions(0, log.log_end_offset)) == aborted
+
+
+def rewrite_checkpoint(path: str) -> None:
+    """Damage what a checkpoint says of producers, and give it the checksum of that."""
+    with open(path, "rb") as file:
+        point, states = parse_checkpoint(file.read())
+    for key, packed in states.items():
+        state = PartitionState.parse(packed)
+        assert state.producers
+        states[key] = state._replace(producers=state.producers[:-1] + b"!").pack()
+    with open(path, "wb") as file:
+        file.writelines(pack_checkpoint(point, states))
