@@ -1,7 +1,7 @@
-"""What a cluster knows of a group, for `ottla group`: its members, its offsets and how far they lag.
+"""What a cluster knows of a group: its members, its offsets and how far they lag.
 
 Classic groups and groups of the consumer protocol (KIP-848) come out as the same values. Each request goes to the
-group's coordinator and is repeated while that is loading or moving, no longer than the command's timeout.
+group's coordinator and is repeated while that is loading or moving, no longer than the timeout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
-from ottla.client.errors import BrokerError, ClientError
+from ottla.client.errors import BrokerError, UnsupportedVersionError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
@@ -140,7 +140,7 @@ def _classic_assignment(data: bytes) -> list[Partition]:
 def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | None:
     try:
         coordinator.connection(group_id).version(ApiKey.CONSUMER_GROUP_DESCRIBE)
-    except ClientError:
+    except UnsupportedVersionError:
         return None  # A broker from before KIP-848 has classic groups only.
     described = coordinator.call(
         group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
@@ -192,7 +192,7 @@ def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[Partition
 
 
 def partitions_of(client: Client, topic: str) -> list[Partition]:
-    """All partitions of a topic. Raises ClientError if there is no such topic."""
+    """All partitions of a topic. Raises UnknownTopicError if there is no such topic."""
     return sorted(Partition(topic, state.partition_index) for state in client.topic(topic).partitions)
 
 

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class TopicReader:
-    """Reads all partitions of a topic from their log starts on. Raises ClientError for a topic that does not exist.
+    """Reads all partitions of a topic from their log starts on. UnknownTopicError if there is no such topic.
 
     With `read_committed` the records of open and aborted transactions are left out, and markers; else all is told.
     """

@@ -9,7 +9,8 @@ from benchmarks import requests
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
 from compat_tests.process import BrokerProcess
-from ottla.client.connection import BrokerConnection, parse_address
+from ottla.client.addresses import parse_address
+from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
