@@ -23,6 +23,7 @@ class UnreachableError(ConnectionLostError):
     def __init__(self, address: str, reason: object) -> None:
         super().__init__(f"no broker answers at {address} ({reason})")
         self.address = address
+        self.reason = str(reason)
 
 
 class UnexpectedAnswerError(ConnectionLostError):
