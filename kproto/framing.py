@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PREFIX_SIZE: Final = 4
 _CHUNK_BYTES: Final = 64 * 1024
-_RESERVE_BYTES: Final = 4 * 1024 * 1024
+_RESERVE_BYTES: Final = 16 * 1024 * 1024
 _RESERVE_FACTOR: Final = 4
 _PREFIX = struct.Struct(">i")
 
@@ -39,7 +39,7 @@ class FrameParser:
 
     Bytes come in by `feed`; or, without a copy of large frames, into `buffer()`, followed by `received(count)`.
     A length is checked as soon as its four bytes are there. Memory is reserved as the frame comes: never more than
-    4 MiB, or four times what has come of it, and never more than the limit allows. After FrameError the stream is lost.
+    16 MiB, or four times what has come of it, and never more than the limit allows. After FrameError the stream is lost.
     """
 
     __slots__ = ("_chunk", "_filled", "_frame", "_frame_size", "_held", "max_size_bytes")
