@@ -39,7 +39,7 @@ class FrameParser:
 
     Bytes come in by `feed`; or, without a copy of large frames, into `buffer()`, followed by `received(count)`.
     A length is checked as soon as its four bytes are there. Memory is reserved as the frame comes: never more than
-    16 MiB, or four times what has come of it, and never more than the limit allows. After FrameError the stream is lost.
+    16 MiB, or four times what has come of it. After FrameError the stream is lost.
     """
 
     __slots__ = ("_chunk", "_filled", "_frame", "_frame_size", "_held", "max_size_bytes")

@@ -39,11 +39,11 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.server.config import BrokerConfig
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
+    from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
-    from ottla.server.network.connection import Connection
     from ottla.server.network.dispatch import Api
-    from ottla.server.network.receiver import Frame
     from ottla.storage.memory.iobuf import Fragment
 
 
@@ -20,6 +18,28 @@ class Releasable(Protocol):
     """Something that holds memory which a response refers to."""
 
     def release(self) -> None: ...
+
+
+class RequestFrame(Releasable, Protocol):
+    """A request's bytes without their length prefix, and the memory in which they lie."""
+
+    body: memoryview
+    fragment: Fragment
+
+
+class RequestConnection(Protocol):
+    """What a request's handler may know of the connection, and do to it."""
+
+    listener: str
+    peer_host: str
+    principal: str
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more of the connection's bytes are here already."""
+
+    def mute(self, seconds: float) -> None:
+        """Do not read the connection for so long from now on."""
 
 
 class Deferred(ABC):
@@ -71,8 +91,8 @@ class RequestContext:
         api: Api,
         header: RequestHeader,
         body_start: int,
-        frame: Frame,
-        connection: Connection,
+        frame: RequestFrame,
+        connection: RequestConnection,
         broker: Broker,
     ) -> None:
         self.api = api

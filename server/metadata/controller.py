@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 import trio
 
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
@@ -40,6 +39,7 @@ from ottla.server.metadata.image import (
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
 from ottla.server.metadata.topic_names import CollisionIndex
+from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
     from ottla.server.metadata.config_changes import ConfigChange

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -24,8 +24,8 @@ from ottla.server.metadata.image import CLIENT_ID, USER
 from ottla.server.quotas.rates import Rate, TokenBucket
 
 if TYPE_CHECKING:
-    from ottla.kproto.schema import Response
-    from ottla.server.apis.context import RequestContext
+    from ottla.kproto.headers import RequestHeader
+    from ottla.kproto.schema import Request, Response
     from ottla.server.metadata.image import MetadataDelta, QuotaEntity
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -52,6 +52,33 @@ class Throttle:
     def add(self, seconds: float) -> None:
         self.count += 1
         self.seconds += seconds
+
+
+class _ServedApi(Protocol):
+    @property
+    def key(self) -> ApiKey: ...
+
+
+class _Mutable(Protocol):
+    def mute(self, seconds: float) -> None: ...
+
+
+class QuotaContext(Protocol):
+    """What quotas need of a request: who sent it, what it cost, and the connection that has to rest."""
+
+    header: RequestHeader
+    request: Request | None
+    begun_at: float
+    remote_seconds: float
+
+    @property
+    def api(self) -> _ServedApi: ...
+    @property
+    def connection(self) -> _Mutable: ...
+    @property
+    def frame(self) -> memoryview: ...
+    @property
+    def principal(self) -> str: ...
 
 
 class MutationQuota:
@@ -128,7 +155,7 @@ class ClientQuotas:
 
     # Requests -------------------------------------------------------------------------------------------------------
 
-    def charge(self, context: RequestContext, response: Response | None, sent_bytes: int) -> Response | None:
+    def charge(self, context: QuotaContext, response: Response | None, sent_bytes: int) -> Response | None:
         """Count an answered request. Returns the response to send instead, if its client is beyond a quota.
 
         A Produce counts with the bytes of its request, a Fetch with those of its response, and every request with the
@@ -168,7 +195,7 @@ class ClientQuotas:
         rate.record(amount, now)
         return rate.throttle_seconds(quota, now)
 
-    def _throttle_by_time(self, context: RequestContext, principal: str, client_id: str) -> float:
+    def _throttle_by_time(self, context: QuotaContext, principal: str, client_id: str) -> float:
         """Bounded by one window, for the time is spent already."""
         if REQUEST_PERCENTAGE not in self._kinds:
             return 0.0
@@ -183,7 +210,7 @@ class ClientQuotas:
 
     # Changes of the metadata ----------------------------------------------------------------------------------------
 
-    def mutation_quota(self, context: RequestContext, *, strict_from: int) -> MutationQuota:
+    def mutation_quota(self, context: QuotaContext, *, strict_from: int) -> MutationQuota:
         """What a request may change; from version `strict_from` on its client knows how to be refused."""
         is_strict = context.header.api_version >= strict_from
         found = self._find(CONTROLLER_MUTATION_RATE, context.principal, context.header.client_id or "")
@@ -197,7 +224,7 @@ class ClientQuotas:
         assert isinstance(bucket, TokenBucket)
         return MutationQuota(bucket, quota, is_strict=is_strict)
 
-    def settle(self, quota: MutationQuota, context: RequestContext, response: Response) -> None:
+    def settle(self, quota: MutationQuota, context: QuotaContext, response: Response) -> None:
         """Tell the client how long to wait because of its changes, and do not read its connection for that long."""
         if quota.throttle_seconds:
             self.throttles[CONTROLLER_MUTATION_RATE].add(quota.throttle_seconds)

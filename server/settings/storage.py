@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.server.config import BrokerConfig, TopicConfig
+from ottla.server.settings.config import BrokerConfig, TopicConfig
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout, TimestampType
 
 _LOG_CONFIG: Final = "_log_config"

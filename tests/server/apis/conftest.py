@@ -15,9 +15,9 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.apis.context import Deferred
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.replica.fetch_session import FetchSessionCache
+from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 
 

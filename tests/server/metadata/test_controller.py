@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 import trio
 
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.controller import MAX_PARTITIONS_PER_REQUEST, Controller
 from ottla.server.metadata.errors import (
@@ -32,6 +31,7 @@ from ottla.server.metadata.image import BrokerImage, ConfigResource, PartitionSt
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.partition_changes import elect_preferred, with_isr, with_leader
 from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
+from ottla.server.settings.config import BrokerConfig
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

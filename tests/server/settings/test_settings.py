@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ottla.server.config
-from ottla.server.config import (
+import ottla.server.settings.config
+from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
@@ -120,7 +120,7 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
 
     Whoever begins or ceases to read a setting changes `in_use` in its declaration, and writes the page anew.
     """
-    server = Path(ottla.server.config.__file__).parent
+    server = Path(ottla.server.settings.config.__file__).parent
     owners = {owner for view in (BrokerConfig, TopicConfig, GroupConfig) for owner in view.__mro__}
     declarations = {Path(inspect.getfile(owner)) for owner in owners if owner.__module__.startswith("ottla.")}
     readers = [server, server.parent / "console", server.parent / "cli"]
