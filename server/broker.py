@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
-    from ottla.server.network.dispatch import ApiTable
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager

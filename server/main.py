@@ -23,12 +23,13 @@ from ottla.server.errors import StartupError
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
-from ottla.server.network.dispatch import ApiTable, Dispatcher
+from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
+from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
 from ottla.storage.clock import Clock, SystemClock

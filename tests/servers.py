@@ -17,9 +17,10 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
-from ottla.server.network.dispatch import Api, ApiTable, Dispatcher
+from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
+from ottla.server.served.api import Api, ApiTable
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget

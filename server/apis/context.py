@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
-    from ottla.server.network.dispatch import Api
+    from ottla.server.served.api import Api
     from ottla.storage.memory.iobuf import Fragment
 
 
