@@ -153,6 +153,7 @@ class TrioConnection:
     # What happens to a call
 
     async def _take_place(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self._free_places:
             self._free_places -= 1
         else:

@@ -66,6 +66,18 @@ class Peer:
             self.received.append(await self.request())
         return not scope.cancelled_caught
 
+    def block(self) -> trio.Event:
+        """Take nothing that the client sends until the event is set."""
+        unblock, deliver = trio.Event(), self.ours.send_stream.send_all_hook
+        assert deliver is not None
+
+        async def wait() -> None:
+            await unblock.wait()
+            await deliver()
+
+        self.ours.send_stream.send_all_hook = wait
+        return unblock
+
     async def negotiate(self) -> None:
         await self.stream.send_all(versions(await self.request()))
 
@@ -179,18 +191,26 @@ class TestCancelledCalls:
             await peer.beat(last)
         assert calls.results == {0: 0, 1: "cancelled", 2: 2}
 
-    async def test_before_it_is_sent_sends_nothing(self) -> None:
+    async def test_before_it_begins_sends_nothing(self) -> None:
         async with connected() as (connection, peer):
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await connection.call(numbered(1))
             assert scope.cancelled_caught
-            async with trio.open_nursery() as nursery:
-                calls = Calls(nursery, connection)
-                await calls.start(2)
-                request = await peer.request()
-                assert number_of(request) == 2
-                await peer.beat(request)
+            assert not await peer.has_more()
+
+    async def test_in_the_queue_sends_nothing(self) -> None:
+        async with calling() as (calls, _, peer):
+            unblock = peer.block()
+            for number in range(3):
+                scope = await calls.start(number)
+                if number == 1:
+                    scope.cancel()
+            unblock.set()
+            first, second = await peer.request(), await peer.request()
+            assert (number_of(first), number_of(second)) == (0, 2)
+            await peer.beat(first, second)
+        assert calls.results == {0: 0, 1: "cancelled", 2: 2}
 
     async def test_while_waiting_for_the_answer_keeps_its_place_until_that_comes(self) -> None:
         async with calling(max_in_flight=1) as (calls, _, peer):
@@ -268,14 +288,8 @@ class TestDeadlines:
         assert calls.results == {number: number for number in range(5)}
 
     async def test_a_peer_that_does_not_read(self, autojump_clock: trio.testing.MockClock) -> None:
-        peer = Peer()
-        blocked = trio.Event()
-
-        async def wait() -> None:
-            await blocked.wait()
-
-        async with calling(peer=peer, timeout_seconds=30) as (calls, connection, _):
-            peer.ours.send_stream.send_all_hook = wait
+        async with calling(timeout_seconds=30) as (calls, connection, peer):
+            peer.block()
             await calls.start(0)
             await calls.start(1)
             await trio.sleep(31)
