@@ -38,6 +38,7 @@ def _log_config(topic: TopicConfig) -> LogConfig:
         flush_messages=topic.flush_messages,
         flush_bytes=topic.broker.ottla_flush_bytes,
         flush_ms=topic.flush_ms,
+        validates_all_records=topic.ottla_records_validate == "all",
     )
 
 
