@@ -7,6 +7,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
@@ -84,6 +86,7 @@ class RequestContext:
         "request",
         "response",
         "response_bytes",
+        "when_kept",
     )
 
     def __init__(
@@ -105,6 +108,9 @@ class RequestContext:
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
+        #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
+        #: else runs between the handler's return and this call.
+        self.when_kept: Callable[[], None] | None = None
         #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
         #: the response was ready; and how much of that was waiting for others.
         self.received_at = self.begun_at = self.handled_at = self.answered_at = perf_counter()
@@ -173,7 +179,9 @@ class RequestContext:
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
-        self.response = None  # what was deferred refers to this context: without the cycle both die here
+        self.response = self.when_kept = (
+            None  # what was deferred refers to this context: without the cycle both die here
+        )
         try:
             for item in held or ():
                 item.release()

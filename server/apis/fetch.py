@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -69,9 +70,10 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
-        session_id, told = fetch.finish(results)
+        session_id, told = fetch.answer(results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
     _fill(response, fetch.partitions, results, told, context)
     return response

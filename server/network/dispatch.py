@@ -129,13 +129,13 @@ class Dispatcher:
         else:
             context.remote_seconds = remote_time.waited_seconds()
         parts = None if response is None else _encode(response, context, version)
-        return response, self._under_quota(parts, response, context) if self._quotas.is_active else parts
-
-    def _under_quota(
-        self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
-    ) -> list[Buffer] | None:
-        throttled = self._quotas.charge(context, response, context.response_bytes)
-        return parts if throttled is None else _encode(throttled, context, context.header.api_version)
+        if self._quotas.is_active:
+            throttled = self._quotas.charge(context, response, context.response_bytes)
+            if throttled is not None:
+                return response, _encode(throttled, context, version)
+        if context.when_kept is not None:
+            context.when_kept()
+        return response, parts
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""

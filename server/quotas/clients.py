@@ -178,9 +178,7 @@ class ClientQuotas:
             return None
         if kind == CONSUMER_BYTE_RATE:
             self._take_back(kind, *client, amount)
-            session_id = getattr(response, "session_id", 0)
-            response = type(response)()
-            response.session_id = session_id  # type: ignore[attr-defined]
+            response = _without_records(context.request, response)
         _tell(response, seconds)
         return response
 
@@ -261,6 +259,14 @@ class ClientQuotas:
             self._rates.popitem(last=False)
         self._rates[key] = rate
         return rate
+
+
+def _without_records(request: Any, response: Any) -> Response:
+    """The answer to a Fetch beyond the quota: a session goes on with it, and none begins (`FetchContext.keep`)."""
+    empty: Any = type(response)()
+    if response.session_id == request.session_id:
+        empty.session_id = response.session_id
+    return empty  # type: ignore[no-any-return]
 
 
 def _tell(response: Any, seconds: float) -> None:

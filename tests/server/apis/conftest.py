@@ -59,6 +59,7 @@ class StubContext:
         self.fragment = None
         self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
+        self.when_kept: Callable[[], None] = lambda: None
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)
@@ -93,6 +94,7 @@ class Cluster:
         response = await module.handle(received, self.context)
         if isinstance(response, Deferred):
             response = await response.finish()
+        self.context.when_kept()
         if response is None:
             return None
         if key is ApiKey.FETCH:
