@@ -120,3 +120,8 @@ class OttlaSettings:
         check=one_of("header", "all"),
         update=CLUSTER_WIDE,
     )
+    ottla_internal_topics_writable: bool = boolean(
+        False,
+        "Let a client that calls itself __admin_client write to coordinators' topics, as Kafka does: to repair them.",
+        update=CLUSTER_WIDE,
+    )
