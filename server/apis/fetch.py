@@ -85,6 +85,8 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
     if version >= _FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id = request.replica_state.replica_id
     max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+    if replica_id < 0 and context.broker.quotas.is_active:
+        max_bytes = int(min(max_bytes, context.broker.quotas.most_fetched_bytes(context)))
     if replica_id >= 0:
         isolation = Isolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -181,6 +182,11 @@ class ClientQuotas:
             response = _without_records(context.request, response)
         _tell(response, seconds)
         return response
+
+    def most_fetched_bytes(self, context: RequestContext) -> float:
+        """What a consumer's quota can let through at all in one answer; more would come back empty each time."""
+        found = self._find(CONSUMER_BYTE_RATE, context.principal, context.header.client_id or "")
+        return inf if found is None else found[0] * (self._windows - 1) * self._window_seconds
 
     def throttle_seconds(self, kind: str, principal: str, client_id: str, amount: float) -> float:
         """Count an amount for a client and return by how many seconds it is ahead of its quota."""

@@ -16,6 +16,7 @@ from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.apis.context import Deferred
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
@@ -76,6 +77,7 @@ class Cluster:
         self.broker = SimpleNamespace(
             node_id=0,
             config=BrokerConfig({}),
+            quotas=ClientQuotas(),
             replica_manager=StubReplicaManager(),
             metadata=MetadataImage(
                 topics=image.topics.set("topic", self.topic),

@@ -307,6 +307,21 @@ async def test_who_is_beyond_its_quota_is_told_nothing_and_gets_no_session(serve
         assert only(await fetch(session_id, 2)).high_watermark == 2
 
 
+async def test_a_fetch_asks_for_no_more_than_its_quota_can_ever_let_through(serve_node: Serve) -> None:
+    """Or it would be answered without records each time, however long the client rests in between."""
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        client = await node.connect()
+        for _ in range(10):
+            await produce(client, "topic", value=bytes(10_000))
+        await node.broker.controller.alter_client_quotas({(("client-id", None),): {"consumer_byte_rate": 4_000.0}})
+        asked = request(
+            topic, 12, request={"max_bytes": 50_000_000, "min_bytes": 100_000}, partition_max_bytes=50_000_000
+        )
+        answer = only(await client.call(asked, 12))
+        assert 30_000 < len(answer.records) <= 40_000  # what all windows of the rate but the present one hold
+
+
 async def test_partitions_get_their_share_in_turn(serve_node: Serve) -> None:
     """With room for one partition a time, a session goes round all of them."""
     async with serve_node() as node:
