@@ -183,7 +183,7 @@ class ClientQuotas:
         _tell(response, seconds)
         return response
 
-    def most_fetched_bytes(self, context: RequestContext) -> float:
+    def most_fetched_bytes(self, context: QuotaContext) -> float:
         """What a consumer's quota can let through at all in one answer; more would come back empty each time."""
         found = self._find(CONSUMER_BYTE_RATE, context.principal, context.header.client_id or "")
         return inf if found is None else found[0] * (self._windows - 1) * self._window_seconds
