@@ -50,7 +50,7 @@ def _load(topic: str, modules: Sequence[str]) -> None:
 
 
 class Coordinators:
-    """`nursery` owns what they do in the background."""
+    """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`."""
 
     def __init__(
         self,
@@ -75,6 +75,12 @@ class Coordinators:
             self.groups.apply(delta)
         if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
             self.transactions.apply(delta)
+
+    def close(self) -> None:
+        """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
+        for made in (vars(self).get("transactions"), vars(self).get("groups")):
+            if made is not None:
+                made.runtime.close()
 
     async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
         """Whether a coordinator's topic is there; then what it consists of is loaded, which takes some ten ms."""

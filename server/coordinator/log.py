@@ -1,6 +1,6 @@
 """The door from a coordinator to the internal topic that keeps its state."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 
@@ -19,6 +19,6 @@ class CoordinatorLog(Protocol):
         """
         ...
 
-    def read(self, partition: int) -> AsyncIterator[memoryview]:
+    def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches."""
         ...

@@ -1,6 +1,6 @@
 """Coordinators' logs on the replica manager: the seed's offset manager that talks to the replica manager alone."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 from uuid import UUID
 
@@ -45,7 +45,7 @@ class ReplicaLog:
             raise _translated(result.error) from result.error
         return result.base_offset
 
-    async def read(self, partition: int) -> AsyncIterator[memoryview]:
+    async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         """Yield the committed batches from the log start to the high watermark, about a mebibyte at a time."""
         try:
             log = self._replica_manager.get_partition(*self._key(partition)).log

@@ -225,7 +225,7 @@ async def test_writes_in_quick_succession_leave_as_one_batch(
     runtime: CoordinatorRuntime[Journal], log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One a turn of the loop, as from a connection that sends ahead: after two that came together they are awaited."""
-    monkeypatch.setattr("ottla.server.coordinator.runtime.MAX_LINGER_SECONDS", 60.0)
+    monkeypatch.setattr("ottla.server.coordinator.partition.MAX_LINGER_SECONDS", 60.0)
     await runtime.begin_write(0, [record(0)]).wait()
     assert log.appends == 1  # alone, at once
     first, second = runtime.begin_write(0, [record(1)]), runtime.begin_write(0, [record(2)])
