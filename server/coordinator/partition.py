@@ -45,20 +45,34 @@ class Life(Enum):
     CLOSED = "closed"  # this broker leads it no longer, or stops: the end
 
 
+Plan = Callable[[], Sequence[CoordinatorRecord]]
+"""Says what to write, from the shard as it is now. It may refuse by a CoordinatorError."""
+
+
 class Write:
     """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
 
-    __slots__ = ("_done", "error", "marker", "producer", "records", "size_bytes")
+    __slots__ = ("_done", "error", "marker", "plan", "producer", "records", "size_bytes")
 
     def __init__(
-        self, records: Sequence[CoordinatorRecord], producer: Producer | None, marker: EndTxnMarker | None
+        self,
+        records: Sequence[CoordinatorRecord] = (),
+        producer: Producer | None = None,
+        *,
+        marker: EndTxnMarker | None = None,
+        plan: Plan | None = None,
     ) -> None:
-        self.records = records
         self.producer = producer
         self.marker = marker
-        self.size_bytes = sum([record.size_bytes for record in records])
+        self.plan = plan
         self.error: CoordinatorError | None = None
         self._done = trio.Event()
+        self.take(records)
+
+    def take(self, records: Sequence[CoordinatorRecord]) -> None:
+        """These are what is to be written."""
+        self.records = records
+        self.size_bytes = sum([record.size_bytes for record in records])
 
     @property
     def is_done(self) -> bool:
@@ -206,30 +220,44 @@ class CoordinatorPartition(Generic[S]):
             await trio.lowlevel.checkpoint()
 
     async def _commit(self) -> None:
-        writes = self._under_way = self._gather()
-        self._last_batch = len(writes)
+        self._under_way = [self._queue.popleft()]
+        if not self._decide(self._under_way[0]):
+            return
+        self._gather(self._under_way)
+        self._last_batch = len(self._under_way)
         try:
-            offset = await self._log.append(self.index, self._build(writes))
+            offset = await self._log.append(self.index, self._build(self._under_way))
         except CoordinatorError as error:
             self._settle_under_way(error)
             return
-        if self.life is not Life.SERVING:
-            return  # closed in the turn in which the append ended: the writes are settled
-        for write in writes:
+        # Nothing is left of them if the partition was closed in the turn in which the append ended.
+        for write in self._under_way:
             offset = self._replay(write, offset)
         self._settle_under_way(None)
 
-    def _gather(self) -> list[Write]:
-        """The writes that can go as one batch: of one producer, and no more than fits."""
-        writes = [self._queue.popleft()]
-        size_bytes = writes[0].size_bytes
+    def _decide(self, write: Write) -> bool:
+        """Its turn has come: let its plan, if it has one, say what to write. False if that is nothing."""
+        if write.plan is None:
+            return True
+        try:
+            write.take(write.plan())
+        except CoordinatorError as refused:
+            self._settle_under_way(refused)
+            return False
+        self._unsettled_bytes += write.size_bytes
+        if not write.records:
+            self._settle_under_way(None)
+        return bool(write.records)
+
+    def _gather(self, writes: list[Write]) -> None:
+        """Add the writes that can go in one batch with the first: of one producer, and no more than fits."""
+        producer, size_bytes = writes[0].producer, writes[0].size_bytes
         while self._queue and writes[0].marker is None:
             following = self._queue[0]
             size_bytes += following.size_bytes
-            if following.marker or following.producer != writes[0].producer or size_bytes > MAX_BATCH_BYTES:
+            if following.marker or following.plan or following.producer != producer or size_bytes > MAX_BATCH_BYTES:
                 break
             writes.append(self._queue.popleft())
-        return writes
 
     def _build(self, writes: list[Write]) -> bytes:
         producer, marker = writes[0].producer, writes[0].marker

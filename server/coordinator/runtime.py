@@ -9,6 +9,8 @@ The contract, whatever the state is (groups, transactions, share groups):
   write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
 - Writes that arrive while an append is under way gather and leave as one batch, and so do those that arrive in quick
   succession: group commit without a timer.
+- What deletes whatever it finds is planned in its turn (`begin_planned_write`): when all writes before it are replayed,
+  and with none between what the plan sees and what it says.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
   or they are not in the log.
 - Every write is settled, whatever is cancelled and when: who waits for one waits for an append at most, and may be
@@ -28,7 +30,7 @@ import trio
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
-from ottla.server.coordinator.partition import CoordinatorPartition, Life, Write
+from ottla.server.coordinator.partition import CoordinatorPartition, Life, Plan, Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayBatch, S, replay_records
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
@@ -172,16 +174,26 @@ class CoordinatorRuntime(Generic[S]):
         shard: S | None = None,
     ) -> Write:
         """The first half of `write`: the records have their place in the order of the partition's writes."""
-        write = Write(records, producer, None)
+        write = Write(records, producer)
         if records:
             self._submit(index, write, shard)
         else:
             write.settle(None)
         return write
 
+    def begin_planned_write(self, index: int, plan: Plan, *, shard: S | None = None) -> Write:
+        """Write what `plan` says when its turn has come; what it raises or the append refuses, `wait` raises.
+
+        It is called when every write before it is replayed, and its records are appended before any other's. It is not
+        called at all if the partition moves away first.
+        """
+        write = Write(plan=plan)
+        self._submit(index, write, shard)
+        return write
+
     async def write_marker(self, index: int, marker: EndTxnMarker) -> None:
         """Commit the end of a producer's transaction, in order with the writes of that transaction."""
-        write = Write((), None, marker)
+        write = Write(marker=marker)
         self._submit(index, write, None)
         await _wait_noted(write)
 

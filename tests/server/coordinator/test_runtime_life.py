@@ -6,6 +6,7 @@ Whatever happens when, every write is settled exactly once, and what a shard hol
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -421,10 +422,20 @@ class History:
         partition, key = self.rng.randrange(2), b"%d" % len(self.written)
         try:
             shard = self.runtime.shard(partition)
-            write = self.runtime.begin_write(partition, [CoordinatorRecord(key, b"v")], shard=shard)
+            if self.rng.random() < 0.3:
+                write = self.runtime.begin_planned_write(partition, partial(self._plan, key, shard), shard=shard)
+            else:
+                write = self.runtime.begin_write(partition, [CoordinatorRecord(key, b"v")], shard=shard)
         except (NotCoordinatorError, CoordinatorLoadInProgressError):
             return
         self.written.append(Written(write, partition, key, shard))
+
+    def _plan(self, key: bytes, shard: Journal) -> list[CoordinatorRecord]:
+        assert self.runtime.shard(shard.partition) is shard
+        assert shard.held == self.log.keys(shard.partition), "all that came before is replayed"
+        if self.rng.random() < 0.2:
+            raise CoordinatorNotAvailableError("not now")
+        return [CoordinatorRecord(key, b"v")]
 
     async def tell(self) -> None:
         self.log.tell()
