@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from enum import Enum
 from time import perf_counter
-from typing import Final, Generic
+from typing import Any, Final, Generic
 
 import trio
 
@@ -21,6 +21,7 @@ from ottla.server.coordinator.replay import (
     Producer,
     ReplayBatch,
     S,
+    Skipped,
     UnreadableRecordError,
     replay_batches,
 )
@@ -34,6 +35,9 @@ MAX_BATCH_BYTES: Final = 512 * 1024
 MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
+
+MAX_REASONS: Final = 10
+"""So many reasons to pass over records are told of a load."""
 
 
 class Life(Enum):
@@ -91,6 +95,21 @@ class Write:
             raise self.error
 
 
+class _SkippedRecords:
+    """Says once of each reason that records are passed over."""
+
+    def __init__(self, partition: CoordinatorPartition[Any]) -> None:
+        self._partition = partition
+        self._said: set[str] = set()
+
+    def note(self, skipped: Skipped) -> None:
+        if skipped.why not in self._said and len(self._said) < MAX_REASONS:
+            self._said.add(skipped.why)
+            keys = {"topic": self._partition.topic, "partition": self._partition.index, "offset": skipped.offset}
+            text = "%s holds records that are passed over, the first at offset %d: %s"
+            logger.warning(text, self._partition, skipped.offset, skipped.why, extra=keys)
+
+
 class CoordinatorPartition(Generic[S]):
     """A partition from the moment that this broker leads it until it does not; led again, it is another one.
 
@@ -113,7 +132,7 @@ class CoordinatorPartition(Generic[S]):
         self.index = index
         self.shard = shard
         self.life = Life.LOADING
-        self._topic = topic
+        self.topic = topic
         self._log = log
         self._clock = clock
         self._replay_batch = replay_batch
@@ -126,18 +145,19 @@ class CoordinatorPartition(Generic[S]):
         self._scope = trio.CancelScope()  # of its one task at a time
 
     def __str__(self) -> str:
-        return f"{self._topic} partition {self.index}"
+        return f"{self.topic} partition {self.index}"
 
     # Its life
 
     async def load(self) -> None:
         """Replay the log. Ends early, and quietly, if the partition is closed meanwhile."""
         count = 0
+        skipped = _SkippedRecords(self)
         with self._scope:
             try:
                 async with aclosing(self._log.read(self.index)) as read:
                     async for batches in read:
-                        count += await replay_batches(self.shard, batches, self._replay_batch)
+                        count += await replay_batches(self.shard, batches, self._replay_batch, skipped.note)
                 # It may have been closed when nothing was left to wait for.
                 if self.life is Life.LOADING:
                     self.life = Life.SERVING
@@ -170,7 +190,7 @@ class CoordinatorPartition(Generic[S]):
             what,
             error,
             exc_info=None if foreseen else error,
-            extra={"topic": self._topic, "partition": self.index, "error": str(error)},
+            extra={"topic": self.topic, "partition": self.index, "error": str(error)},
         )
         self._settle_all(NotCoordinatorError(f"{self} {what}"))
         self.shard.unloaded()

@@ -19,6 +19,10 @@ class UnreadableRecordError(Exception):
     """A record of a coordinator's topic is damaged, or was written by somebody else: its partition cannot be loaded."""
 
 
+class SkippedRecordError(Exception):
+    """A record says nothing to this broker, and is passed over: it comes from a newer one, say."""
+
+
 class CoordinatorRecord(NamedTuple):
     """One record of a coordinator's topic; a value of None is a tombstone."""
 
@@ -37,18 +41,30 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-class Shard(Protocol):
-    """The state of one partition. Its methods are synchronous and never fail on a record that Kafka could write.
+class Skipped(NamedTuple):
+    """A record that was passed over, and why."""
 
-    What replay raises (DecodeError, mostly) says that the record cannot be read: the partition is given up then.
-    """
+    offset: int
+    why: str
+
+
+Steps = Iterator[Skipped | None]
+"""A batch that is being replayed: advanced until it ends, each time for a short while."""
+
+
+class Shard(Protocol):
+    """The state of one partition. Its methods are synchronous and never fail on a record that Kafka could write."""
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        """Apply one committed record; `producer` is set if it belongs to that producer's open transaction."""
+        """Apply one committed record; `producer` is set if it belongs to that producer's open transaction.
+
+        Raises SkippedRecordError if it is to be passed over. By any other error, mostly DecodeError, it says that it
+        cannot be read; then the partition is given up.
+        """
         ...
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
-        """Apply the end of a producer's transaction."""
+        """Apply the end of a producer's transaction. Raises as `replay` does."""
         ...
 
     def loaded(self) -> None:
@@ -62,13 +78,14 @@ class Shard(Protocol):
 
 S = TypeVar("S", bound=Shard)
 
-ReplayBatch = Callable[[S, memoryview, int, BatchHeader], Iterator[None]]
+ReplayBatch = Callable[[S, memoryview, int, BatchHeader], Steps]
 
 
-def replay_records(shard: Shard, batches: memoryview, position: int, header: BatchHeader) -> Iterator[None]:
-    """Replay the records of a batch that lies at `position`, in short steps: one each time that this is advanced.
+def replay_records(shard: Shard, batches: memoryview, position: int, header: BatchHeader) -> Steps:
+    """Replay the records of a batch that lies at `position`. Raises UnreadableRecordError.
 
-    Raises UnreadableRecordError.
+    Kafka, too, passes over records of unknown types, and gives up the partition for any other that it cannot read
+    (CoordinatorLoaderImpl).
     """
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
     replay = shard.replay
@@ -77,17 +94,21 @@ def replay_records(shard: Shard, batches: memoryview, position: int, header: Bat
             raise UnreadableRecordError(f"the record at offset {offset} has no key")
         try:
             replay(offset, producer, CoordinatorRecord(key, value))
+        except SkippedRecordError as error:
+            yield Skipped(offset, str(error))
         except Exception as error:
             raise UnreadableRecordError(f"the record at offset {offset} cannot be read: {error}") from error
         if not count % RECORDS_A_STEP:
-            yield
-    yield
+            yield None
+    yield None
 
 
-async def replay_batches(shard: S, batches: memoryview, replay_batch: ReplayBatch[S]) -> int:
+async def replay_batches(
+    shard: S, batches: memoryview, replay_batch: ReplayBatch[S], note: Callable[[Skipped], None]
+) -> int:
     """Replay whole batches into a shard, letting others run in between; returns how many records they held.
 
-    Raises UnreadableRecordError.
+    `note` is told of what was passed over. Raises UnreadableRecordError.
     """
     count = 0
     until = perf_counter() + STEP_SECONDS
@@ -95,7 +116,9 @@ async def replay_batches(shard: S, batches: memoryview, replay_batch: ReplayBatc
         count += header.record_count
         steps = _replay_batch(shard, batches, position, header, replay_batch)
         try:
-            for _ in steps:
+            for skipped in steps:
+                if skipped is not None:
+                    note(skipped)
                 if perf_counter() >= until:
                     await trio.lowlevel.checkpoint()
                     until = perf_counter() + STEP_SECONDS
@@ -108,11 +131,14 @@ async def replay_batches(shard: S, batches: memoryview, replay_batch: ReplayBatc
 
 def _replay_batch(
     shard: S, batches: memoryview, position: int, header: BatchHeader, replay_batch: ReplayBatch[S]
-) -> Iterator[None]:
+) -> Steps:
     if not header.is_control:
         yield from replay_batch(shard, batches, position, header)
         return
     marker = parse_end_txn_marker(batches, position, header)
     if marker is not None:
-        shard.replay_marker(marker)
-    yield
+        try:
+            shard.replay_marker(marker)
+        except SkippedRecordError as error:
+            yield Skipped(header.base_offset, str(error))
+    yield None

@@ -23,6 +23,7 @@ from ottla.kproto.internal_records.coordinator import (
 )
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.replay import SkippedRecordError
 from ottla.server.coordinator.runtime import CoordinatorRecord
 
 OFFSET_VALUE_VERSION: Final = 4
@@ -30,6 +31,7 @@ OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 OFFSET_KEY_TYPE: Final = OffsetCommitKey.RECORD_TYPE
 
+_OFFSET_KEYS: Final = (b"\0\0", b"\0\1")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _KEY_START: Final = Struct(">hh")
@@ -58,12 +60,12 @@ class OtherRecord(NamedTuple):
 Decoded = GroupRecord | OtherRecord
 
 
-def decode(record: CoordinatorRecord) -> Decoded | None:
-    """What a record says; None for types of a newer broker, which must be skipped. Raises DecodeError for damage."""
+def decode(record: CoordinatorRecord) -> Decoded:
+    """What a record says. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
     try:
         key, value = record_types("__consumer_offsets").parse(record.key, record.value)
-    except UnknownRecordTypeError:
-        return None
+    except UnknownRecordTypeError as error:
+        raise SkippedRecordError(str(error)) from None
     match key, value:
         case GroupMetadataKey(), GroupMetadataValue() | None:
             return GroupRecord(key.group, value)
@@ -77,7 +79,7 @@ def decode(record: CoordinatorRecord) -> Decoded | None:
 
 def is_offset(key: bytes) -> bool:
     """Whether a record is about a committed offset."""
-    return key[1] <= OFFSET_KEY_TYPE and not key[0]
+    return key.startswith(_OFFSET_KEYS)
 
 
 def offset_group(key: bytes) -> str:

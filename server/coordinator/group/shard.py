@@ -15,8 +15,10 @@ from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMe
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.offset_cache import OffsetCache
+from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
-from ottla.server.coordinator.runtime import CoordinatorRecord, Producer, replay_records
+from ottla.server.coordinator.replay import Steps, replay_records
+from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
 
 
 class GroupShard:
@@ -54,7 +56,7 @@ class GroupShard:
             case _:
                 pass
 
-    def replay_batch(self, batches: memoryview, position: int, header: BatchHeader) -> Iterator[None]:
+    def replay_batch(self, batches: memoryview, position: int, header: BatchHeader) -> Steps:
         """Replay a batch while the partition is being loaded; a shortcut for what many offsets leave in the log.
 
         A batch that turns out to be none of those is replayed record by record, from its start: that changes nothing.
@@ -68,13 +70,15 @@ class GroupShard:
                 self.offsets.put_all(run.group_id, zip(run.keys, enumerate(run.values, offset), strict=True))
                 index += len(run.keys)
                 end = run.end
-                yield
+                yield None
             if index == header.record_count:
                 return
         yield from replay_records(self, batches, position, header)
 
     def _replay_offset(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         key, value = record.key, record.value
+        if self._loading:
+            check_offset(key, value)
         if key[1] != records.OFFSET_KEY_TYPE:
             key = records.current_offset_key(key)
         group_id = records.offset_group(key)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import trio
 
 from ottla.kproto.records import EndTxnMarker
-from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer, SkippedRecordError
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.state import Transaction
 
@@ -34,10 +34,7 @@ class TransactionShard:
         return (entry.transaction for entry in self.entries.values() if entry.transaction is not None)
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        parsed = records.parse(record)
-        if parsed is None:
-            return
-        transactional_id, transaction = parsed
+        transactional_id, transaction = records.parse(record)
         entry = self.entries.get(transactional_id)
         if transaction is None:
             self.entries.pop(transactional_id, None)
@@ -47,7 +44,7 @@ class TransactionShard:
             entry.transaction = transaction
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
-        raise AssertionError("a transaction marker in the transactions' own topic")
+        raise SkippedRecordError("a transaction's marker, and no transaction writes to this topic")
 
     def loaded(self) -> None:
         self._resume(self)
