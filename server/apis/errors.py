@@ -123,6 +123,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,
     coordinator.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     coordinator.ProducerFencedError: ErrorCode.PRODUCER_FENCED,
+    coordinator.LaterEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
     coordinator.ConcurrentTransactionsError: ErrorCode.CONCURRENT_TRANSACTIONS,
     coordinator.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     coordinator.InvalidTransactionTimeoutError: ErrorCode.INVALID_TRANSACTION_TIMEOUT,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.server.coordinator.transaction.state import Partition
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.settings.config import BrokerConfig
@@ -129,7 +130,11 @@ class Coordinators:
         """What writes the end of transactions, here and on behalf of other brokers' coordinators."""
         from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 
-        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_id, self._clock)
+        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_of, self._clock)
+
+    def _topic_of(self, partition: Partition) -> UUID | None:
+        known = self._image.partition(*partition) is not None
+        return self._topic_id(partition.topic) if known else None
 
     def _topic_id(self, name: str) -> UUID | None:
         topic = self._image.topic(name)

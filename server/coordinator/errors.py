@@ -120,6 +120,10 @@ class ConcurrentTransactionsError(CoordinatorError):
     """The last transaction is still being ended: try again shortly."""
 
 
+class LaterEpochError(CoordinatorError):
+    """The log has seen a later epoch of the producer, or of its coordinator: what this one writes counts no more."""
+
+
 class InvalidTransactionStateError(CoordinatorError):
     """What is asked does not fit the state that the transaction is in."""
 

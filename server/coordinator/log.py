@@ -14,8 +14,8 @@ class CoordinatorLog(Protocol):
     async def append(self, partition: int, records: bytes) -> int:
         """Append one record batch and return its base offset once it is committed.
 
-        Raises CoordinatorNotAvailableError, NotCoordinatorError or CoordinatorLoadInProgressError; then nothing may be
-        taken as stored.
+        Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError or LaterEpochError;
+        then nothing may be taken as stored.
         """
         ...
 

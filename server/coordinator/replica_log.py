@@ -7,11 +7,16 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    LaterEpochError,
+    NotCoordinatorError,
+)
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import InvalidProducerEpochError, StorageError, TransactionCoordinatorFencedError
 from ottla.storage.log.partition_log import AppendOrigin
 
 ACKS_ALL: Final = -1
@@ -64,5 +69,7 @@ class ReplicaLog:
 def _translated(error: Exception) -> CoordinatorError:
     if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError):
         return NotCoordinatorError(str(error))
+    if isinstance(error, InvalidProducerEpochError | TransactionCoordinatorFencedError):
+        return LaterEpochError(str(error))
     assert isinstance(error, ReplicaError | StorageError | RecordError | OSError)
     return CoordinatorNotAvailableError(str(error))
