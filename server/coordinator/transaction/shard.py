@@ -11,27 +11,40 @@ from ottla.server.coordinator.transaction.state import Transaction
 
 
 class Entry:
-    """One transactional id: its committed state (None until the first is), and what keeps its operations in order."""
+    """One transactional id: its committed state (None until the first is), and what keeps its operations in order.
 
-    __slots__ = ("is_finishing", "lock", "scope", "transaction")
+    It belongs to its shard while it is in `entries`; whoever waited for `lock` looks whether it still is.
+    """
+
+    __slots__ = ("completing", "lock", "transaction")
 
     def __init__(self, transaction: Transaction | None) -> None:
         self.transaction = transaction
         self.lock = trio.Lock()
-        self.is_finishing = False
-        self.scope = trio.CancelScope()
+        #: Of the task that carries the decided transaction through; None while there is none.
+        self.completing: trio.CancelScope | None = None
 
 
 class TransactionShard:
     """Implements the runtime's `Shard`: state is what replay makes of the records."""
 
     def __init__(self, partition: int, resume: Callable[["TransactionShard"], None]) -> None:
+        """`resume` is told when the partition has been replayed."""
         self.partition = partition
         self.entries: dict[str, Entry] = {}
         self._resume = resume
 
     def transactions(self) -> Iterator[Transaction]:
         return (entry.transaction for entry in self.entries.values() if entry.transaction is not None)
+
+    def holds(self, transactional_id: str, entry: Entry) -> bool:
+        """Whether this is still the entry of the transactional id: it was not expired, and the partition is here."""
+        return self.entries.get(transactional_id) is entry
+
+    def forget_unused(self, transactional_id: str, entry: Entry) -> None:
+        """Drop an entry that was made for a first transaction, if none has come of it."""
+        if entry.transaction is None and self.holds(transactional_id, entry):
+            del self.entries[transactional_id]
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         transactional_id, transaction = records.parse(record)
@@ -51,5 +64,6 @@ class TransactionShard:
 
     def unloaded(self) -> None:
         for entry in self.entries.values():
-            entry.scope.cancel()
+            if entry.completing is not None:
+                entry.completing.cancel()
         self.entries.clear()
