@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from ottla.kproto.records import EndTxnMarker
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
@@ -15,6 +16,9 @@ from ottla.server.coordinator.transaction.state import Transaction, TransactionS
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_SECONDS: Final = 1.0
+"""Between two attempts to write that a transaction is over."""
 
 Runtime = CoordinatorRuntime[TransactionShard]
 
@@ -84,11 +88,15 @@ class Completion:
             entry.completing = None
 
     async def _finish(self, shard: TransactionShard, entry: Entry, prepared: Transaction) -> None:
-        """Write that it is over."""
-        async with entry.lock:
-            try:
-                await store(self._runtime, shard, entry, prepared.completed(self._clock.time_ms()))
-            except CoordinatorError as error:
-                # The markers are there; whoever loads the partition next writes them again, which is harmless.
-                keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
-                logger.warning("%s is not marked as complete: %s", prepared.transactional_id, error, extra=keys)
+        """Write that it is over; what is refused for a while is tried again, as in Kafka."""
+        while True:
+            async with entry.lock:
+                try:
+                    return await store(self._runtime, shard, entry, prepared.completed(self._clock.time_ms()))
+                except CoordinatorNotAvailableError as error:
+                    keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
+                    logger.warning("%s is not marked as complete yet: %s", prepared.transactional_id, error, extra=keys)
+                except CoordinatorError as error:
+                    # The partition has gone. Whoever loads it next writes the markers again, which is harmless.
+                    return logger.debug("%s is not marked as complete: %s", prepared.transactional_id, error)
+            await trio.sleep(RETRY_BACKOFF_SECONDS)

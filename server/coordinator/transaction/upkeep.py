@@ -19,7 +19,7 @@ Work = Callable[[TransactionShard, Entry, Transaction], Awaitable[None]]
 
 
 class Upkeep:
-    """Looks after the transactions of one broker, again and again.
+    """Looks after the transactions of one broker, again and again. If one of them fails, the others go on.
 
     `fence` aborts an ongoing transaction under the next epoch; its caller holds the entry's lock.
     """
@@ -48,20 +48,29 @@ class Upkeep:
     async def _repeat(self, interval_ms: int, failure: str, is_due: Callable[[Transaction], bool], work: Work) -> None:
         while True:
             await trio.sleep(interval_ms / 1000)
-            try:
-                for shard in self._runtime.shards():
-                    await self._look_after(shard, is_due, work)
-            except CoordinatorError as error:
-                logger.info("__transaction_state %s now: %s", failure, error)
+            for shard in self._runtime.loaded_shards():
+                error = await self._look_after(shard, is_due, work)
+                if error is not None:
+                    keys = {"partition": shard.partition, "error": str(error)}
+                    text = "partition %d of __transaction_state %s now: %s"
+                    logger.warning(text, shard.partition, failure, error, extra=keys)
 
-    async def _look_after(self, shard: TransactionShard, is_due: Callable[[Transaction], bool], work: Work) -> None:
+    async def _look_after(
+        self, shard: TransactionShard, is_due: Callable[[Transaction], bool], work: Work
+    ) -> CoordinatorError | None:
+        """Do the work where it is due; returns the first refusal."""
+        refused: CoordinatorError | None = None
         for transactional_id, entry in list(shard.entries.items()):
             if entry.transaction is None or not is_due(entry.transaction):
                 continue
             async with entry.lock:
                 current = entry.transaction
                 if shard.holds(transactional_id, entry) and is_due(current):
-                    await work(shard, entry, current)
+                    try:
+                        await work(shard, entry, current)
+                    except CoordinatorError as error:
+                        refused = refused or error
+        return refused
 
     def _is_timed_out(self, transaction: Transaction) -> bool:
         is_ongoing = transaction.status is TransactionStatus.ONGOING
