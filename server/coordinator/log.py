@@ -20,5 +20,9 @@ class CoordinatorLog(Protocol):
         ...
 
     def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
-        """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches."""
+        """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches.
+
+        Among them is all that was appended before the reading began, whether anybody waited for it or not, if it is
+        ever committed: a partition that has moved away and come back misses nothing.
+        """
         ...

@@ -51,11 +51,18 @@ class ReplicaLog:
         return result.base_offset
 
     async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
-        """Yield the committed batches from the log start to the high watermark, about a mebibyte at a time."""
+        """Yield the committed batches from the log start on, about a mebibyte at a time.
+
+        What the log holds when the reading begins is waited for until it is committed: it may come from a former term
+        of this node's, or from another leader, and be committed only now.
+        """
         try:
-            log = self._replica_manager.get_partition(*self._key(partition)).log
-            offset = log.log_start_offset
-            while offset < log.high_watermark:
+            led = self._replica_manager.get_partition(*self._key(partition))
+            log = led.log
+            offset, end_offset = log.log_start_offset, log.log_end_offset
+            while offset < max(end_offset, log.high_watermark):
+                if offset >= log.high_watermark:
+                    await self._replica_manager.wait_committed(led, end_offset)
                 records, offset = await log.read_batches(offset, log.high_watermark)
                 with records:
                     batches = memoryview(records.to_bytes())

@@ -166,6 +166,11 @@ async def test_a_record_that_cannot_be_read_fails_its_partition(
 # A whole broker
 
 
+async def until_loaded(coordinator: Any) -> None:
+    while coordinator.runtime.loading():
+        await trio.lowlevel.checkpoint()
+
+
 async def fetched(client: Any, group: str) -> int:
     """The error code of a group's OffsetFetch."""
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
@@ -195,6 +200,7 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_groups(
     async with serve_node(settings) as node:
         topic = await node.broker.controller.ensure_topic(CONSUMER_OFFSETS)
         groups = node.broker.group_coordinator
+        await until_loaded(groups)
         broken, whole = (next(g for g in "abcdefgh" if groups.partition_for(g) == index) for index in (0, 1))
         await ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id).append(0, record(key, value))
     async with serve_node(settings) as node:
@@ -213,6 +219,7 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_transactions(
     async with serve_node({"transaction.state.log.num.partitions": "2"}) as node:
         topic = await node.broker.controller.ensure_topic(TRANSACTION_STATE)
         transactions = node.broker.transaction_coordinator
+        await until_loaded(transactions)
         broken, whole = (next(t for t in "abcdefgh" if transactions.partition_for(t) == index) for index in (0, 1))
         log = ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id)
         await log.append(0, record(b"\x00\x00zz", b"junk"))
