@@ -103,7 +103,7 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
 def offset_partition(key: bytes) -> TopicPartition:
     """The partition that an offset's key names."""
     topic_start = 6 + (key[2] << 8 | key[3])
-    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big"))
+    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big", signed=True))
 
 
 def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
