@@ -16,7 +16,7 @@ from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartiti
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.replica.purgatory import Purgatory
+from ottla.server.waiting.purgatory import Purgatory
 from simulation.coordinators.history import History, Key
 from simulation.coordinators.log import SimulatedLog
 
