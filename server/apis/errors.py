@@ -120,6 +120,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.InvalidRegularExpressionError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     coordinator.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    coordinator.TopicDeletedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,
     coordinator.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     coordinator.ProducerFencedError: ErrorCode.PRODUCER_FENCED,

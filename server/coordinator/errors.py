@@ -97,6 +97,10 @@ class OffsetMetadataTooLargeError(CoordinatorError):
     """The metadata string of an offset commit is longer than `offset.metadata.max.bytes`."""
 
 
+class TopicDeletedError(CoordinatorError):
+    """The topic of an offset was deleted while its commit was on its way."""
+
+
 class UnsupportedCommitError(CoordinatorError):
     """KIP-848: a member commits in a version from before member epochs."""
 

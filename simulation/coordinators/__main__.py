@@ -1,4 +1,4 @@
-"""`python -m simulation.coordinators --seeds 5000 [--seed FIRST] [--trace]`."""
+"""`python -m simulation.coordinators --seeds 5000 [--seed FIRST] [--trace] [--without WHAT]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 from simulation.coordinators.life import live
+from simulation.coordinators.planted import FAULTS, without
 
 
 def main() -> int:
@@ -16,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to live")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--trace", action="store_true", help="tell the whole story of each seed that goes wrong")
+    parser.add_argument("--without", choices=FAULTS, help="take out what keeps requests apart")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     found: Counter[str] = Counter()
@@ -23,7 +25,8 @@ def main() -> int:
     done: Counter[str] = Counter()
     started = time.monotonic()
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        world = live(seed)
+        with without(arguments.without):
+            world = live(seed)
         done += world.done
         for kind, text in world.violations.items():
             found[kind] += 1

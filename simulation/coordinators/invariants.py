@@ -39,7 +39,7 @@ class StepChecks(trio.abc.Instrument):
 
 
 def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup]:
-    return [*shard.groups.values(), *shard.consumer_groups.values()]
+    return list(shard.groups.values())
 
 
 def groups_with_offsets(shard: GroupShard) -> set[str]:

@@ -84,7 +84,7 @@ async def _end(world: World) -> None:
     _nobody_is_left(world)
     _no_offset_of_the_deleted(world)
     world.clock.set_forward(2 * RETENTION_MS)
-    await trio.sleep(3 * CHECK_INTERVAL_MS / 1000)
+    await trio.sleep(20 * CHECK_INTERVAL_MS / 1000)
     for shard in world.coordinator.runtime.shards():
         left = {*groups_with_offsets(shard), *(group.group_id for group in groups_of(shard))}
         if left:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records import record_types
@@ -21,6 +22,7 @@ from ottla.kproto.internal_records.coordinator import (
     build_value,
     parse_value,
 )
+from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.replay import SkippedRecordError
@@ -118,6 +120,20 @@ def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
         expire_timestamp_ms=value.expire_timestamp,
         topic_id=value.topic_id,
     )
+
+
+def topic_id(data: bytes) -> UUID:
+    """The topic's id in an offset's value, without the rest where that can be; zero if there is none.
+
+    Raises DecodeError.
+    """
+    if len(data) > _VALUE_START.size and data[1] == OFFSET_VALUE_VERSION and 0 < data[14] <= _LONG_METADATA_BYTES:
+        tags = 14 + data[14] + 8
+        if data[tags:] == b"\0":
+            return ZERO_UUID
+        if data[tags : tags + 3] == b"\1\0\x10" and len(data) == tags + 19:
+            return UUID(bytes=data[tags + 3 :])
+    return parse_value(OffsetCommitValue, data).topic_id
 
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
