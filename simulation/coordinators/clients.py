@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -102,16 +102,14 @@ class SimpleClient(Client):
 
     async def step(self) -> None:
         group = self.rng.choice(GROUPS)
-        try:
-            chance = self.rng.random()
+        chance = self.rng.random()
+        with suppress(CoordinatorError):
             if chance < 0.6:
                 await self.commit(group)
             elif chance < 0.75:
                 await self.delete_offsets(group)
             else:
                 await self.delete_group(group)
-        except CoordinatorError:
-            pass
 
     async def delete_group(self, group: str) -> None:
         removal = self.world.history.begin_removal(self.world.all_keys(group))
@@ -172,7 +170,7 @@ class TransactionalClient(Client):
 
 
 class Administrator(Client):
-    """Deletes topics and makes them again, often at once."""
+    """Deletes topics and makes them again, often at once, and commits for what it made."""
 
     async def step(self) -> None:
         name = self.rng.choice(TOPICS)
@@ -183,6 +181,8 @@ class Administrator(Client):
         await trio.sleep(self.rng.choice((0, 0, 0.01, 1)))
         if self.world.image.topic(name) is None:
             self.world.create_topic(name)
+        with suppress(CoordinatorError):
+            await self.commit(self.rng.choice(GROUPS))
         self.world.audit()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 
 import trio
 import trio.testing
@@ -26,7 +27,11 @@ def live(seed: int) -> World:
     with deterministic(seed):
         clock = trio.testing.MockClock(autojump_threshold=0)
         checks = StepChecks(world)
-        trio.run(_live, world, checks.scope, clock=clock, instruments=[checks])
+        try:
+            trio.run(_live, world, checks.scope, clock=clock, instruments=[checks])
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is found
+            world.trace += traceback.format_exception(error)
+            world.violate(f"it fails: {error!r}")
     return world
 
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from unittest import mock
 
 from ottla.server.coordinator.group import commits, records
-from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offset_cache import OffsetCache
@@ -64,13 +62,6 @@ def _living(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_all
 
 
-def _without_place() -> AbstractContextManager[Any]:
-    async def store(self: GroupCoordinator, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        await self._begin_store(group, assignments).wait()
-
-    return mock.patch.object(GroupCoordinator, "_store_group", store)
-
-
 FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     # A group has no lock.
     "lock": _without_lock,
@@ -88,8 +79,6 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "refusal": _without_refusal,
     # A group whose offsets are all in open transactions has none.
     "pending": partial(mock.patch.object, OffsetCache, "has_pending_group", _always(False)),
-    # A classic group's record gets its place among the writes some time later.
-    "place": _without_place,
 }
 
 

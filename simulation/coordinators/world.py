@@ -87,7 +87,7 @@ class World:
         kind = text.split(":")[0]
         if kind not in self.violations:
             self.violations[kind] = text
-            self.note(f"VIOLATION {text}")
+            self.trace.append(f"VIOLATION {text}")
 
     # Topics
 
