@@ -1,4 +1,4 @@
-"""`python -m simulation.coordinators --seeds 5000 [--seed FIRST] [--trace] [--without WHAT]`."""
+"""`python -m simulation.coordinators --seeds 5000 [--seed FIRST] [--stop] [--trace] [--without WHAT]`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to live")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--trace", action="store_true", help="tell the whole story of each seed that goes wrong")
+    parser.add_argument("--stop", action="store_true", help="stop at the first seed that goes wrong")
     parser.add_argument("--without", choices=FAULTS, help="take out what keeps requests apart")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -33,6 +34,8 @@ def main() -> int:
             first.setdefault(kind, f"seed {seed}: {text}")
         if world.violations and arguments.trace:
             print("\n".join([f"seed {seed}", *world.trace]))
+        if world.violations and arguments.stop:
+            break
     took = time.monotonic() - started
     print(f"seeds {arguments.seed} to {seed} in {took:.1f} s; answered: {dict(sorted(done.items()))}")
     for kind, count in found.most_common():

@@ -12,7 +12,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup, held
 from ottla.server.coordinator.group.shard import GroupShard
 from simulation.coordinators.world import World
 
-MAX_STEPS = 150_000
+MAX_STEPS = 40_000
 """Many times what a seed takes."""
 
 
