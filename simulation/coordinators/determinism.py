@@ -11,7 +11,7 @@ from unittest import mock
 import trio
 from trio._core import _run as _trio_run
 
-from ottla.server.coordinator import runtime
+from ottla.server.coordinator import partition, replay, runtime
 from ottla.server.coordinator.group import classic
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
@@ -32,6 +32,8 @@ def deterministic(seed: int) -> Iterator[None]:
 
     with (
         mock.patch.object(uuid, "uuid4", make_id),
+        mock.patch.object(partition, "perf_counter", trio.current_time),
+        mock.patch.object(replay, "perf_counter", trio.current_time),
         mock.patch.object(runtime, "perf_counter", trio.current_time),
         mock.patch.object(classic, "NEW_MEMBER_JOIN_TIMEOUT_MS", NEW_MEMBER_JOIN_TIMEOUT_MS),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from random import Random
 
 import trio
@@ -39,7 +39,7 @@ class SimulatedLog:
         await self._pause()
         return base_offset
 
-    async def read(self, partition: int) -> AsyncIterator[memoryview]:
+    async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         for batch in list(self._batches[partition]):
             if self._rng.random() < 0.1:
                 await self._pause()

@@ -15,7 +15,8 @@ from ottla.server.coordinator.group import commits, records
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offset_cache import OffsetCache
-from ottla.server.coordinator.runtime import CoordinatorRuntime, Plan, Write
+from ottla.server.coordinator.partition import Plan
+from ottla.server.coordinator.runtime import CoordinatorRuntime, Write
 
 
 def _always(answer: object) -> Callable[..., Any]:
@@ -31,8 +32,8 @@ def _without_lock() -> AbstractContextManager[Any]:
 
 
 def _without_turn() -> AbstractContextManager[Any]:
-    def begin(self: CoordinatorRuntime[Any], partition: int, plan: Plan) -> Write:
-        return self.begin_write(partition, plan())
+    def begin(self: CoordinatorRuntime[Any], index: int, plan: Plan, *, shard: Any) -> Write:
+        return self.begin_write(index, plan(), shard=shard)
 
     return mock.patch.object(CoordinatorRuntime, "begin_planned_write", begin)
 

@@ -141,10 +141,14 @@ class World:
             self.lead(partition, here=True)
 
     def die(self) -> None:
-        """The broker stops where it stands. Its requests are never answered; an append may have been stored."""
-        self.note("die")
-        for partition in range(OFFSETS_PARTITIONS):
-            self.coordinator.runtime.resign(partition)
+        """The broker stops in order, or is killed: whoever started it cancels all that it does.
+
+        Its requests are refused or never answered; an append may have been stored.
+        """
+        is_stopped = self.rng.random() < 0.5
+        self.note("stop" if is_stopped else "die")
+        if is_stopped:
+            self.coordinator.runtime.close()
 
     def lead(self, partition: int, *, here: bool) -> None:
         """The partition of `__consumer_offsets` moves to this broker, or away."""

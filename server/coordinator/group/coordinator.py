@@ -186,7 +186,7 @@ class GroupCoordinator:
                 raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
             return self._runtime.begin_write(shard.partition, [records.group_metadata(group, assignments)])
         except CoordinatorError as error:
-            refused = Write((), None, None)
+            refused = Write()
             refused.settle(error)
             return refused
 
@@ -432,7 +432,7 @@ class GroupCoordinator:
             written, refused = commits.delete_records(shard, group_id, asked)
             return written
 
-        await self._runtime.begin_planned_write(shard.partition, plan).wait()
+        await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         return refused
 
     # Administration
@@ -473,4 +473,4 @@ class GroupCoordinator:
             shard = self._shard(group_id)
             with trio.CancelScope(shield=True):
                 plan = partial(commits.deletion_records, shard, group_id)
-                await self._runtime.begin_planned_write(shard.partition, plan).wait()
+                await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()

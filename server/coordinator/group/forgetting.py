@@ -85,7 +85,7 @@ class Forgetting:
     async def _clear(self, shard: GroupShard, names: set[str]) -> bool:
         """Remove what is gone; False if something has to stay for now."""
         # A commit that was let in before the deletion was heard of is in the cache when this has had its turn.
-        await self._runtime.begin_planned_write(shard.partition, list).wait()
+        await self._runtime.begin_planned_write(shard.partition, list, shard=shard).wait()
         is_finished = True
         pace = Pace()
         for group_id in shard.offsets.groups():
@@ -96,7 +96,7 @@ class Forgetting:
                 await pace.rest()
             if gone:
                 plan = partial(self._tombstones, shard, group_id, gone, names)
-                await self._runtime.begin_planned_write(shard.partition, plan).wait()
+                await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
                 is_finished &= not any(shard.offsets.values(group_id, key) for key in gone)
         return is_finished
 

@@ -57,7 +57,7 @@ class Retention:
             async with self._locks.exclusively(group_id):
                 with trio.CancelScope(shield=True):
                     plan = partial(self._expired, shard, group_id)
-                    await self._runtime.begin_planned_write(shard.partition, plan).wait()
+                    await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
 
     def _expired(self, shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
         return commits.expired_records(
