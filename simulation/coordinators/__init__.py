@@ -1,2 +1,1 @@
-"""The group coordinator with its real runtime over a simulated log: every wait of one request may be followed by any
-step of another, and one seed decides the order. See `README.md`."""
+"""The group coordinator on its real runtime over a simulated log: one seed, one order of steps. See `README.md`."""
