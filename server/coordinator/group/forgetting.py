@@ -10,7 +10,9 @@ Kafka's counterpart is OffsetMetadataManager.onPartitionsDeleted, which removes 
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -23,6 +25,9 @@ from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRunti
 from ottla.server.event_loop.pace import Pace
 
 logger = logging.getLogger(__name__)
+
+STEP: Final = 64
+"""So many offsets are looked at before others may run: in well under a tenth of a millisecond."""
 
 
 class Forgetting:
@@ -88,17 +93,29 @@ class Forgetting:
         await self._runtime.begin_planned_write(shard.partition, list, shard=shard).wait()
         is_finished = True
         pace = Pace()
+        living: set[bytes] = set()
         for group_id in shard.offsets.groups():
-            gone = []
-            for key in shard.offsets.keys(group_id):
-                if any(self._is_gone(key, value, names) for value in shard.offsets.values(group_id, key)):
-                    gone.append(key)
+            gone: list[bytes] = []
+            stored = shard.offsets.stored(group_id)
+            for start in range(0, len(stored), STEP):
+                gone += self._find_gone(stored[start : start + STEP], names, living)
                 await pace.rest()
             if gone:
-                plan = partial(self._tombstones, shard, group_id, gone, names)
+                plan = partial(self._tombstones, shard, group_id, list(dict.fromkeys(gone)), names)
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
                 is_finished &= not any(shard.offsets.values(group_id, key) for key in gone)
         return is_finished
+
+    def _find_gone(self, stored: Sequence[tuple[bytes, bytes]], names: set[str], living: set[bytes]) -> Iterator[bytes]:
+        """The keys of what is gone. `living` remembers the ends of values, with a topic's id that was looked up."""
+        for key, value in stored:
+            end = value[-records.TOPIC_ID_BYTES :]
+            if end in living:
+                continue
+            if self._is_gone(key, value, names):
+                yield key
+            elif records.topic_id(value).int:
+                living.add(end)
 
     def _tombstones(
         self, shard: GroupShard, group_id: str, keys: list[bytes], names: set[str]

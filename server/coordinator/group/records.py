@@ -43,6 +43,9 @@ _VALUE_START: Final = Struct(">hqiB")
 _VALUE_END: Final = Struct(">qB")
 _VALUE_END_WITH_ID: Final = Struct(">qBBB16s")
 _LONG_METADATA_BYTES: Final = 127
+_TOPIC_ID_TAG: Final = b"\1\0\x10"
+TOPIC_ID_BYTES: Final = len(_TOPIC_ID_TAG) + 16
+"""What a topic's id takes at the end of an offset's value."""
 
 
 class GroupRecord(NamedTuple):
@@ -131,7 +134,7 @@ def topic_id(data: bytes) -> UUID:
         tags = 14 + data[14] + 8
         if data[tags:] == b"\0":
             return ZERO_UUID
-        if data[tags : tags + 3] == b"\1\0\x10" and len(data) == tags + 19:
+        if data[tags : tags + 3] == _TOPIC_ID_TAG and len(data) == tags + TOPIC_ID_BYTES:
             return UUID(bytes=data[tags + 3 :])
     return parse_value(OffsetCommitValue, data).topic_id
 
