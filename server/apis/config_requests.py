@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ottla.kproto.errors import ErrorCode
@@ -10,6 +11,7 @@ from ottla.server.broker import Broker
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.server.pace import Pace
 from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
 
 ResourceKey = tuple[int, str]
@@ -29,11 +31,14 @@ async def alter(
     Changes that could not be read come as the error that they are answered with.
     """
     keys = [key for key, _ in asked]
+    times = Counter(keys)
     results: dict[ResourceKey, MetadataError | None] = {}
     stored: dict[ConfigResource, Sequence[ConfigChange]] = {}
+    pace = Pace()
     for key, changes in asked:
+        await pace.rest()
         try:
-            if keys.count(key) > 1:
+            if times[key] > 1:
                 raise InvalidRequestError(_REPEATED)
             if isinstance(changes, MetadataError):
                 raise changes
