@@ -156,6 +156,8 @@ class Listeners:
             await self._wait_for_slot(name)
             await trio.lowlevel.wait_readable(listening)
             for _ in range(_ACCEPT_BURST):
+                if self._is_full(name):
+                    break
                 try:
                     accepted, peer = listening.accept()
                 except BlockingIOError:
@@ -175,6 +177,8 @@ class Listeners:
                 delay_seconds = self._rates.delay_seconds(name, self._limits)
                 if delay_seconds:
                     await self._pause(accepted, delay_seconds)
+                    if self._is_full(name):  # another listener has taken the last place meanwhile
+                        await self._wait_with(accepted, name)
                 self._admit(name, accepted, peer, serving)
 
     async def _pause(self, accepted: socket.socket, seconds: float) -> None:
@@ -182,6 +186,14 @@ class Listeners:
         self.delayed += 1
         try:
             await trio.sleep(seconds)
+        except BaseException:
+            accepted.close()
+            raise
+
+    async def _wait_with(self, accepted: socket.socket, name: str) -> None:
+        """Wait for a place with a connection that was accepted already."""
+        try:
+            await self._wait_for_slot(name)
         except BaseException:
             accepted.close()
             raise

@@ -348,6 +348,16 @@ async def test_connections_beyond_the_limit_wait_for_a_slot(serve_handlers: Serv
         assert (await second.receive(ApiKey.METADATA, 5))[1].controller_id == 7
 
 
+async def test_a_burst_of_connections_does_not_go_beyond_the_limit(serve_handlers: Serve) -> None:
+    async with serve_handlers({ApiKey.METADATA: metadata}, max_connections=2) as server:
+        waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        await wait_all_tasks_blocked(0.02)
+        assert server.listeners.connection_count == 2
+        for one in waiting:
+            one.close()
+        await (await server.connect()).call(MetadataRequest(), 5)
+
+
 async def test_stop_answers_what_is_under_way(serve_handlers: Serve) -> None:
     flushes = Flushes()
     async with serve_handlers({ApiKey.PRODUCE: flushes.handle, ApiKey.METADATA: metadata}) as server:
