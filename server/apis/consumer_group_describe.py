@@ -17,7 +17,7 @@ from ottla.kproto.messages.consumer_group_describe import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
@@ -41,7 +41,7 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     try:
         group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
     except CoordinatorError as error:
-        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=str(error))
+        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

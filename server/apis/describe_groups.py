@@ -14,7 +14,7 @@ from ottla.kproto.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 
@@ -38,7 +38,7 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         absent = DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)
         if context.header.api_version >= 6:
             absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            absent.error_message = str(error)
+            absent.error_message = error_message(error)
         return absent
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error))

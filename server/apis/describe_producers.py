@@ -9,7 +9,7 @@ from ottla.kproto.messages.describe_producers import (
     TopicResponse,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.replica.errors import ReplicaError
@@ -32,7 +32,9 @@ def _describe(name: str, index: int, context: RequestContext) -> PartitionRespon
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
-        return PartitionResponse(partition_index=index, error_code=error_code(error), error_message=str(error))
+        return PartitionResponse(
+            partition_index=index, error_code=error_code(error), error_message=error_message(error)
+        )
     topic = context.broker.metadata.topic(name)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

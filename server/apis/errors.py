@@ -140,6 +140,15 @@ def error_code(error: BaseException) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+#: Longer texts could not be sent: a string holds 32,767 bytes, and names in it come from clients.
+_MAX_MESSAGE_LENGTH: Final = 4_000
+
+
+def error_message(error: BaseException) -> str:
+    """What a client is told of an error: its words, cut to a length that every client takes."""
+    return str(error)[:_MAX_MESSAGE_LENGTH]
+
+
 def error_response(request: Request, version: int, code: ErrorCode) -> Response | None:
     """The API's own way to say that a whole request failed, as Kafka's `getErrorResponse`.
 
@@ -175,14 +184,18 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> None:
 def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Any:
     """The answer to one thing that was asked: it names the same thing, and fails."""
     failed = element()
-    names = [f.name for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
+    fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
     if isinstance(item, Struct):
-        for name in names:
-            source = next((n for n in (name, *_ALIASES.get(name, ())) if hasattr(item, n)), None)
-            if source is not None:
-                setattr(failed, name, getattr(item, source))
+        for field in fields:
+            source = next((n for n in (field.name, *_ALIASES.get(field.name, ())) if hasattr(item, n)), None)
+            if source is not None and (getattr(item, source) is not None or field.nullable.includes(version)):
+                setattr(failed, field.name, getattr(item, source))
+            elif source is not None and field.kind == "string":
+                setattr(failed, field.name, "")  # as Kafka answers a null name
     else:
-        setattr(failed, names[0], item)  # in a list of bare names or numbers these are what the first field repeats
+        setattr(
+            failed, fields[0].name, item
+        )  # in a list of bare names or numbers these are what the first field repeats
     _fail(failed, item, version, code)
     return failed
 

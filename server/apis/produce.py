@@ -27,7 +27,7 @@ from ottla.kproto.messages.produce import (
 )
 from ottla.kproto.records import RecordError
 from ottla.server.apis.context import Deferred
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
@@ -245,7 +245,7 @@ class _Produce(Deferred):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.error_code = code
         if isinstance(error, storage.RefusedRecordsError):
-            answer.error_message = str(error)
+            answer.error_message = error_message(error)
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
                 for index, reason in error.refused
