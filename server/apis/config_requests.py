@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.pace import Pace
 from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
 
 ResourceKey = tuple[int, str]

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import trio
 
 from ottla.server.config import BrokerConfig
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
@@ -40,7 +41,6 @@ from ottla.server.metadata.image import (
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
 from ottla.server.metadata.topic_names import CollisionIndex
-from ottla.server.pace import Pace
 
 if TYPE_CHECKING:
     from ottla.server.metadata.config_changes import ConfigChange
