@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.network.dispatch import ApiTable
     from ottla.server.network.listener import Listeners
+    from ottla.server.network.request_budget import RequestBudget
     from ottla.server.replica.manager import ReplicaManager
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -35,7 +36,7 @@ class Broker:
     clock: Clock
     apis: ApiTable
     pool: BufferPool
-    budget: MemoryBudget
+    budget: RequestBudget
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager

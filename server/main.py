@@ -26,6 +26,7 @@ from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import ApiTable, Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
@@ -138,7 +139,7 @@ class Node:
     ) -> None:
         config = self._config
         controller = Controller(store, config, node_id=config.node_id)
-        budget = MemoryBudget(config.ottla_memory_budget_bytes)
+        budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
             self._clock,

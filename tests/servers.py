@@ -20,9 +20,10 @@ from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.network.dispatch import Api, ApiTable, Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.connections import ConnectionLimits
 from ottla.storage.disk import Disk
-from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import BufferPool
 
 
 class Client:
@@ -91,7 +92,7 @@ class ConnectionServer:
                 api.prepared_versions.add(version)
         self.clients: list[Client] = []
         self.pool = BufferPool()
-        self.budget = MemoryBudget(64 * 1024 * 1024)
+        self.budget = RequestBudget(64 * 1024 * 1024)
         self.listeners = Listeners(
             Dispatcher(self.apis, broker=None),  # type: ignore[arg-type]
             self.pool,

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.server.network.request_budget import RequestBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Connection:
         transport: Transport,
         dispatcher: Dispatcher,
         pool: BufferPool,
-        budget: MemoryBudget,
+        budget: RequestBudget,
         *,
         max_frame_bytes: int,
         max_pipelined: int,

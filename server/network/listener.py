@@ -22,7 +22,8 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.server.network.request_budget import RequestBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ _RETRY_SECONDS: Final = 0.1
 _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
 _MAX_KEPT: Final = 1_000
+_SLOW_SCAN_SECONDS: Final = 0.5
 
 
 class ListenAddress(NamedTuple):
@@ -82,7 +84,7 @@ class Listeners:
         self,
         dispatcher: Dispatcher,
         pool: BufferPool,
-        budget: MemoryBudget,
+        budget: RequestBudget,
         limits: ConnectionLimits,
         rates: ConnectionRates | None = None,
     ) -> None:
@@ -133,6 +135,7 @@ class Listeners:
             async with trio.open_nursery() as serving:
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self._close_idle)
+                    accepting.start_soon(self._cut_slow)
                     for name, listening in self._sockets:
                         accepting.start_soon(self._accept, name, listening, serving)
                     await self._stop.wait()
@@ -277,6 +280,11 @@ class Listeners:
             if not self._per_ip[host]:
                 del self._per_ip[host]
             self._slot_freed.set()
+
+    async def _cut_slow(self) -> None:
+        while True:
+            await trio.sleep(_SLOW_SCAN_SECONDS)
+            self._budget.cut_slow(trio.current_time())
 
     async def _close_idle(self) -> None:
         if self._limits.max_idle_ms < 0:
