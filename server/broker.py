@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.server.event_loop.work import Lane
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
@@ -37,6 +38,8 @@ class Broker:
     apis: ApiTable
     pool: BufferPool
     budget: RequestBudget
+    #: Where requests of many elements go one by one.
+    lane: Lane
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager

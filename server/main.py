@@ -20,6 +20,7 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
+from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
@@ -164,6 +165,7 @@ class Node:
             apis=ApiTable.default(),
             pool=log_manager.context.pool,
             budget=budget,
+            lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, replica_manager.response_budget),
             controller=controller,
             log_manager=log_manager,
             replica_manager=replica_manager,

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import Request, Response
 from ottla.server.config import BrokerConfig
+from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.network.dispatch import Api, ApiTable, Dispatcher
@@ -23,7 +25,7 @@ from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.connections import ConnectionLimits
 from ottla.storage.disk import Disk
-from ottla.storage.memory.buffer_pool import BufferPool
+from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 
 class Client:
@@ -93,8 +95,14 @@ class ConnectionServer:
         self.clients: list[Client] = []
         self.pool = BufferPool()
         self.budget = RequestBudget(64 * 1024 * 1024)
+        self.responses = MemoryBudget(64 * 1024 * 1024)
+        broker = SimpleNamespace(
+            budget=self.budget,
+            lane=Lane(lambda: 500_000, self.budget.parsed, self.responses),
+            replica_manager=SimpleNamespace(response_budget=self.responses),
+        )
         self.listeners = Listeners(
-            Dispatcher(self.apis, broker=None),  # type: ignore[arg-type]
+            Dispatcher(self.apis, broker),  # type: ignore[arg-type]
             self.pool,
             self.budget,
             ConnectionLimits(**limits),
@@ -109,6 +117,7 @@ class ConnectionServer:
     def assert_nothing_held(self) -> None:
         self.pool.check_no_leak()
         assert self.budget.used_bytes == 0
+        assert self.responses.used_bytes == 0
         assert self.listeners.connection_count == 0
 
 

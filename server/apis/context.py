@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.server.event_loop.work import Work
+
 if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
@@ -51,6 +53,8 @@ class RequestContext:
     __slots__ = (
         "_frame",
         "_held",
+        "_is_counted",
+        "_work",
         "answered_at",
         "api",
         "begun_at",
@@ -62,6 +66,7 @@ class RequestContext:
         "received_at",
         "remote_seconds",
         "request",
+        "request_bytes",
         "response",
         "response_bytes",
     )
@@ -80,8 +85,11 @@ class RequestContext:
         self.body_start = body_start
         self.connection = connection
         self.broker = broker
-        self._frame = frame
+        self._frame: Frame | None = frame
         self._held: list[Releasable] | None = None
+        self._work: Work | None = None
+        self._is_counted = False
+        self.request_bytes = len(frame.body)
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
@@ -97,12 +105,26 @@ class RequestContext:
     @property
     def frame(self) -> memoryview:
         """The request's bytes, header included."""
+        assert self._frame is not None
         return self._frame.body
 
     @property
     def fragment(self) -> Fragment:
         """The memory that every view of the request looks into."""
+        assert self._frame is not None
         return self._frame.fragment
+
+    @property
+    def work(self) -> Work:
+        """What counts and slices the work on this request."""
+        if self._work is None:
+            self._work = Work(self.broker.lane)
+        return self._work
+
+    @property
+    def elements(self) -> int:
+        """How many elements were counted so far."""
+        return 0 if self._work is None else self._work.elements
 
     @property
     def principal(self) -> str:
@@ -119,6 +141,12 @@ class RequestContext:
         """The peer's address, as Kafka prints it: with a leading slash."""
         return f"/{self.connection.peer_host}"
 
+    def let_go_of_frame(self) -> None:
+        """For the dispatcher: what was parsed stands by itself, and the answer may take minutes."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            frame.release()
+
     def release_after_send(self, held: Releasable) -> None:
         """Release `held` when the response has left or was given up."""
         if self._held is None:
@@ -134,6 +162,7 @@ class RequestContext:
     def answered(self, response: Response | None) -> None:
         """For the dispatcher: the response is ready to be sent, or there is none to send."""
         self.answered_at = perf_counter()
+        self._is_counted = True
         metrics = self.api.metrics
         if metrics is not None and response is not None:
             metrics.count_errors(response)
@@ -141,21 +170,24 @@ class RequestContext:
     def sent(self) -> None:
         """For the connection: the response has left. Counts the request."""
         metrics = self.api.metrics
-        if metrics is None or self.request is None:
+        if metrics is None or not self._is_counted:
             return
         worked = self.answered_at - self.begun_at
         # What a request has set going in the background may note a wait in a later one's time.
         remote = min(self.remote_seconds, worked)
         metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
-        metrics.request_bytes += len(self._frame.body)
+        metrics.request_bytes += self.request_bytes
         metrics.response_bytes += self.response_bytes
 
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
         self.response = None  # what was deferred refers to this context: without the cycle both die here
+        if self._work is not None:
+            self._work.leave_lane()
         try:
             for item in held or ():
                 item.release()
         finally:
-            self._frame.release()
+            if self._frame is not None:
+                self._frame.release()

@@ -31,6 +31,13 @@ from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.context import Deferred, RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.errors import CloseConnectionError
+from ottla.server.network import large_requests
+from ottla.server.network.large_requests import (
+    ENCODED_AT_ONCE_ELEMENTS,
+    PARSED_AT_ONCE_BYTES,
+    UNCOUNTED_BYTES,
+    Charge,
+)
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.telemetry.requests import ApiMetrics
 from ottla.server.waiting import remote_time
@@ -117,21 +124,30 @@ PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
 """What a connection may have several of under way (see `ottla.server.network.connection`)."""
 
 
+WAITING: Final = PIPELINED | {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS}
+"""Whose answers may have to wait for others."""
+
+
 class Api:
     """One served API: its versions, and its handler and codec once it was called."""
 
     __slots__ = (
         "_handler",
         "advertised_min_version",
+        "build_in_steps",
         "build_parts",
         "handler",
         "is_pipelined",
         "key",
+        "lets_frame_go",
         "max_version",
+        "may_wait",
         "metrics",
         "min_version",
         "parse",
+        "parse_in_steps",
         "prepared_versions",
+        "versions_in_steps",
     )
 
     def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
@@ -140,13 +156,19 @@ class Api:
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
+        #: Whether others may be waited for as long as the request says.
+        self.may_wait = key in WAITING
+        self.lets_frame_go = self.may_wait and key is not ApiKey.PRODUCE
         self.prepared_versions: set[int] = set()
+        self.versions_in_steps: set[int] = set()
         #: What its requests cost; None until the first one.
         self.metrics: ApiMetrics | None = None
         self._handler = handler
         self.handler: Handler
         self.parse: Callable[[int, memoryview, int], Request]
         self.build_parts: Callable[[Any, int], list[Buffer]]
+        self.parse_in_steps: Callable[[int, memoryview, int], codec.Steps[Request]]
+        self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
 
     def __repr__(self) -> str:
         return f"{self.key.name} {self.min_version}-{self.max_version}"
@@ -159,25 +181,35 @@ class Api:
         await trio.to_thread.run_sync(self.load, version)
         self.prepared_versions.add(version)
 
+    async def prepare_steps(self, version: int) -> None:
+        """`prepare` for the first large request of a version."""
+        await trio.to_thread.run_sync(codec.prepare_steps, self.key, version)
+        self.versions_in_steps.add(version)
+
     def load(self, version: int) -> None:
         """Import what serving this API needs; three have codecs of their own for what they carry."""
         codec.prepare(self.key, version)
         if self.metrics is None:
             self.metrics = ApiMetrics(self.key)
         self.parse = partial(codec.parse_request, self.key)
+        self.parse_in_steps = partial(codec.parse_request_in_steps, self.key)
         self.build_parts = _build_whole
+        self.build_in_steps = codec.build_in_steps  # type: ignore[assignment]  # bytes are buffers
         if self.key is ApiKey.PRODUCE:
             from ottla.kproto.hot import produce
 
             self.parse = produce.parse_request
+            self.parse_in_steps = produce.parse_request_in_steps
         elif self.key is ApiKey.FETCH:
             from ottla.kproto.hot import fetch
 
             self.build_parts = fetch.build_parts
+            self.build_in_steps = fetch.build_in_steps
         elif self.key is ApiKey.METADATA:
             from ottla.kproto.hot import metadata
 
             self.build_parts = metadata.build_parts
+            self.build_in_steps = metadata.build_in_steps
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
         self.handler = self._handler
@@ -248,7 +280,12 @@ class Dispatcher:
             if not context.api.min_version <= version <= context.api.max_version:
                 return
             await context.api.prepare(version)
-        self._parse(context)
+        if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+            self._parse(context)
+        else:
+            await large_requests.parse(context, self._broker.budget)
+        if context.api.lets_frame_go:
+            context.let_go_of_frame()
         await self._handle(context)
         context.handled_at = perf_counter()
 
@@ -281,7 +318,15 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             response = _failed(context)
             parts = _encode(response, context, version)
-        context.answered(response)
+        is_large = context.elements > ENCODED_AT_ONCE_ELEMENTS
+        context.answered(None if is_large else response)
+        if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
+            budget = self._broker.replica_manager.response_budget
+            context.release_after_send(Charge(budget, context.response_bytes))
+        if is_large:
+            context.response, response = response, None
+            await large_requests.forget(context)
+            context.work.leave_lane()
         return parts
 
     async def _respond(self, context: RequestContext, version: int) -> tuple[Response | None, list[Buffer] | None]:
@@ -291,7 +336,12 @@ class Dispatcher:
             context.remote_seconds = perf_counter() - context.handled_at
         else:
             context.remote_seconds = remote_time.waited_seconds()
-        parts = None if response is None else _encode(response, context, version)
+        if response is None:
+            parts = None
+        elif context.elements > ENCODED_AT_ONCE_ELEMENTS:
+            parts = _framed(await large_requests.build(response, context), context, version)
+        else:
+            parts = _encode(response, context, version)
         return response, self._under_quota(parts, response, context) if self._quotas.is_active else parts
 
     def _under_quota(

@@ -139,7 +139,7 @@ class ClientQuotas:
             return None
         client = context.principal, context.header.client_id or ""
         kind = _BYTE_RATE_OF.get(api)
-        amount = len(context.frame) if kind == PRODUCER_BYTE_RATE else sent_bytes
+        amount = context.request_bytes if kind == PRODUCER_BYTE_RATE else sent_bytes
         by_bytes = self.throttle_seconds(kind, *client, amount) if kind is not None else 0.0
         by_time = self._throttle_by_time(context, *client)
         seconds = max(by_bytes, by_time)

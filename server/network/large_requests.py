@@ -1,0 +1,115 @@
+"""Requests of more than a few bytes or elements: parsed, answered and forgotten in steps, within budgets.
+
+For ordinary requests nothing in here is called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.schema import Struct, StructType
+from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.work import LIGHT_ELEMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ottla.kproto.codec import Buffer
+    from ottla.kproto.schema import Response
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.network.request_budget import RequestBudget
+    from ottla.storage.memory.buffer_pool import MemoryBudget
+
+#: What is shorter is parsed at once: names of no bytes take 0.2 µs each.
+PARSED_AT_ONCE_BYTES: Final = 2_048
+#: What has fewer elements is encoded at once.
+ENCODED_AT_ONCE_ELEMENTS: Final = 256
+#: Responses up to this size are not counted: a connection has one at a time.
+UNCOUNTED_BYTES: Final = 16 * 1024
+
+# What an element of a request takes as an object, with the list that it is in.
+_ELEMENT_BYTES: Final = 160
+_STEP: Final = 128
+
+
+class Charge:
+    """A charge to a budget that is given back with a response."""
+
+    __slots__ = ("_budget", "_size_bytes")
+
+    def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
+        budget.charge(size_bytes)
+        self._budget = budget
+        self._size_bytes = size_bytes
+
+    def release(self) -> None:
+        """Give it back."""
+        self._budget.refund(self._size_bytes)
+
+
+async def parse(context: RequestContext, budget: RequestBudget) -> None:
+    """Parse a large request. What many elements take stays charged as long as the request is under way.
+
+    Raises CloseConnectionError.
+    """
+    api, version = context.api, context.header.api_version
+    if version not in api.versions_in_steps:
+        await api.prepare_steps(version)
+    work = context.work
+    try:
+        context.request = await work.run(api.parse_in_steps(version, context.frame, context.body_start))
+    except DecodeError as error:
+        raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+    if work.elements > LIGHT_ELEMENTS:
+        context.release_after_send(Charge(budget.parsed, work.elements * _ELEMENT_BYTES))
+    if api.may_wait:
+        work.leave_lane()
+
+
+async def build(response: Response, context: RequestContext) -> list[Buffer]:
+    """The encoded response in pieces."""
+    api, version = context.api, context.header.api_version
+    if version not in api.versions_in_steps:
+        await api.prepare_steps(version)
+    return await context.work.run(api.build_in_steps(response, version), counts=False)
+
+
+async def forget(context: RequestContext) -> None:
+    """Count the errors of the answer, then let go of both messages and free their objects a few at a time.
+
+    Freeing all of them at once would hold up everybody. Lists that others keep are not touched.
+    """
+    run = context.work.run
+    messages = [it for it in (context.request, context.response) if isinstance(it, Struct)]
+    if context.response is not None and context.api.metrics is not None:
+        await run(context.api.metrics.count_errors_in_steps(context.response), counts=False)
+    kept: deque[list[object]] = deque()
+    while messages:
+        await run(_keep_elements(messages.pop(), kept), counts=False)
+    context.request = context.response = None
+    await run(_drop(kept), counts=False)
+
+
+def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None, None, None]:
+    """Refer to the elements of all lists, those of the outer ones first."""
+    for field in struct.FIELDS:
+        items = getattr(struct, field.name) if field.kind == "array" else None
+        if not isinstance(items, list):
+            continue
+        has_lists = isinstance(field.element, StructType) and any(it.kind == "array" for it in field.element.FIELDS)
+        for first in range(0, len(items), _STEP):
+            some = items[first : first + _STEP]
+            kept.append(some)
+            if has_lists:
+                for item in some:
+                    if isinstance(item, Struct):
+                        yield from _keep_elements(item, kept)
+            yield
+
+
+def _drop(kept: deque[list[object]]) -> Generator[None, None, None]:
+    while kept:
+        kept.popleft()
+        yield
