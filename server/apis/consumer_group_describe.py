@@ -27,7 +27,7 @@ CONSUMER_MEMBER: Final = 1
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    described = [_describe(group_id, context) for group_id in request.group_ids]
+    described = [await _describe(group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
@@ -35,7 +35,8 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
@@ -48,12 +49,14 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=[_member(group, member, context) for member in group.members.values()],
+        members=[await _member(group, member, context) for member in group.members.values()],
     )
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
+async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
     subscription = member.subscription
+    told = len(subscription.topic_names) + sum(map(len, member.current.assigned.values()))
+    await context.work.rest(1 + told)
     return Member(
         member_id=member.member_id,
         instance_id=subscription.instance_id,

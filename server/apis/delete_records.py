@@ -28,13 +28,14 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         TopicIdPartition(found.topic_id, it.partition_index): it.offset
         for topic, found in asked
         if found is not None
-        for it in topic.partitions
+        async for it in context.work.over(topic.partitions)
     }
     results = await context.broker.replica_manager.delete_records(offsets, timeout_ms=request.timeout_ms)
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_result(it, found, results) for it in topic.partitions]
+                name=topic.name,
+                partitions=[_result(it, found, results) async for it in context.work.over(topic.partitions)],
             )
             for topic, found in asked
         ]

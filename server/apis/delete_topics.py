@@ -41,7 +41,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     names = duplicates(it.name for it in given if it.name is not None)
     ids = duplicates(it.topic_id.hex for it in given if it.topic_id != _NO_ID)
     found: list[UUID | MetadataError] = []
-    for it in asked:
+    async for it in context.work.over(asked):
         try:
             found.append(_resolve(it, names, ids, image))
         except MetadataError as error:
@@ -60,7 +60,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     response = DeleteTopicsResponse(
         responses=[
             _result(it, topic, results[topic] if isinstance(topic, UUID) else topic, image)
-            for it, topic in zip(asked, found, strict=True)
+            async for it, topic in context.work.over(zip(asked, found, strict=True))
         ]
     )
     context.broker.quotas.settle(quota, context, response)

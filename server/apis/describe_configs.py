@@ -41,6 +41,7 @@ from ottla.server.settings.types import SettingType
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     results = []
     for asked in request.resources:
+        await context.work.rest()
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
             result.configs = [_answer(it, request) for it in _describe(asked, context.broker) if _is_asked(it, asked)]
@@ -48,6 +49,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             code, message = outcome(error)
             result.error_code, result.error_message = code, message or ""
         else:
+            await context.work.rest(len(result.configs))
             # Kafka sends an empty text and not null where there is no error.
             result.error_code, result.error_message = ErrorCode.NONE, ""
         results.append(result)

@@ -23,7 +23,7 @@ ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    described = [_describe(group_id, context) for group_id in request.groups]
+    described = [await _describe(group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
@@ -31,7 +31,8 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
     try:
         group: ClassicGroup = context.broker.group_coordinator.describe_group(group_id)
     except GroupIdNotFoundError as error:
@@ -42,6 +43,7 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         return absent
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error))
+    await context.work.rest(len(group.members))
     stable = group.is_in(ClassicState.STABLE)
     protocol = group.protocol_name or "" if stable else ""
     return DescribedGroup(

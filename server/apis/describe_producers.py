@@ -21,14 +21,15 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_describe(topic.name, index, context) for index in topic.partition_indexes],
+                partitions=[await _describe(topic.name, index, context) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
+async def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
+    await context.work.rest()
     try:
         check_topic_name(name)
     except InvalidTopicError as error:

@@ -45,28 +45,29 @@ _Found = dict[TopicPartition, _Answer]
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     version = context.header.api_version
     if version >= 8:
-        return OffsetFetchResponse(groups=[_fetch_group(group, request, context) for group in request.groups])
+        return OffsetFetchResponse(groups=[await _fetch_group(group, request, context) for group in request.groups])
     wanted = _partitions((topic.name, topic.partition_indexes) for topic in request.topics or ())
     try:
-        found = _fetch(request.group_id, None if request.topics is None else wanted, request, context)
+        found = await _fetch(request.group_id, None if request.topics is None else wanted, request, context)
     except CoordinatorError as error:
         code = error_code(error)
         failed = {partition: _Answer(error_code=code) for partition in wanted} if version < 2 else {}
-        return OffsetFetchResponse(error_code=code, topics=_topics(failed))
-    return OffsetFetchResponse(topics=_topics(found))
+        return OffsetFetchResponse(error_code=code, topics=await _topics(failed, context))
+    return OffsetFetchResponse(topics=await _topics(found, context))
 
 
-def _fetch(
+async def _fetch(
     group_id: str,
     partitions: Sequence[TopicPartition] | None,
     request: OffsetFetchRequest,
     context: RequestContext,
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
+    await context.work.rest(0)
     found = context.broker.group_coordinator.fetch_offsets(
         group_id, partitions, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
     )
-    return {partition: _answer(value) for partition, value in found.items()}
+    return {partition: _answer(value) async for partition, value in context.work.over(found.items())}
 
 
 def _answer(found: CommittedOffset | Exception | None) -> _Answer:
@@ -81,7 +82,7 @@ def _partitions(topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartit
     return [TopicPartition(name, index) for name, indexes in topics for index in indexes]
 
 
-def _topics(found: _Found) -> list[OffsetFetchResponseTopic]:
+async def _topics(found: _Found, context: RequestContext) -> list[OffsetFetchResponseTopic]:
     return [
         OffsetFetchResponseTopic(
             name=name,
@@ -93,17 +94,18 @@ def _topics(found: _Found) -> list[OffsetFetchResponseTopic]:
                     metadata=answer.metadata,
                     error_code=answer.error_code,
                 )
-                for partition, answer in group
+                async for partition, answer in context.work.over(group)
             ],
         )
         for name, group in groupby(found.items(), key=lambda item: item[0].topic)
     ]
 
 
-def _fetch_group(
+async def _fetch_group(
     group: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     by_id = context.header.api_version >= 10
+    await context.work.rest(_elements(group))
     answered = OffsetFetchResponseGroup(group_id=group.group_id)
     names: dict[str, UUID] = {}
     wanted: list[TopicPartition] | None = None if group.topics is None else []
@@ -116,7 +118,7 @@ def _fetch_group(
             assert wanted is not None
             wanted += _partitions([(name, topic.partition_indexes)])
     try:
-        found = _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
+        found = await _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
     except CoordinatorError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
     for name, partitions in groupby(found.items(), key=lambda item: item[0].topic):
@@ -126,10 +128,17 @@ def _fetch_group(
                 OffsetFetchResponseTopics(
                     name=name,
                     topic_id=topic_id,
-                    partitions=[_partition(partition.partition, answer) for partition, answer in partitions],
+                    partitions=[
+                        _partition(partition.partition, answer)
+                        async for partition, answer in context.work.over(partitions)
+                    ],
                 )
             )
     return answered
+
+
+def _elements(group: OffsetFetchRequestGroup) -> int:
+    return 1 + sum(len(topic.partition_indexes) for topic in group.topics or ())
 
 
 def _partition(index: int, answer: _Answer) -> OffsetFetchResponsePartitions:

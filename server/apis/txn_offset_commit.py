@@ -37,7 +37,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
-        for partition in topic.partitions:
+        async for partition in context.work.over(topic.partitions):
             key = TopicPartition(topic.name, partition.partition_index)
             known = image.topic(topic.name)
             if known is None or image.partition(*key) is None:

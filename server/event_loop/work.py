@@ -6,9 +6,9 @@ up to a hundred times the memory that it took on the wire, and microseconds of t
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 #: Work on fewer elements is done at once for everybody who asks.
 LIGHT_ELEMENTS: Final = 1_000
@@ -61,6 +62,25 @@ class Lane:
         self._place.release()
 
 
+class Over(Generic[T]):
+    """See `Work.over`. No async generator, whose end is uncertain where the loop over it is left."""
+
+    __slots__ = ("_items", "_work")
+
+    def __init__(self, work: Work, items: Iterable[T]) -> None:
+        self._work = work
+        self._items = iter(items)
+
+    def __aiter__(self) -> Over[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        for item in self._items:
+            await self._work.rest()
+            return item
+        raise StopAsyncIteration
+
+
 class Work:
     """The work on one request. Without a lane it is only counted and sliced."""
 
@@ -85,6 +105,10 @@ class Work:
         if perf_counter() - self._began > SLICE_SECONDS:
             await trio.lowlevel.checkpoint()
             self._began = perf_counter()
+
+    def over(self, items: Iterable[T]) -> Over[T]:
+        """Iterate with `rest` before each item."""
+        return Over(self, items)
 
     async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
         """Do what stops behind each STEP_ELEMENTS elements."""

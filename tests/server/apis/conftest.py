@@ -16,6 +16,7 @@ from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.apis.context import Deferred
 from ottla.server.config import BrokerConfig
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.storage.clock import ManualClock
@@ -59,6 +60,8 @@ class StubContext:
         self.fragment = None
         self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
+        self.work = Work()
+        self.elements = 0
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)
