@@ -275,7 +275,7 @@ class ReplicaManager:
             params,
             partitions,
             self._partitions,
-            limit_bytes=min(params.max_bytes, self._readable_bytes()),
+            readable_bytes=self._readable_bytes,
             now_ms=self._clock.time_ms(),
         )
         self.counters.fetches += 1
@@ -284,9 +284,11 @@ class ReplicaManager:
             for partition in operation.progressed:
                 self._signal(partition)
             if operation.try_complete() is None:
+                operation.begin_waiting()
                 await self.fetch_purgatory.wait(
                     operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
                 )
+                await operation.plan_again()
             self.counters.fetch_errors += operation.errors
             await self._read(params, partitions, operation.results)
         except BaseException:
@@ -306,6 +308,8 @@ class ReplicaManager:
         self, params: FetchParams, partitions: Sequence[FetchPartition], results: Sequence[FetchResult]
     ) -> None:
         planned = [result for result in results if result.plan is not None]
+        for result in planned:
+            result.charge(self._response_budget)
         unread = [result.plan for result in planned if result.plan is not None and not result.plan.is_complete]
         counters = self.counters
         counters.memory_reads += len(planned) - len(unread)
@@ -336,7 +340,7 @@ class ReplicaManager:
         if records is None or not size_bytes:
             result.release()
             return 0
-        result.take_records(records, self._response_budget)
+        result.take_records(records)
         self.counters.fetched_bytes += size_bytes
         return size_bytes
 
