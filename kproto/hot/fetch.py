@@ -51,13 +51,17 @@ def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
 
     What lies between two chains is one piece, and so are chains that are small.
     """
-    steps = build_in_steps(response, version)
-    while True:
+    parts = None
+    if version in _ORDINARY_VERSIONS and not response.node_endpoints:
+        steps = _build(response, _layout(version))
         try:
-            next(steps)
+            while True:
+                next(steps)
         except StopIteration as end:
-            parts: list[Buffer] = end.value
-            return parts
+            parts = end.value
+        except struct.error:
+            parts = None
+    return _build_by_codec(response, version) if parts is None else parts
 
 
 def build_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:

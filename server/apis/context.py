@@ -54,13 +54,13 @@ class RequestContext:
         "_frame",
         "_held",
         "_is_counted",
-        "_work",
         "answered_at",
         "api",
         "begun_at",
         "body_start",
         "broker",
         "connection",
+        "counted",
         "handled_at",
         "header",
         "received_at",
@@ -87,7 +87,8 @@ class RequestContext:
         self.broker = broker
         self._frame: Frame | None = frame
         self._held: list[Releasable] | None = None
-        self._work: Work | None = None
+        #: The work that was counted, None if there was none to count.
+        self.counted: Work | None = None
         self._is_counted = False
         self.request_bytes = len(frame.body)
         #: For the dispatcher: what was parsed, and what the handler has returned.
@@ -117,14 +118,9 @@ class RequestContext:
     @property
     def work(self) -> Work:
         """What counts and slices the work on this request."""
-        if self._work is None:
-            self._work = Work(self.broker.lane)
-        return self._work
-
-    @property
-    def elements(self) -> int:
-        """How many elements were counted so far."""
-        return 0 if self._work is None else self._work.elements
+        if self.counted is None:
+            self.counted = Work(self.broker.lane)
+        return self.counted
 
     @property
     def principal(self) -> str:
@@ -183,8 +179,8 @@ class RequestContext:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
         self.response = None  # what was deferred refers to this context: without the cycle both die here
-        if self._work is not None:
-            self._work.leave_lane()
+        if self.counted is not None:
+            self.counted.leave_lane()
         try:
             for item in held or ():
                 item.release()

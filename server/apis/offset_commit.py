@@ -66,7 +66,7 @@ async def _sort_out(
 ) -> OffsetCommitResponseTopic:
     """The answer of one topic: what can be committed goes into `offsets`, the rest has failed."""
     image = context.broker.metadata
-    is_large = context.elements > 0
+    is_large = context.counted is not None
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     topic: TopicImage | None = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
     answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)

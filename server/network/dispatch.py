@@ -318,7 +318,7 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             response = _failed(context)
             parts = _encode(response, context, version)
-        is_large = context.elements > ENCODED_AT_ONCE_ELEMENTS
+        is_large = context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
         context.answered(None if is_large else response)
         if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
             budget = self._broker.replica_manager.response_budget
@@ -338,7 +338,7 @@ class Dispatcher:
             context.remote_seconds = remote_time.waited_seconds()
         if response is None:
             parts = None
-        elif context.elements > ENCODED_AT_ONCE_ELEMENTS:
+        elif context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS:
             parts = _framed(await large_requests.build(response, context), context, version)
         else:
             parts = _encode(response, context, version)

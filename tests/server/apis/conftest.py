@@ -61,7 +61,7 @@ class StubContext:
         self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
         self.work = Work()
-        self.elements = 0
+        self.counted = None
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)
