@@ -19,7 +19,7 @@ from compat_tests import java
 from compat_tests.apache_kafka import CLUSTER_ID
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
-from ottla.server.network.dispatch import SERVED
+from ottla.server.network.api_table import SERVED
 
 pytestmark = pytest.mark.java
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
-    from ottla.server.network.dispatch import ApiTable
+    from ottla.server.network.api_table import ApiTable
     from ottla.server.network.listener import Listeners
     from ottla.server.network.request_budget import RequestBudget
     from ottla.server.replica.manager import ReplicaManager

@@ -24,7 +24,8 @@ from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
-from ottla.server.network.dispatch import ApiTable, Dispatcher
+from ottla.server.network.api_table import ApiTable
+from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.request_budget import RequestBudget

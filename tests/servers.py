@@ -20,7 +20,8 @@ from ottla.server.config import BrokerConfig
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
-from ottla.server.network.dispatch import Api, ApiTable, Dispatcher
+from ottla.server.network.api_table import Api, ApiTable
+from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.connections import ConnectionLimits

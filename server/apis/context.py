@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
+    from ottla.server.network.api_table import Api
     from ottla.server.network.connection import Connection
-    from ottla.server.network.dispatch import Api
     from ottla.server.network.receiver import Frame
     from ottla.storage.memory.iobuf import Fragment
 
@@ -136,6 +136,11 @@ class RequestContext:
     def client_host(self) -> str:
         """The peer's address, as Kafka prints it: with a leading slash."""
         return f"/{self.connection.peer_host}"
+
+    def leave_lane(self) -> None:
+        """The answer waits for others from here on: let other large requests be worked on."""
+        if self.counted is not None:
+            self.counted.leave_lane()
 
     def let_go_of_frame(self) -> None:
         """For the dispatcher: what was parsed stands by itself, and the answer may take minutes."""

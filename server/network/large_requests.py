@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ottla.kproto.errors import DecodeError
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.schema import Struct, StructType
+from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.errors import CloseConnectionError
 from ottla.server.event_loop.work import LIGHT_ELEMENTS
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ottla.kproto.codec import Buffer
-    from ottla.kproto.schema import Response
+    from ottla.kproto.schema import Request, Response
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import MemoryBudget
@@ -31,7 +33,27 @@ UNCOUNTED_BYTES: Final = 16 * 1024
 
 # What an element of a request takes as an object, with the list that it is in.
 _ELEMENT_BYTES: Final = 160
+# A partition of a Fetch is three objects as long as it waits.
+_FETCHED_BYTES: Final = 600
 _STEP: Final = 128
+
+
+#: As many records has a change of Kafka's metadata at most (QuorumController.MAX_RECORDS_PER_USER_OP).
+_MAX_CHANGES: Final = 10_000
+_CHANGES: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
 
 
 class Charge:
@@ -63,9 +85,25 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
     except DecodeError as error:
         raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
     if work.elements > LIGHT_ELEMENTS:
-        context.release_after_send(Charge(budget.parsed, work.elements * _ELEMENT_BYTES))
-    if api.may_wait:
+        size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
+        context.release_after_send(Charge(budget.parsed, work.elements * size_bytes))
+    if api.may_wait and api.key is not ApiKey.FETCH:
         work.leave_lane()
+
+
+async def refusal(context: RequestContext) -> Response | None:
+    """The answer to a request that asks for too many changes of the metadata at once."""
+    request, api = context.request, context.api
+    if request is None or api.key not in _CHANGES or _named(request) <= _MAX_CHANGES:
+        return None
+    steps = error_response_in_steps(request, context.header.api_version, ErrorCode.POLICY_VIOLATION)
+    return await context.work.run(steps, counts=False)
+
+
+def _named(request: Request) -> int:
+    """How many things a request names."""
+    lists = (getattr(request, field.name) for field in request.FIELDS if field.kind == "array")
+    return sum(len(items) for items in lists if items is not None)
 
 
 async def build(response: Response, context: RequestContext) -> list[Buffer]:

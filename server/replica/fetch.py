@@ -334,7 +334,8 @@ class FetchOperation:
         except (ReplicaError, StorageError) as error:
             self._urgent = True
             self.errors += 1
-            return FetchResult(error)
+            # With the traceback it would hold every frame on the way, a thousand bytes for each partition.
+            return FetchResult(error.with_traceback(None))
 
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params

@@ -29,6 +29,10 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EVICTION_AGE_MS: Final = 120_000
 
+#: All sessions of a node have so many partitions together; each takes some hundred bytes.
+MAX_PARTITIONS: Final = 200_000
+# Sessions of so few are not counted.
+_FEW: Final = 100
 _MAX_INT32: Final = (1 << 31) - 1
 
 
@@ -180,7 +184,10 @@ class FetchContext:
 
 
 class FetchSessionCache:
-    """Every session of a node, `slots` at most, least recently used first."""
+    """Every session of a node, `slots` at most, least recently used first.
+
+    Together they have MAX_PARTITIONS and a few: who would go beyond gets no session, and says everything each time.
+    """
 
     __slots__ = ("_clock", "_random", "_sessions", "_slots", "evictions")
 
@@ -229,6 +236,9 @@ class FetchSessionCache:
         if session.uses_topic_ids != uses_topic_ids:
             raise SessionTopicIdError(f"session {session_id} began with topic {'names' if uses_topic_ids else 'ids'}")
         session.update(requested, forgotten)
+        if len(requested) > _FEW and self.partition_count > MAX_PARTITIONS:
+            del self._sessions[session_id]
+            raise SessionNotFoundError(f"session {session_id} has become too large")
         if not session.partitions:
             del self._sessions[session_id]
             return FetchContext(list(requested.values()))
@@ -241,6 +251,8 @@ class FetchSessionCache:
         self, partitions: dict[PartitionKey, FetchPartition], *, is_follower: bool, uses_topic_ids: bool
     ) -> FetchSession | None:
         now_ms = self._clock.time_ms()
+        if len(partitions) > _FEW and self.partition_count + len(partitions) > MAX_PARTITIONS:
+            return None
         if len(self._sessions) >= self._slots and not self._evict_for(len(partitions), now_ms, is_follower=is_follower):
             return None
         session_id = self._random.randint(1, _MAX_INT32)

@@ -264,12 +264,18 @@ class ReplicaManager:
 
     # Fetching -------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, params: FetchParams, partitions: Sequence[FetchPartition]) -> list[FetchResult]:
+    async def fetch(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        *,
+        before_wait: Callable[[], None] | None = None,
+    ) -> list[FetchResult]:
         """Read each partition up to its visible end; the results stand in the order of `partitions`, all distinct.
 
         Waits until `min_bytes` are there, an error or a divergence has to be told, or `max_wait_ms` have passed. The
         first partition that has data yields at least one batch, whatever the limits. The caller owns the results and
-        releases every one.
+        releases every one. `before_wait` is called if it has to wait.
         """
         operation = FetchOperation(
             params,
@@ -285,6 +291,8 @@ class ReplicaManager:
                 self._signal(partition)
             if operation.try_complete() is None:
                 operation.begin_waiting()
+                if before_wait is not None:
+                    before_wait()
                 await self.fetch_purgatory.wait(
                     operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
                 )

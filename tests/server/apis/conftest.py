@@ -40,7 +40,7 @@ class StubReplicaManager:
     async def finish_append(self, entries: Any) -> list[Any]:
         return [self.append_result for _ in entries]
 
-    async def fetch(self, params: Any, partitions: Any) -> list[Any]:
+    async def fetch(self, params: Any, partitions: Any, **options: Any) -> list[Any]:
         self.fetched.append((params, list(partitions)))
         return [self.fetch_result() for _ in partitions]
 
@@ -62,6 +62,9 @@ class StubContext:
         self.held: list[Any] = []
         self.work = Work()
         self.counted = None
+
+    def leave_lane(self) -> None:
+        pass
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)

@@ -18,7 +18,7 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchR
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
-from ottla.server.network.dispatch import SERVED
+from ottla.server.network.api_table import SERVED
 from ottla.server.telemetry.requests import ApiMetrics
 
 

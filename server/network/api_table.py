@@ -1,0 +1,239 @@
+"""The APIs that this broker serves: their versions, codecs and handlers.
+
+A handler is a module `ottla.server.apis.<api>` with
+
+    async def handle(request: XxxRequest, context: RequestContext) -> XxxResponse | None
+
+loaded when its API is first called. None means that Kafka answers nothing (Produce with acks=0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.kproto import codec
+from ottla.kproto.api_keys import ApiKey
+from ottla.server.apis.context import RequestContext
+from ottla.server.errors import CloseConnectionError
+from ottla.server.telemetry.requests import ApiMetrics
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Buffer
+    from ottla.kproto.schema import Request, Response
+
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+SERVED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+"""Every API that has a handler module; nothing else is advertised."""
+
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
+"""What a connection may have several of under way (see `ottla.server.network.connection`)."""
+
+
+WAITING: Final = PIPELINED | {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS}
+"""Whose answers may have to wait for others."""
+
+
+_GROUPS: Final = ("ottla.server.coordinator.group.coordinator", "ottla.server.coordinator.group.topics")
+_TRANSACTIONS: Final = (
+    "ottla.server.coordinator.transaction.coordinator",
+    "ottla.server.coordinator.transaction.markers",
+)
+_CONTROLLER: Final = (
+    "ottla.server.metadata.config_changes",
+    "ottla.server.metadata.quota_changes",
+    "ottla.server.metadata.scram_changes",
+    "ottla.server.metadata.topic_changes",
+)
+_IMPORTED_LATER: Final = {
+    **dict.fromkeys(
+        (key for key in SERVED if "GROUP" in key.name or key.name.startswith("OFFSET")), (*_GROUPS, *_TRANSACTIONS)
+    ),
+    **dict.fromkeys(
+        (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name), (*_GROUPS, *_TRANSACTIONS)
+    ),
+    **dict.fromkeys((key for key in SERVED if key.name.startswith(("CREATE", "ALTER", "INCREMENTAL"))), _CONTROLLER),
+}
+
+
+class Api:
+    """One served API: its versions, and its handler and codec once it was called."""
+
+    __slots__ = (
+        "_handler",
+        "advertised_min_version",
+        "build_in_steps",
+        "build_parts",
+        "handler",
+        "is_pipelined",
+        "key",
+        "lets_frame_go",
+        "max_version",
+        "may_wait",
+        "metrics",
+        "min_version",
+        "parse",
+        "parse_in_steps",
+        "prepared_versions",
+        "versions_in_steps",
+    )
+
+    def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
+        self.key = key
+        self.min_version, self.max_version = key.valid_versions
+        # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
+        self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
+        self.is_pipelined = key in PIPELINED
+        #: Whether others may be waited for as long as the request says.
+        self.may_wait = key in WAITING
+        self.lets_frame_go = self.may_wait and key is not ApiKey.PRODUCE
+        self.prepared_versions: set[int] = set()
+        self.versions_in_steps: set[int] = set()
+        #: What its requests cost; None until the first one.
+        self.metrics: ApiMetrics | None = None
+        self._handler = handler
+        self.handler: Handler
+        self.parse: Callable[[int, memoryview, int], Request]
+        self.build_parts: Callable[[Any, int], list[Buffer]]
+        self.parse_in_steps: Callable[[int, memoryview, int], codec.Steps[Request]]
+        self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
+
+    def __repr__(self) -> str:
+        return f"{self.key.name} {self.min_version}-{self.max_version}"
+
+    async def prepare(self, version: int) -> None:
+        """Make ready for the first request of a version.
+
+        Imports and compilation take some ten milliseconds, for which a worker thread holds up nobody else.
+        """
+        await trio.to_thread.run_sync(self.load, version)
+        self.prepared_versions.add(version)
+
+    async def prepare_steps(self, version: int) -> None:
+        """`prepare` for the first large request of a version."""
+        await trio.to_thread.run_sync(codec.prepare_steps, self.key, version)
+        self.versions_in_steps.add(version)
+
+    def load(self, version: int) -> None:
+        """Import what serving this API needs; three have codecs of their own for what they carry."""
+        codec.prepare(self.key, version)
+        if self.metrics is None:
+            self.metrics = ApiMetrics(self.key)
+        self.parse = partial(codec.parse_request, self.key)
+        self.parse_in_steps = partial(codec.parse_request_in_steps, self.key)
+        self.build_parts = _build_whole
+        self.build_in_steps = codec.build_in_steps  # type: ignore[assignment]  # bytes are buffers
+        if self.key is ApiKey.PRODUCE:
+            from ottla.kproto.hot import produce
+
+            self.parse = produce.parse_request
+            self.parse_in_steps = produce.parse_request_in_steps
+        elif self.key is ApiKey.FETCH:
+            from ottla.kproto.hot import fetch
+
+            self.build_parts = fetch.build_parts
+            self.build_in_steps = fetch.build_in_steps
+        elif self.key is ApiKey.METADATA:
+            from ottla.kproto.hot import metadata
+
+            self.build_parts = metadata.build_parts
+            self.build_in_steps = metadata.build_in_steps
+        if self._handler is None:
+            self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+        self.handler = self._handler
+        # What the first request of a kind would import on the event loop.
+        for name in _IMPORTED_LATER.get(self.key, ()):
+            import_module(name)
+
+
+class ApiTable:
+    """The APIs that this broker serves, by number."""
+
+    __slots__ = ("_apis",)
+
+    def __init__(self, apis: Iterable[Api]) -> None:
+        self._apis = {int(api.key): api for api in sorted(apis, key=lambda api: api.key)}
+
+    @classmethod
+    def default(cls) -> ApiTable:
+        return cls(Api(key) for key in SERVED)
+
+    def __iter__(self) -> Iterator[Api]:
+        return iter(self._apis.values())
+
+    def find(self, api_key: int, api_version: int) -> Api:
+        """The API of a request, CloseConnectionError if Kafka would close the connection over it."""
+        api = self._apis.get(api_key)
+        if api is None:
+            raise CloseConnectionError(f"API key {api_key} is not served")
+        if not api.min_version <= api_version <= api.max_version and api.key is not ApiKey.API_VERSIONS:
+            raise CloseConnectionError(f"version {api_version} of {api} is not served")
+        return api
+
+
+def _build_whole(response: Response, version: int) -> list[Buffer]:
+    # One send of many small pieces costs more than joining them.
+    return [codec.build(response, version)]
