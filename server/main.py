@@ -181,6 +181,7 @@ class Node:
             budget,
             connection_limits(config),
             connection_rates,
+            responses=replica_manager.response_budget,
         )
         http = _http_server(config)
         try:

@@ -107,6 +107,7 @@ class ConnectionServer:
             self.pool,
             self.budget,
             ConnectionLimits(**limits),
+            responses=self.responses,
         )
         self.port = self.listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", 0), backlog=50)
 

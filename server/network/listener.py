@@ -23,7 +23,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.request_budget import RequestBudget
-    from ottla.storage.memory.buffer_pool import BufferPool
+    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
 _MAX_KEPT: Final = 1_000
 _SLOW_SCAN_SECONDS: Final = 0.5
+_STALLED_SECONDS: Final = 10
 
 
 class ListenAddress(NamedTuple):
@@ -87,11 +88,14 @@ class Listeners:
         budget: RequestBudget,
         limits: ConnectionLimits,
         rates: ConnectionRates | None = None,
+        *,
+        responses: MemoryBudget,
     ) -> None:
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
         self._limits = limits
+        self._responses = responses
         self._rates = rates or ConnectionRates()
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
@@ -285,6 +289,22 @@ class Listeners:
         while True:
             await trio.sleep(_SLOW_SCAN_SECONDS)
             self._budget.cut_slow(trio.current_time())
+            if not self._responses.has_room:
+                await self._cut_stalled()
+
+    async def _cut_stalled(self) -> None:
+        """Who does not read keeps others from being answered only for so long."""
+        for index, connection in enumerate(list(self._connections), 1):
+            if connection.abort_if_stalled(_STALLED_SECONDS):
+                logger.warning(
+                    "closed the connection from %r: it has read nothing of its answer for %d s, and there is no memory "
+                    "for others (ottla.memory.budget.bytes)",
+                    connection,
+                    _STALLED_SECONDS,
+                    extra={"client": repr(connection), "client_id": connection.client_id},
+                )
+            if index % _IDLE_SCAN_BATCH == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _close_idle(self) -> None:
         if self._limits.max_idle_ms < 0:

@@ -100,7 +100,7 @@ class FrameReceiver:
         self._wanted = 0  # how large a buffer the frame under way needs for itself, until it has one
         self._claim: Claim | None = None  # of a large frame under way
         # Of a frame whose peer is waited for: since when, how long of that it waited for memory, why it is given up.
-        self._begun_at = 0.0
+        self._begun_at: float | None = None
         self._waited_seconds = 0.0
         self._cut_reason = ""
         self._shared_bytes = _MIN_SHARED_BYTES
@@ -163,7 +163,7 @@ class FrameReceiver:
 
     def receiving_seconds(self, now: float) -> float:
         """For how long the peer has been waited for with the frame under way."""
-        return now - self._begun_at - self._waited_seconds
+        return 0.0 if self._begun_at is None else now - self._begun_at - self._waited_seconds
 
     def cut(self, reason: str) -> None:
         """End the connection, because of what its peer sent or did not send."""
@@ -198,15 +198,16 @@ class FrameReceiver:
             unfilled = self._charged - (self._end - self._start - PREFIX_SIZE)
             self._charged -= unfilled
             self._budget.large.give_back(self._claim, unfilled)
-        elif not self._begun_at:
+        elif self._begun_at is None:
             self._charge(self._fragment.capacity_bytes - self._charged)
-        if not self._begun_at:
+        if self._begun_at is None:
             self._begun_at = trio.current_time()
             self._budget.unfinished.add(self)
 
     def _end_waiting(self) -> None:
-        if self._begun_at:
-            self._begun_at = self._waited_seconds = 0.0
+        if self._begun_at is not None:
+            self._begun_at = None
+            self._waited_seconds = 0.0
             self._budget.unfinished.discard(self)
 
     async def _wait_for_buffer(self) -> None:
@@ -264,7 +265,7 @@ class FrameReceiver:
     def _complete(self, fragment: Fragment) -> Frame:
         body = fragment.memory[self._start + PREFIX_SIZE : self._needed]
         frame = Frame(body, fragment, self._share, self._charged)
-        if self._begun_at:
+        if self._begun_at is not None:
             self._end_waiting()
         if self._claim is not None:
             self._end_claim()
@@ -324,7 +325,7 @@ class FrameReceiver:
         else:
             await self._share.reserve(size_bytes)
         self._charged += size_bytes
-        if self._begun_at:
+        if self._begun_at is not None:
             self._waited_seconds += trio.current_time() - began
             self._budget.unfinished.add(self)
 
