@@ -55,7 +55,7 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 async def handle(request: ProduceRequest, context: RequestContext) -> Deferred | ProduceResponse | None:
     produce = _Produce(request, context)
-    produce.sort_out()
+    await produce.sort_out()
     if produce.entries and request.transactional_id is not None:
         await produce.join_transaction(request.transactional_id)
     if produce.entries:
@@ -84,13 +84,14 @@ class _Produce(Deferred):
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
 
-    def sort_out(self) -> None:
+    async def sort_out(self) -> None:
         """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         image = self._context.broker.metadata
         fragment = self._context.fragment
+        is_large = self._context.counted is not None
         is_plain = request.transactional_id is None
         for topic_data in request.topic_data:
             topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
@@ -103,6 +104,8 @@ class _Produce(Deferred):
                 )
             )
             for data in topic_data.partition_data:
+                if is_large:
+                    await self._context.work.rest(0)
                 index = data.index
                 answer = ProducedPartition(index)
                 answers.append(answer)

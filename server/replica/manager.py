@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 #: Of a larger batch what costs by the record is done in a worker thread.
 CHECKED_IN_PLACE_BYTES: Final = 8_192
+#: An append to more partitions lets others run in between.
+_APPENDED_AT_ONCE: Final = 32
+
 MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
 
@@ -200,7 +203,13 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
         with HeldStore(more_expected=more_expected) as held:
+            left = _APPENDED_AT_ONCE
             for (topic_id, index), (view, fragment, guard) in entries:
+                left -= 1
+                if not left:
+                    left = _APPENDED_AT_ONCE
+                    held.leave_to_wait()
+                    await trio.lowlevel.checkpoint()
                 partition = None
                 try:
                     partition = find(topic_id, index)

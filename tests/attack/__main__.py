@@ -10,11 +10,8 @@ import tempfile
 from pathlib import Path
 
 from .attacks import ATTACKS, EVERY_API
-from .stage import MEMORY_BUDGET_BYTES, TAIL_CACHE_BYTES, suffer
+from .stage import BUDGETS_MIB, suffer
 
-MIB = 1024 * 1024
-#: Requests, responses, the tail cache.
-BUDGETS_MIB = (2 * MEMORY_BUDGET_BYTES + TAIL_CACHE_BYTES) // MIB
 ALLOWED_MIB = BUDGETS_MIB + 150
 
 

@@ -23,6 +23,9 @@ from .honest import TOPIC
 MEMORY_BUDGET_BYTES: Final = 64 * 1024 * 1024
 TAIL_CACHE_BYTES: Final = 32 * 1024 * 1024
 
+#: Requests, responses, the tail cache.
+BUDGETS_MIB: Final = (2 * MEMORY_BUDGET_BYTES + TAIL_CACHE_BYTES) // (1024 * 1024)
+
 _QUIET_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 60.0
 _SUM = re.compile(r"held (\d+) times, for at most ([\d.]+) ms, of which the CPU worked at most ([\d.]+) ms")
