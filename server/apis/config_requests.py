@@ -9,6 +9,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
 from ottla.server.event_loop.pace import Pace
+from ottla.server.kept_errors import kept
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
@@ -49,7 +50,7 @@ async def alter(
                 stored[resource] = changes
             results[key] = None
         except MetadataError as error:
-            results[key] = error
+            results[key] = kept(error)
     try:
         done: Mapping[ConfigResource, MetadataError | None] = await broker.controller.alter_configs(
             stored, replace=replace, validate_only=validate_only

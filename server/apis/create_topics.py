@@ -21,6 +21,7 @@ from ottla.kproto.messages.create_topics import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.config import BrokerConfig
+from ottla.server.kept_errors import kept
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
@@ -44,7 +45,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         try:
             asked.append(_new_topic(topic))
         except MetadataError as error:
-            results[topic.name] = error
+            results[topic.name] = kept(error)
     try:
         results.update(
             await broker.controller.create_topics(asked, validate_only=request.validate_only, take_quota=quota.take)

@@ -19,6 +19,7 @@ from ottla.kproto.messages.delete_topics import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
+from ottla.server.kept_errors import kept
 from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,
@@ -45,7 +46,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
         try:
             found.append(_resolve(it, names, ids, image))
         except MetadataError as error:
-            found.append(error)
+            found.append(kept(error))
     quota = context.broker.quotas.mutation_quota(context, strict_from=5)
     topic_ids = [it for it in found if isinstance(it, UUID)]
     results: dict[UUID, MetadataError | None]

@@ -14,6 +14,7 @@ import trio
 
 from ottla.server.config import BrokerConfig
 from ottla.server.event_loop.pace import Pace
+from ottla.server.kept_errors import kept
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
@@ -153,7 +154,7 @@ class Controller:
                     replicas, configs = plan_topic(topic, image, (self._collisions, here), self._config)
                     take_quota(topic.name, len(replicas))
                 except MetadataError as error:
-                    results[topic.name] = error
+                    results[topic.name] = kept(error)
                     continue
                 here.add(topic.name)
                 topic_id = chosen[topic.name]
@@ -214,7 +215,7 @@ class Controller:
                 try:
                     take_quota(topic.name, len(topic.partitions))
                 except MetadataError as error:
-                    results[topic_id] = error
+                    results[topic_id] = kept(error)
                     continue
                 compares.append(Compare(keys.topic(topic.name), topic.revision))
                 operations.append(Delete(keys.topic(topic.name)))
@@ -244,7 +245,7 @@ class Controller:
                     added = plan_partitions(one, topic, image)
                     take_quota(one.name, len(added))
                 except MetadataError as error:
-                    results[one.name] = error
+                    results[one.name] = kept(error)
                     continue
                 results[one.name] = None
                 replicas = [*(state.replicas for state in topic.partitions), *added]
@@ -296,7 +297,7 @@ class Controller:
                     configs = change_configs(resource, {} if replace else image.resource_configs(resource), changes)
                     check_configs(resource, configs, image, self.node_id, self._config)
                 except MetadataError as error:
-                    results[resource] = error
+                    results[resource] = kept(error)
                     continue
                 results[resource] = None
                 if configs == image.resource_configs(resource):
@@ -325,7 +326,7 @@ class Controller:
                 try:
                     after = change_quota(entity, current, changes)
                 except MetadataError as error:
-                    results[entity] = error
+                    results[entity] = kept(error)
                     continue
                 results[entity] = None
                 if after != current:

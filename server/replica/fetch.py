@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.hot.fetched_partition import FetchedPartition
+from ottla.server.kept_errors import kept
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError
@@ -334,8 +335,7 @@ class FetchOperation:
         except (ReplicaError, StorageError) as error:
             self._urgent = True
             self.errors += 1
-            # With the traceback it would hold every frame on the way, a thousand bytes for each partition.
-            return FetchResult(error.with_traceback(None))
+            return FetchResult(kept(error))
 
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params

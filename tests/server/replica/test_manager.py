@@ -490,3 +490,16 @@ async def test_deletion_that_takes_too_long(node: Node, autojump_clock: MockCloc
     error, _ = await delete(node, topic, 3, timeout_ms=100)
     assert isinstance(error, RequestTimedOutError)
     assert node.log(topic).log_start_offset == 3
+
+
+async def test_errors_are_kept_without_the_frames_that_they_were_raised_in(node: Node, topic: TopicImage) -> None:
+    asked = [FetchPartition(topic.topic_id, 77, 0), FetchPartition(topic.topic_id, 1, 7)]
+    for result in await node.manager.fetch(FetchParams(), asked):
+        assert result.error is not None
+        assert (result.error.__traceback__, result.error.__context__) == (None, None)
+    appended = await node.manager.append(
+        {TopicIdPartition(topic.topic_id, 77): batch_of(b"")}, required_acks=1, timeout_ms=0
+    )
+    for failed in appended.values():
+        assert failed.error is not None
+        assert (failed.error.__traceback__, failed.error.__context__) == (None, None)
