@@ -23,10 +23,10 @@ from ottla.server.replica.delete_records import DeleteRecordsResult
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     image = context.broker.metadata
-    asked = [(topic, image.topic(topic.name)) for topic in request.topics]
+    asked = [(topic, image.topic(topic.name)) async for topic in context.work.over(request.topics)]
     offsets = {
         TopicIdPartition(found.topic_id, it.partition_index): it.offset
-        for topic, found in asked
+        async for topic, found in context.work.over(asked)
         if found is not None
         async for it in context.work.over(topic.partitions)
     }
@@ -37,7 +37,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
                 name=topic.name,
                 partitions=[_result(it, found, results) async for it in context.work.over(topic.partitions)],
             )
-            for topic, found in asked
+            async for topic, found in context.work.over(asked)
         ]
     )
 

@@ -22,6 +22,7 @@ from ottla.kproto.messages.describe_configs import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
+from ottla.server.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name
@@ -39,6 +40,7 @@ from ottla.server.settings.types import SettingType
 
 
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    await context.work.expect(sum(map(_expected, request.resources)))
     results = []
     for asked in request.resources:
         await context.work.rest()
@@ -54,6 +56,15 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             result.error_code, result.error_message = ErrorCode.NONE, ""
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _expected(asked: DescribeConfigsResource) -> int:
+    """About how many configs will be told of a resource."""
+    if asked.configuration_keys:
+        return len(asked.configuration_keys)
+    if asked.resource_type == ResourceType.TOPIC:
+        return len(TOPIC_SETTINGS)
+    return len(BROKER_SETTINGS) if asked.resource_type == ResourceType.BROKER and asked.resource_name else 1
 
 
 def _describe(asked: DescribeConfigsResource, broker: Broker) -> Iterable[ConfigDescription]:

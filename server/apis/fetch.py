@@ -112,13 +112,15 @@ async def _requested(
 ) -> dict[PartitionKey, AskedPartition]:
     topics = context.broker.metadata.topics
     requested: dict[PartitionKey, AskedPartition] = {}
+    number = 0
     for topic in request.topics:
         name: str | UUID
         if by_id:
             name = topic_id = topic.topic_id
         else:
             name, topic_id = topic.topic, id_of(topics, topic.topic)
-        for number, asked in enumerate(topic.partitions, 1):
+        for asked in topic.partitions:
+            number += 1
             if not number % _AT_ONCE:
                 await context.work.rest(0)
             index = asked.partition

@@ -110,6 +110,12 @@ class Work:
         """Iterate with `rest` before each item."""
         return Over(self, items)
 
+    async def expect(self, elements: int) -> None:
+        """Refuse at once what would be refused later: call with what is known of the answer before it is made."""
+        self.elements += elements
+        await self.rest(0)
+        self.elements -= elements
+
     async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
         """Do what stops behind each STEP_ELEMENTS elements."""
         while True:
@@ -126,6 +132,11 @@ class Work:
             assert self._lane is not None
             self._is_in_lane = False
             self._lane.leave()
+
+    def stay_out(self) -> None:
+        """Leave the lane for good: what is left to do may wait for others as long as a client says."""
+        self.leave_lane()
+        self._lane = None
 
     async def _enter_lane(self) -> None:
         if self._lane is None:

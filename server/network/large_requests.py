@@ -88,7 +88,7 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
         size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
         context.release_after_send(Charge(budget.parsed, work.elements * size_bytes))
     if api.may_wait and api.key is not ApiKey.FETCH:
-        work.leave_lane()
+        work.stay_out()
 
 
 async def refusal(context: RequestContext) -> Response | None:
