@@ -80,9 +80,10 @@ simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS hi
 attack: .venv/.test-ready ## what one client can do to the others: every attack, measured, as a table
 	$(BIN)/python -m tests.attack
 
-fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
+fuzz: .venv/.fuzz-ready ## coverage-guided fuzzers over every parser and every handler, for FUZZ_SECONDS (300) each
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}
 	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$${FUZZ_SECONDS:-300}
+	$(BIN)/python -m tests.fuzz.fuzz_handlers -max_total_time=$${FUZZ_SECONDS:-300}
 
 bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks
