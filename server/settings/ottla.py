@@ -50,7 +50,7 @@ class OttlaSettings:
     )
     ottla_memory_budget_bytes: int = long(
         268_435_456,
-        "Memory for requests and unwritten records; beyond it the broker reads no more from clients.",
+        "Memory for requests, and as much again for answers; beyond it the broker reads no more from clients.",
         check=between(16_777_216),
         importance=HIGH,
     )
