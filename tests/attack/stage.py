@@ -84,14 +84,18 @@ def suffer(attack: Attack, folder: Path, settings: Mapping[str, str] | None = No
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert honest.stdout is not None
-        honest.stdout.readline()
-        time.sleep(_QUIET_SECONDS)
-        began = time.monotonic()
-        attack(target)
-        seconds = time.monotonic() - began
-        time.sleep(_QUIET_SECONDS)
-        said, _ = honest.communicate("", timeout=120)
+        with honest:
+            try:
+                assert honest.stdout is not None
+                honest.stdout.readline()
+                time.sleep(_QUIET_SECONDS)
+                began = time.monotonic()
+                attack(target)
+                seconds = time.monotonic() - began
+                time.sleep(_QUIET_SECONDS)
+                said, _ = honest.communicate("", timeout=120)
+            finally:
+                honest.kill()
         seen = json.loads(said)
         peak = target.memory_mib("VmHWM")
     text = log.read_text(encoding="utf-8", errors="replace")
@@ -137,6 +141,8 @@ def _broker(folder: Path, log: Path, settings: dict[str, str]) -> Iterator[Targe
     finally:
         process.kill()
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def _create_topic(target: Target) -> None:
