@@ -32,9 +32,9 @@ from compat_tests.group_wire import SUBSCRIPTION, GroupWire
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess
 from compat_tests.wire import Wire
-from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.heartbeat import HeartbeatRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -44,7 +44,6 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.kproto.schema import Request
 
 GROUPS, MEMBERS, HEARTBEAT_S, HEARTBEAT_ROUNDS = 200, 10, 3.0, 4
 CONNECTIONS, COMMIT_S = 512, 8.0
@@ -190,12 +189,11 @@ def _commit_rate(broker: BrokerProcess, connections: int, under_way: int) -> tup
     for number in range(connections):
         connection = socket.create_connection((HOST, broker.port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        request = frame(commit_request(f"group-{number}", [number]), 8)
+        request = build_request_frame(commit_request(f"group-{number}", [number]), 8, 1, "bench")
         connection.sendall(request)
         size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0] + 4
         answer = connection.recv(size - 4, socket.MSG_WAITALL)
-        _, body_start = headers.parse_response_header(ApiKey.OFFSET_COMMIT, 8, answer)
-        committed: Any = codec.parse_response(ApiKey.OFFSET_COMMIT, 8, answer, body_start)
+        committed: Any = parse_response_frame(ApiKey.OFFSET_COMMIT, 8, answer)[1]
         assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
         selector.register(connection, selectors.EVENT_READ, [request, size, 0])
     for key in list(selector.get_map().values()):
@@ -224,11 +222,6 @@ def commit_request(group_id: str, partitions: list[int]) -> OffsetCommitRequest:
         for index in partitions
     ]
     return OffsetCommitRequest(group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=asked)])
-
-
-def frame(request: Request, version: int) -> bytes:
-    body = headers.build_request_header(request.API_KEY, version, 1, "bench") + codec.build_request(request, version)
-    return struct.pack(">i", len(body)) + body
 
 
 # restart

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from ottla.cli import CommandError
+from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
-from ottla.client.connection import parse_address
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnknownTopicError, UnreachableError
 
 CLIENT_ID: Final = "ottla-cli"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -24,10 +24,20 @@ def connected(arguments: Namespace) -> Iterator[Client]:
         with Client(bootstrap_servers(arguments.bootstrap), arguments.timeout, CLIENT_ID) as client:
             yield client
     except ClientError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(f"{error}{_advice(error)}") from None
 
 
 def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
-    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default; ClientError if one is none."""
+    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default; AddressError if one is none."""
     text = given or os.environ.get("OTTLA_BOOTSTRAP") or _DEFAULT_BOOTSTRAP
-    return [parse_address(part.strip()) for part in text.split(",") if part.strip()]
+    return parse_addresses(text)
+
+
+def _advice(error: ClientError) -> str:
+    """What to do, in the words of the command line."""
+    if isinstance(error, UnreachableError):
+        return ": is it running? Name another with --bootstrap host:port"
+    if isinstance(error, UnknownTopicError):
+        create = f"`ottla topic create {error.topic}`"
+        return f" Or create it: {create}" if error.nearest else f": create it with {create}"
+    return ""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ottla.cli import doctor_machine, doctor_network, serve
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
-from ottla.server.config import BrokerConfig, ConfigError
+from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 

@@ -11,9 +11,9 @@ from typing import Final
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
-from ottla.server.config import BrokerConfig, ConfigError
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.listener import ListenAddress
+from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _TIMEOUT_SECONDS: Final = 3.0
 _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")

@@ -9,21 +9,14 @@ from typing import Any, NamedTuple
 
 from ottla.cli import CommandError, options
 from ottla.client.client import Client
-from ottla.client.group_state import (
-    LATEST,
-    Coordinator,
-    Group,
-    Partition,
-    committed_offsets,
-    find_group,
-    offsets_at,
-)
+from ottla.client.group_state import Coordinator, Group, committed_offsets, find_group
+from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 
 
 class Progress(NamedTuple):
     """How far a group is in one partition. None: not committed, or the partition is gone."""
 
-    partition: Partition
+    partition: TopicPartition
     offset: int | None
     end_offset: int | None
     member_id: str | None
@@ -93,7 +86,7 @@ def shown(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _ranges(partitions: Iterable[Partition]) -> str:
+def _ranges(partitions: Iterable[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)

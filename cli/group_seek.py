@@ -12,16 +12,8 @@ from ottla.cli import CommandError, options
 from ottla.cli.group_describe import shown
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import (
-    EARLIEST,
-    LATEST,
-    Coordinator,
-    Partition,
-    committed_offsets,
-    find_group,
-    offsets_at,
-    partitions_of,
-)
+from ottla.client.group_state import Coordinator, committed_offsets, find_group
+from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at, partitions_of
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,9 +51,9 @@ def _in_use(group_id: str, why: str) -> CommandError:
     return CommandError(f"group {group_id} {why}: stop its consumers first, they would not notice the new offsets")
 
 
-def _wanted(client: Client, texts: Iterable[str]) -> list[Partition]:
+def _wanted(client: Client, texts: Iterable[str]) -> list[TopicPartition]:
     """The partitions that `topic` or `topic:0,2` name."""
-    wanted: set[Partition] = set()
+    wanted: set[TopicPartition] = set()
     for text in texts:
         topic, colon, indexes = text.partition(":")
         known = partitions_of(client, topic)
@@ -69,7 +61,7 @@ def _wanted(client: Client, texts: Iterable[str]) -> list[Partition]:
             wanted.update(known)
             continue
         try:
-            named = {Partition(topic, int(index)) for index in indexes.split(",")}
+            named = {TopicPartition(topic, int(index)) for index in indexes.split(",")}
         except ValueError:
             raise CommandError(f"{text!r} names no partitions: write topic or topic:0,1") from None
         if not named <= set(known):
@@ -78,7 +70,7 @@ def _wanted(client: Client, texts: Iterable[str]) -> list[Partition]:
     return sorted(wanted)
 
 
-def _targets(client: Client, partitions: list[Partition], where: str) -> dict[Partition, int]:
+def _targets(client: Client, partitions: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
     """What `--to` means for each partition, kept between the start and the end of its log."""
     starts, ends = offsets_at(client, partitions, EARLIEST), offsets_at(client, partitions, LATEST)
     missing = [partition for partition in partitions if partition not in starts or partition not in ends]
@@ -90,11 +82,11 @@ def _targets(client: Client, partitions: list[Partition], where: str) -> dict[Pa
 
 def _positions(
     client: Client,
-    partitions: list[Partition],
+    partitions: list[TopicPartition],
     where: str,
-    starts: Mapping[Partition, int],
-    ends: Mapping[Partition, int],
-) -> Mapping[Partition, int]:
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
     if where in ("earliest", "beginning"):
         return starts
     if where in ("latest", "end"):
@@ -119,7 +111,7 @@ def _timestamp_ms(text: str) -> int:
         ) from None
 
 
-def _commit(coordinator: Coordinator, group_id: str, offsets: Mapping[Partition, int]) -> None:
+def _commit(coordinator: Coordinator, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (topic, index), offset in offsets.items():
         named = topics.setdefault(topic, OffsetCommitRequestTopic(name=topic))

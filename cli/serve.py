@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     import trio
 
-    from ottla.server.config import BrokerConfig
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.main import Node, Ready
+    from ottla.server.settings.config import BrokerConfig
     from ottla.storage.disk import Disk
 
 logger = logging.getLogger(__name__)
@@ -101,10 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
-    from ottla.server.config import ConfigError
     from ottla.server.errors import StartupError
     from ottla.server.main import Node
     from ottla.server.metadata.errors import MetadataError
+    from ottla.server.settings.config import ConfigError
     from ottla.storage.errors import StorageError
 
     try:

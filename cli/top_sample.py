@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from ottla.cli import CommandError
 from ottla.client.client import Client
-from ottla.client.group_state import LATEST, Coordinator, Partition, committed_offsets, offsets_at
+from ottla.client.group_state import Coordinator, committed_offsets
+from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 
@@ -35,7 +36,7 @@ class Sample:
     """A cluster at one time. `ends` has the end of every partition, `lags` each group's lag over all its partitions."""
 
     seconds: float
-    ends: dict[Partition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
@@ -44,7 +45,9 @@ class Sample:
 
 def take(client: Client, timeout_seconds: float, metrics_url: str | None, *, internal: bool) -> Sample:
     topics = [topic for topic in client.metadata(None).topics if internal or not topic.is_internal]
-    partitions = [Partition(topic.name or "", state.partition_index) for topic in topics for state in topic.partitions]
+    partitions = [
+        TopicPartition(topic.name or "", state.partition_index) for topic in topics for state in topic.partitions
+    ]
     sample = Sample(time.monotonic())
     sample.ends = dict(offsets_at(client, partitions, LATEST))
     sample.sizes = _sizes(client)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.client.connection import CLIENT_ID, BrokerConnection
-from ottla.client.errors import BrokerError, ClientError
+from ottla.client.errors import BrokerError, ClientError, ConnectionLostError, UnknownTopicError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.metadata import (
     MetadataRequest,
@@ -56,7 +56,7 @@ class Client:
                 try:
                     self._any = self._connect(address)
                     break
-                except ClientError:
+                except ConnectionLostError:
                     if index == len(self._bootstrap) - 1:
                         raise
         assert self._any is not None
@@ -78,7 +78,7 @@ class Client:
         return response
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """Metadata of one topic; ClientError if it does not exist. `create` lets the broker create it."""
+        """Metadata of one topic; UnknownTopicError if it does not exist. `create` lets the broker create it."""
         for _ in range(20 if create else 1):
             (topic,) = self.metadata([name], create=create).topics
             usable = topic.error_code == ErrorCode.NONE and all(p.leader_id >= 0 for p in topic.partitions)
@@ -91,18 +91,15 @@ class Client:
                 continue
             break
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ClientError(self._no_topic(name))
+            raise UnknownTopicError(name, nearest=self._nearest(name))
         raise BrokerError(topic.error_code, what=f"topic {name}")
 
-    def _no_topic(self, name: str) -> str:
-        """That a topic does not exist, and what may have been meant."""
+    def _nearest(self, name: str) -> str | None:
+        """The topic that may have been meant by one that does not exist."""
         from difflib import get_close_matches
 
         known = [topic.name or "" for topic in self.metadata(None).topics]
-        nearest = get_close_matches(name, known, n=1)
-        if nearest:
-            return f"there is no topic {name!r}; did you mean {nearest[0]}? Or create it: `ottla topic create {name}`"
-        return f"there is no topic {name!r}: create it with `ottla topic create {name}`"
+        return next(iter(get_close_matches(name, known, n=1)), None)
 
     def _connect(self, address: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(address)

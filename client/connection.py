@@ -1,114 +1,132 @@
-"""One blocking connection to a broker: one request at a time, or several whose answers are taken in order.
-
-Each API is used in the highest version that both sides know.
-"""
+"""One blocking connection to a broker: one request at a time, or several whose answers are taken in order."""
 
 from __future__ import annotations
 
 import socket
-import struct
-from typing import Any, Final
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.errors import ClientError
-from ottla.kproto import codec, headers
+from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
+from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import ProtocolError
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.schema import Request
+from ottla.kproto.versions import OPEN_END
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Request
+    from ottla.kproto.types import Buffer
 
 CLIENT_ID: Final = "ottla-client"
-_MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`host`, `host:port`, `[v6]:port`; the default port is 9092."""
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, "9092"
-    try:
-        return host.strip("[]"), int(port)
-    except ValueError:
-        raise ClientError(f"{text!r} is not an address: write host:port") from None
+_COPIED_BYTES: Final = 64 * 1024
 
 
 class BrokerConnection:
-    """One connection. `call` sends a request and waits for its answer."""
+    """One connection, for one thread. Every failure is a ClientError; after a ConnectionLostError it is closed.
 
-    def __init__(self, host: str, port: int, timeout_seconds: float, client_id: str = CLIENT_ID) -> None:
-        self._client_id = client_id
+    Each API is used in the highest version that both sides know. `timeout_seconds` bounds the connecting and each wait
+    for the broker; `answer_timeout_seconds`, if it is given, the waits alone. A `receive_buffer_bytes` of 0 leaves the
+    socket's buffer to the system.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_seconds: float,
+        client_id: str = CLIENT_ID,
+        *,
+        answer_timeout_seconds: float | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        receive_buffer_bytes: int = 0,
+    ) -> None:
         self.address = f"{host}:{port}"
+        self._protocol = ClientProtocol(self.address, client_id, max_answer_bytes=max_answer_bytes)
+        self._answers: deque[Answer] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_seconds)
         except OSError as error:
-            raise ClientError(
-                f"no broker answers at {self.address} ({error.strerror or error}): "
-                "is it running? Name another with --bootstrap host:port"
-            ) from None
+            raise UnreachableError(self.address, error.strerror or error) from None
+        self._socket.settimeout(answer_timeout_seconds or timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._correlation_id = 0
-        answer = self._exchange(ApiVersionsRequest(), 0)
-        self._versions: dict[int, tuple[int, int]] = {
-            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
-        }
+        if receive_buffer_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self._negotiate()
 
-    def version(self, key: ApiKey, at_most: int = 32767) -> int:
-        """The highest version of an API that both sides know; ClientError if there is none."""
-        lowest, highest = self._versions.get(key, (0, -1))
-        version = min(highest, key.valid_versions.highest, at_most)
-        if version < max(lowest, key.valid_versions.lowest):
-            raise ClientError(f"the broker at {self.address} does not serve {key.name} in a version known here")
-        return version
+    def version(self, key: ApiKey, at_most: int = OPEN_END) -> int:
+        """The highest version of an API that both sides know; UnsupportedVersionError if there is none."""
+        return self._protocol.version(key, at_most)
 
-    def call(self, request: Request, *, at_most: int = 32767) -> Any:
-        """The answer to a request in the highest common version."""
-        return self._exchange(request, self.version(request.API_KEY, at_most))
+    def call(self, request: Request, *, at_most: int = OPEN_END) -> Any:
+        """The answer to a request in the highest common version; nothing else may be in flight."""
+        self.send(request, at_most=at_most)
+        return self.receive()
 
-    def send(self, request: Request, *, at_most: int = 32767) -> int:
-        """Send a request whose answer is taken later with `receive`; returns the version that was used."""
-        version = self.version(request.API_KEY, at_most)
-        self._send(request, version)
-        return version
+    def send(self, request: Request, *, at_most: int = OPEN_END) -> None:
+        """Send a request whose answer is taken later with `receive`."""
+        self._protocol.send(request, at_most=at_most)
+        self._flush(request.API_KEY)
 
-    def receive(self, key: ApiKey, version: int) -> Any:
-        """The next answer, in the order of the requests."""
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet. Record batches in it are views of its own buffer."""
+        while not self._answers:
+            self._receive()
         try:
-            (size_bytes,) = struct.unpack(">i", self._receive(4))
-            if not 4 <= size_bytes <= _MAX_RESPONSE_BYTES:
-                raise ClientError(f"{self.address} does not speak Kafka's protocol: check the port")
-            frame = self._receive(size_bytes)
-        except TimeoutError:
-            raise ClientError(f"the broker at {self.address} did not answer {key.name} in time") from None
-        except OSError as error:
-            raise ClientError(f"the connection to {self.address} ended: {error.strerror or error}") from None
-        try:
-            _, body_start = headers.parse_response_header(key, version, frame)
-            return codec.parse_response(key, version, frame, body_start)
-        except ProtocolError as error:
-            raise ClientError(f"{self.address} answered {key.name} with what is no answer: {error}") from None
+            return self._protocol.parse(self._answers.popleft())
+        except ClientError:
+            self.close()
+            raise
 
     def close(self) -> None:
+        """Let go of the socket; to be called once more does no harm."""
+        self._protocol.lose(ConnectionLostError(f"the connection to {self.address} is closed"))
         self._socket.close()
 
-    def _exchange(self, request: Request, version: int) -> Any:
-        self._send(request, version)
-        return self.receive(request.API_KEY, version)
+    def _negotiate(self) -> None:
+        self._protocol.start()
+        while self._protocol.state is not State.OPEN:
+            self._flush(ApiKey.API_VERSIONS)
+            self._receive()
 
-    def _send(self, request: Request, version: int) -> None:
-        self._correlation_id += 1
-        header = headers.build_request_header(request.API_KEY, version, self._correlation_id, self._client_id)
-        parts = codec.build_parts(request, version)
-        size_bytes = len(header) + sum(len(part) for part in parts)
+    def _flush(self, key: ApiKey) -> None:
         try:
-            self._socket.sendall(struct.pack(">i", size_bytes) + header + b"".join(parts))
+            for data in _joined(self._protocol.data_to_send()):
+                self._socket.sendall(data)
         except OSError as error:
-            raise ClientError(f"the connection to {self.address} ended: {error.strerror or error}") from None
+            raise self._lost(error, key) from None
 
-    def _receive(self, size_bytes: int) -> bytes:
-        data = bytearray(size_bytes)
-        view = memoryview(data)
-        while view:
-            count = self._socket.recv_into(view)
-            if count == 0:
-                raise ClientError(f"the broker at {self.address} closed the connection: see its log")
-            view = view[count:]
-        return bytes(data)
+    def _receive(self) -> None:
+        in_flight = self._protocol.in_flight
+        assert in_flight, "nothing was asked for"
+        try:
+            count = self._socket.recv_into(self._protocol.buffer())
+            self._answers += self._protocol.received(count)
+        except OSError as error:
+            raise self._lost(error, in_flight[0].key) from None
+        except ClientError:
+            self.close()
+            raise
+
+    def _lost(self, error: OSError, key: ApiKey) -> ClientError:
+        lost: ClientError = ConnectionLostError(f"the connection to {self.address} ended: {error.strerror or error}")
+        if isinstance(error, TimeoutError):
+            lost = RequestTimedOutError(f"the broker at {self.address} did not answer {key.name} in time")
+        lost = self._protocol.lose(lost)
+        self._socket.close()
+        return lost
+
+
+def _joined(parts: Iterable[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer pieces: small ones are copied together, large ones are left as they are."""
+    joined: list[Buffer] = []
+    small = bytearray()
+    for part in parts:
+        if len(part) > _COPIED_BYTES:
+            if small:
+                joined.append(small)
+                small = bytearray()
+            joined.append(part)
+        else:
+            small += part
+    if small:
+        joined.append(small)
+    return joined

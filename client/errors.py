@@ -1,4 +1,4 @@
-"""What the client raises."""
+"""What the client raises. Each text is one sentence for people: what happened, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,47 @@ from ottla.kproto.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """What was asked for could not be done. The text is one sentence for people: what happened and what to do."""
+    """What was asked for could not be done."""
+
+
+class AddressError(ClientError):
+    """A text is not an address."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection is of no more use. Whether a request that had no answer yet was carried out is not known."""
+
+
+class UnreachableError(ConnectionLostError):
+    """No connection could be made: nothing was sent."""
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(f"no broker answers at {address} ({reason})")
+        self.address = address
+        self.reason = str(reason)
+
+
+class UnexpectedAnswerError(ConnectionLostError):
+    """What came is not what a broker answers; nothing that follows it can be trusted."""
+
+
+class RequestTimedOutError(ConnectionLostError):
+    """No answer came in time. Answers come in order, so nothing behind it would have come either."""
+
+
+class UnsupportedVersionError(ClientError):
+    """The broker serves no version of an API that this client knows, or none that can carry the request."""
+
+
+class UnknownTopicError(ClientError):
+    """There is no such topic."""
+
+    def __init__(self, topic: str, *, nearest: str | None = None) -> None:
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        super().__init__(f"there is no topic {topic!r}{hint}")
+        self.topic = topic
+        self.nearest = nearest
+        """A topic with a similar name."""
 
 
 class BrokerError(ClientError):

@@ -1,31 +1,28 @@
-"""What a cluster knows of a group, for `ottla group`: its members, its offsets and how far they lag.
+"""What a cluster knows of a group: its members, its offsets and how far they lag.
 
 Classic groups and groups of the consumer protocol (KIP-848) come out as the same values. Each request goes to the
-group's coordinator and is repeated while that is loading or moving, no longer than the command's timeout.
+group's coordinator and is repeated while that is loading or moving, no longer than the timeout.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
-from ottla.client.errors import BrokerError, ClientError
+from ottla.client.errors import BrokerError, UnsupportedVersionError
+from ottla.client.offsets import TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 from ottla.kproto.schema import Request
-
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 # These name topics, and one group at a time: every broker has them, and nothing later is needed here.
 _FETCH_BY_NAME: Final = 7
@@ -39,11 +36,6 @@ _RETRIABLE: Final = {
 _RETRY_SECONDS: Final = 0.1
 
 
-class Partition(NamedTuple):
-    topic: str
-    partition: int
-
-
 @dataclass(slots=True)
 class Member:
     """A member with the partitions that it has now."""
@@ -54,7 +46,7 @@ class Member:
     host: str
     epoch: int | None
     """Of the consumer protocol; None for a classic member."""
-    assignment: list[Partition]
+    assignment: list[TopicPartition]
 
 
 @dataclass(slots=True)
@@ -127,20 +119,20 @@ def _classic_group(described: Any, node_id: int) -> Group:
     return group
 
 
-def _classic_assignment(data: bytes) -> list[Partition]:
+def _classic_assignment(data: bytes) -> list[TopicPartition]:
     """The partitions in a consumer's assignment; none if the group is not one of consumers."""
     try:
         assigned = parse_consumer_protocol(ConsumerProtocolAssignment, data) if data else None
     except DecodeError:
         return []
     topics = assigned.assigned_partitions if assigned is not None else ()
-    return sorted(Partition(topic.topic, index) for topic in topics for index in topic.partitions)
+    return sorted(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
 
 
 def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | None:
     try:
         coordinator.connection(group_id).version(ApiKey.CONSUMER_GROUP_DESCRIBE)
-    except ClientError:
+    except UnsupportedVersionError:
         return None  # A broker from before KIP-848 has classic groups only.
     described = coordinator.call(
         group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
@@ -159,7 +151,7 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
     )
     for member in described.members:
         topics = member.assignment.topic_partitions
-        assignment = sorted(Partition(topic.topic_name, index) for topic in topics for index in topic.partitions)
+        assignment = sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
         group.members.append(
             Member(
                 member.member_id,
@@ -173,7 +165,7 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
     return group
 
 
-def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[Partition, int]:
+def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, int]:
     """All that the group has committed."""
     answer = coordinator.call(
         group_id,
@@ -184,42 +176,8 @@ def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[Partition
     if answer.error_code:
         raise BrokerError(answer.error_code, what=f"offsets of group {group_id}")
     return {
-        Partition(topic.name, partition.partition_index): partition.committed_offset
+        TopicPartition(topic.name, partition.partition_index): partition.committed_offset
         for topic in answer.topics
         for partition in topic.partitions
         if partition.committed_offset >= 0
     }
-
-
-def partitions_of(client: Client, topic: str) -> list[Partition]:
-    """All partitions of a topic. Raises ClientError if there is no such topic."""
-    return sorted(Partition(topic, state.partition_index) for state in client.topic(topic).partitions)
-
-
-def offsets_at(client: Client, partitions: Iterable[Partition], timestamp: int) -> Mapping[Partition, int]:
-    """The offset of the first record at or after a timestamp in ms (-1: there is none), or EARLIEST or LATEST.
-
-    Partitions that do not exist or have no leader now are left out.
-    """
-    by_topic: dict[str, list[Partition]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, []).append(partition)
-    by_leader: dict[int, list[ListOffsetsTopic]] = {}
-    for topic in client.metadata(sorted(by_topic)).topics if by_topic else ():
-        name = topic.name or ""
-        leaders = {state.partition_index: state.leader_id for state in topic.partitions}
-        for leader in set(leaders.values()) - {-1}:
-            asked = [
-                ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-                for _, index in by_topic[name]
-                if leaders.get(index) == leader
-            ]
-            if asked:
-                by_leader.setdefault(leader, []).append(ListOffsetsTopic(name=name, partitions=asked))
-    found: dict[Partition, int] = {}
-    for leader, topics in sorted(by_leader.items()):
-        for answered in client.broker(leader).call(ListOffsetsRequest(replica_id=-1, topics=topics)).topics:
-            for answer in answered.partitions:
-                if not answer.error_code:
-                    found[Partition(answered.name, answer.partition_index)] = answer.offset
-    return found

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class TopicReader:
-    """Reads all partitions of a topic from their log starts on. Raises ClientError for a topic that does not exist.
+    """Reads all partitions of a topic from their log starts on. UnknownTopicError if there is no such topic.
 
     With `read_committed` the records of open and aborted transactions are left out, and markers; else all is told.
     """
@@ -63,9 +63,9 @@ class TopicReader:
 
     def ends(self) -> dict[int, int]:
         """Where each partition ends now."""
-        from ottla.client.group_state import LATEST, Partition, offsets_at
+        from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 
-        asked = [Partition(self.topic, index) for index in self._leaders]
+        asked = [TopicPartition(self.topic, index) for index in self._leaders]
         return {found.partition: offset for found, offset in offsets_at(self._client, asked, LATEST).items()}
 
     def skip_to_last(self, count: int) -> int:
@@ -133,9 +133,9 @@ class TopicReader:
         yield from self._entries(index, memoryview(answer.records or b""), answer.aborted_transactions or ())
 
     def _go_to_start(self, index: int) -> None:
-        from ottla.client.group_state import EARLIEST, Partition, offsets_at
+        from ottla.client.offsets import EARLIEST, TopicPartition, offsets_at
 
-        asked = Partition(self.topic, index)
+        asked = TopicPartition(self.topic, index)
         start = offsets_at(self._client, [asked], EARLIEST).get(asked)
         if start is None or start == self._offsets[index]:
             raise ClientError(f"{self.topic}-{index} has no offset {self._offsets[index]}")

@@ -19,7 +19,7 @@ from compat_tests import java
 from compat_tests.apache_kafka import CLUSTER_ID
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
-from ottla.server.network.api_table import SERVED
+from ottla.server.served.api import SERVED
 
 pytestmark = pytest.mark.java
 
@@ -290,6 +290,7 @@ NOT_COMPARED = (
     (r"127\.0\.0\.1 \d+", "127.0.0.1 PORT"),
     # Kafka's feature eligible.leader.replicas.version, which Ottla does not have, sets this for the whole cluster.
     (r"min\.insync\.replicas=1,?|  min\.insync\.replicas=1 [^\n]*\n|DYNAMIC_DEFAULT_BROKER_CONFIG:, ", ""),
+    (r"  ottla\.[^\n]*\n", ""),
     (r"Feature: (eligible|kraft|streams)\S+ [^\n]*\n", ""),
     (r"Epoch: \d+", "Epoch: …"),
     # The voters' addresses are those of the controllers' listener, which Ottla does not need.

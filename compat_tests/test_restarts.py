@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +92,44 @@ def test_a_send_begun_while_the_broker_is_down_ends_well(
 
     with closing(client.consumer(TOPIC, BEGINNING)) as consumer:
         assert contents(consumer.take(51)) == contents(numbered(0, 51))
+
+
+@pytest.mark.parametrize("name", ["java", "confluent-kafka"])
+def test_a_consumer_finds_out_what_a_loss_of_power_took_back(
+    own_broker: BrokerProcess, connect: Connect, name: str
+) -> None:
+    """It has read acknowledged records that no disk had yet; the broker's new leader epoch tells it (KIP-320)."""
+    client = connect(own_broker, name)
+    Confluent(own_broker.bootstrap).create_topic(TOPIC)
+    with closing(client.consumer(TOPIC, BEGINNING)) as consumer:
+        with closing(client.producer()) as producer:
+            for n in range(100):
+                producer.send(TOPIC, [Record(b"old-%03d" % n)])
+        assert len(consumer.take(100)) == 100
+
+        own_broker.kill()
+        cut_log(own_broker.folder, b"old-050")
+        own_broker.start()
+
+        new = [Record(b"new-%03d" % n) for n in range(100)]
+        with closing(client.producer()) as producer:
+            offsets = producer.send(TOPIC, new)
+        assert offsets[0] == 50
+        seen: set[bytes | None] = set()
+        while not seen.issuperset(record.value for record in new):
+            taken = consumer.take(1, 20)
+            assert taken, f"{100 - len(seen)} records were never seen"
+            seen.update(record.value for record in taken)
+
+
+def cut_log(folder: Path, value: bytes) -> None:
+    """Take away what follows from this record on, as if it had never been written to the disk."""
+    (path,) = (
+        path
+        for path in folder.rglob("*")
+        if path.suffix in (".data", ".log") and path.is_file() and value in path.read_bytes()
+    )
+    os.truncate(path, path.read_bytes().index(value))
+    if path.suffix == ".log":
+        for index in path.parent.glob("*index"):  # of Kafka's, which say more than the log holds
+            index.unlink()

@@ -7,8 +7,6 @@ order of lists that Kafka takes from hash maps. What differs on purpose is in do
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +17,7 @@ import pytest
 from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker
-from ottla.kproto import codec, headers
+from compat_tests.wire import Wire
 from ottla.kproto.messages import alter_client_quotas as acq
 from ottla.kproto.messages import alter_partition_reassignments as apr
 from ottla.kproto.messages import alter_replica_log_dirs as ard
@@ -71,41 +69,10 @@ NOT_COMPARED = frozenset(
 SET_BY_ELR = "min.insync.replicas"
 
 
-class RawClient:
-    """One connection that sends messages as they are."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_MS / 1000)
-        self._correlation_id = 0
-
-    def call(self, request: Request, version: int) -> Any:
-        self._correlation_id += 1
-        key = request.API_KEY
-        frame = headers.build_request_header(key, version, self._correlation_id, "raw")
-        frame += codec.build_request(request, version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", self._exactly(4))
-        answer = self._exactly(size)
-        _, body_start = headers.parse_response_header(key, version, answer)
-        return codec.parse_response(key, version, answer, body_start)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _exactly(self, size: int) -> bytes:
-        received = bytearray()
-        while len(received) < size:
-            chunk = self._socket.recv(size - len(received))
-            if not chunk:
-                raise EOFError("the broker closed the connection")
-            received += chunk
-        return bytes(received)
-
-
 class Both:
     """Apache Kafka and Ottla, each asked the same."""
 
-    def __init__(self, kafka: RawClient, ottla: RawClient) -> None:
+    def __init__(self, kafka: Wire, ottla: Wire) -> None:
         self._clients = (kafka, ottla)
 
     def call(self, request: Request, version: int) -> tuple[Any, Any]:
@@ -119,7 +86,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     if reason := java.missing():
         pytest.skip(reason)
     with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
-        clients = (RawClient(kafka.port), RawClient(ottla.port))
+        clients = (Wire(kafka.bootstrap), Wire(ottla.bootstrap))
         both = Both(*clients)
         for created in both.call(create(topic("t", 2), topic("deleted.soon"), topic("empty")), 7):
             assert [it["error_code"] for it in created["topics"]] == [0, 0, 0]
@@ -452,13 +419,13 @@ def test_a_new_topic_has_the_same_configs_from_the_same_sources(both: Both) -> N
     kafka, ottla = both.call(request, 7)
     for answer in (kafka, ottla):
         for created in answer["topics"]:
-            created["configs"] = [it for it in created["configs"] if it["name"] != SET_BY_ELR]
+            created["configs"] = [it for it in created["configs"] if _is_compared(it["name"])]
     assert ottla == kafka
 
 
 def test_topics_have_the_same_settings(both: Both) -> None:
     kafka, ottla = both.call(describe(TOPIC, "empty"), 4)
-    assert _without(ottla, SET_BY_ELR) == _without(kafka, SET_BY_ELR)
+    assert _compared(ottla) == _compared(kafka)
 
 
 def test_brokers_have_the_same_settings(both: Both) -> None:
@@ -479,5 +446,9 @@ def _by_name(answer: Any) -> dict[str, Any]:
     return {config["name"]: config for config in result["configs"]}
 
 
-def _without(answer: Any, name: str) -> dict[str, Any]:
-    return {key: config for key, config in _by_name(answer).items() if key != name}
+def _compared(answer: Any) -> dict[str, Any]:
+    return {name: config for name, config in _by_name(answer).items() if _is_compared(name)}
+
+
+def _is_compared(name: str) -> bool:
+    return name != SET_BY_ELR and not name.startswith("ottla.")

@@ -39,7 +39,17 @@ from ottla.kproto.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from ottla.kproto.records import Compression, Record, build_batch, iter_batches
+from ottla.kproto.records import (
+    Compression,
+    Record,
+    TimestampType,
+    assemble_batch,
+    build_batch,
+    compress,
+    iter_batches,
+    parse_batch_header,
+)
+from ottla.kproto.records.record import encode_record
 
 NO_ID = uuid.UUID(int=0)
 PRODUCE_VERSIONS = range(3, 14)
@@ -270,6 +280,82 @@ def test_bad_batches(topic: Topic, spoil: Callable[[bytes], bytes], expected: Er
     assert answer.base_offset == -1
     assert topic.list_offset(-1) == [(ErrorCode.NONE, -1, 0, 0)]
     assert topic.produce(records()).base_offset == 0
+
+
+def batch_of(payload: bytes, count: int, codec: Compression = Compression.NONE, **header: int) -> bytes:
+    """A batch with a right checksum around any records."""
+    like = parse_batch_header(build_batch([Record(timestamp_ms=int(time.time() * 1000))]))
+    sized = like._replace(attributes=codec, record_count=count, last_offset_delta=count - 1)
+    return assemble_batch(sized._replace(**header), compress(codec, payload))
+
+
+def encoded(offset_delta: int, value: bytes = b"v") -> bytes:
+    return encode_record(offset_delta, 0, b"k", value, ())
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        pytest.param(encoded(0, b"v" * 40), 2, id="too few records"),
+        pytest.param(encoded(0) + encoded(1), 1, id="too many records"),
+        pytest.param(encoded(0), 2**31 - 1, id="as many as there can be"),
+    ],
+)
+def test_damaged_records(make_topic: Callable[..., Topic], payload: bytes, count: int, codec: Compression) -> None:
+    """On a compacted topic both look at every record."""
+    topic = make_topic(cleanup_policy="compact")
+    assert topic.produce(batch_of(payload, count, codec)).error_code == ErrorCode.INVALID_RECORD
+    assert topic.list_offset(-1) == [(ErrorCode.NONE, -1, 0, 0)]
+
+
+def test_a_count_that_the_bytes_cannot_hold_on_any_topic(topic: Topic) -> None:
+    answer = topic.produce(batch_of(encoded(0), 2**31 - 1, Compression.ZSTD))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+
+
+@pytest.mark.parametrize("max_timestamp_ms", [-1, 5, 2**62])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_a_largest_timestamp_that_cannot_be_is_put_right(
+    topic: Topic, codec: Compression, max_timestamp_ms: int
+) -> None:
+    batch = batch_of(encoded(0), 1, codec, max_timestamp_ms=max_timestamp_ms)
+    assert topic.produce(batch).error_code == ErrorCode.NONE
+    ((_, header),) = iter_batches(data_of(topic.fetch()))
+    assert header.max_timestamp_ms == header.base_timestamp_ms
+
+
+def test_the_timestamp_type_of_a_producer(make_topic: Callable[..., Topic]) -> None:
+    batch = batch_of(encoded(0), 1, attributes=0x08)
+    topic = make_topic()
+    assert topic.produce(batch).error_code == ErrorCode.NONE
+    ((_, header),) = iter_batches(data_of(topic.fetch()))
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    refused = make_topic(message_timestamp_type="LogAppendTime").produce(batch)
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [0]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param(batch_of(encoded(0), 1, attributes=0x40), id="delete horizon"),
+        pytest.param(batch_of(encoded(0), 1, attributes=0x80), id="no meaning"),
+        pytest.param(batch_of(encoded(0), 1, attributes=0x100), id="upper byte"),
+    ],
+)
+def test_attributes_that_are_not_a_producers(broker: BrokerProcess, topic: Topic, batch: bytes) -> None:
+    """Kafka stores them as they are."""
+    expected = ErrorCode.NONE if broker.name == "kafka" else ErrorCode.INVALID_RECORD
+    assert topic.produce(batch).error_code == expected
+
+
+def test_what_recompression_makes_too_large(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic(compression_type="uncompressed")
+    batch = records(value=bytes(1_100_000), compression=Compression.ZSTD)
+    assert len(batch) < 1_000
+    assert topic.produce(batch).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert topic.produce(records(value=bytes(1_000_000), compression=Compression.ZSTD)).error_code == ErrorCode.NONE
 
 
 def test_bytes_behind_the_batch_that_are_no_batch_are_dropped(topic: Topic) -> None:

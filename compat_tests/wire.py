@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
-from typing import Any
+from typing import Any, Final
 
-from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.frames import build_request_frame, parse_response_frame
+from ottla.kproto.framing import PREFIX_SIZE, frame_size
+
+_MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 
 class Wire:
@@ -27,26 +29,23 @@ class Wire:
 
     def send(self, request: Any, version: int) -> None:
         self._correlation_id += 1
-        head = headers.build_request_header(request.API_KEY, version, self._correlation_id, "wire")
-        body = head + codec.build_request(request, version)
-        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        self._socket.sendall(build_request_frame(request, version, self._correlation_id, "wire"))
 
     def receive(self, key: ApiKey, version: int) -> Any:
-        (size,) = struct.unpack(">i", self._read(4))
-        frame = self._read(size)
-        header, body_start = headers.parse_response_header(key, version, frame)
-        assert header.correlation_id == self._correlation_id
-        return codec.parse_response(key, version, frame, body_start)
+        size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
+        correlation_id, answer = parse_response_frame(key, version, self._read(size))
+        assert correlation_id == self._correlation_id
+        return answer
 
     def is_closed_by_broker(self) -> bool:
         self._socket.settimeout(10)
         return self._socket.recv(1) == b""
 
     def _read(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             piece = self._socket.recv(size - len(data))
             if not piece:
-                raise EOFError
+                raise EOFError("the broker closed the connection")
             data += piece
-        return data
+        return bytes(data)

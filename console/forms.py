@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from ottla.console.pages.parameters import as_integer
+from ottla.console.parameters import as_integer
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -14,7 +14,7 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.console.avro import Schema
-    from ottla.server.config import BrokerConfig
+    from ottla.server.settings.config import BrokerConfig
 
 MAX_SCHEMAS: Final = 200
 MAX_SCHEMA_BYTES: Final = 1_048_576

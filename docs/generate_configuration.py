@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ottla.server.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from ottla.server.settings.cluster import ClusterSettings
+from ottla.server.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from ottla.server.settings.declaration import Setting, settings_of
 from ottla.server.settings.groups import GroupCoordinatorSettings
 from ottla.server.settings.log import LogSettings

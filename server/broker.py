@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
-    from ottla.server.config import BrokerConfig
+    from collections.abc import Mapping
+
     from ottla.server.coordinator.coordinators import Coordinators
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
@@ -19,13 +20,27 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
-    from ottla.server.network.api_table import ApiTable
-    from ottla.server.network.listener import Listeners
-    from ottla.server.network.request_budget import RequestBudget
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.served.api import ApiTable
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import BufferPool
+
+
+class OpenConnections(Protocol):
+    """What the listeners tell of their connections."""
+
+    @property
+    def accepted(self) -> Mapping[str, int]: ...
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+    @property
+    def delayed(self) -> int: ...
+    @property
+    def connection_count(self) -> int: ...
+    def open_by_listener(self) -> Mapping[str, int]: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -46,7 +61,7 @@ class Broker:
     producer_ids: ProducerIds
     coordinators: Coordinators = field(init=False)
     #: Set when the node listens, and when it serves.
-    listeners: Listeners | None = None
+    listeners: OpenConnections | None = None
     is_serving: bool = False
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
     #: Times the loop's steps, where that was asked for.

@@ -24,16 +24,16 @@ from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
-from ottla.server.network.api_table import ApiTable
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
 from ottla.server.network.listener import ListenAddress, Listeners
-from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
+from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
@@ -42,11 +42,11 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.server.config import BrokerConfig
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
+    from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -54,6 +54,8 @@ class LogConfig(NamedTuple):
     flush_messages: int = INT64_MAX
     flush_bytes: int = INT64_MAX
     flush_ms: int = INT64_MAX
+    # Look at every record of a client's batch as Kafka does, not at its header alone.
+    validates_all_records: bool = False
 
 
 class StorageConfig(NamedTuple):

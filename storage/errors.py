@@ -93,6 +93,13 @@ class RecordTooLargeError(StorageError):
     """
 
 
+class ChecksTakeLongError(StorageError):
+    """The records must be looked at, and that takes longer than an event loop can wait. Nothing has changed.
+
+    The caller asks `PartitionLog.check_ahead`, and appends with what it says.
+    """
+
+
 class InvalidTimestampError(RefusedRecordsError):
     """The batch's timestamp is outside what `message.timestamp.before.max.ms` and `.after.max.ms` allow."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.client.client import Client
-from ottla.client.group_state import LATEST, Coordinator, Partition, committed_offsets, find_group, offsets_at
+from ottla.client.group_state import Coordinator, committed_offsets, find_group
+from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 
 
@@ -48,5 +49,5 @@ def list_groups(client: Client, timeout_seconds: float) -> dict[str, Group]:
     return groups
 
 
-def _pair(partition: Partition) -> tuple[str, int]:
+def _pair(partition: TopicPartition) -> tuple[str, int]:
     return partition.topic, partition.partition

@@ -13,18 +13,18 @@ from uuid import UUID
 import pytest
 import trio
 
-from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
-from ottla.server.config import BrokerConfig
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
-from ottla.server.network.api_table import Api, ApiTable
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
-from ottla.server.network.request_budget import RequestBudget
 from ottla.server.quotas.connections import ConnectionLimits
+from ottla.server.served.api import Api, ApiTable
+from ottla.server.settings.config import BrokerConfig
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
@@ -40,8 +40,7 @@ class Client:
     async def send(self, request: Request, version: int) -> int:
         """Send a request and return its correlation id."""
         self._correlation_id += 1
-        header = headers.build_request_header(request.API_KEY, version, self._correlation_id, "test")
-        await self.send_frame(header + codec.build_request(request, version))
+        await self.stream.send_all(build_request_frame(request, version, self._correlation_id, "test"))
         return self._correlation_id
 
     async def send_frame(self, body: bytes) -> None:
@@ -54,9 +53,7 @@ class Client:
 
     async def receive(self, key: ApiKey, version: int) -> tuple[int, Any]:
         """The next response: its correlation id and body."""
-        frame = await self.receive_frame()
-        header, body_start = headers.parse_response_header(key, version, frame)
-        return header.correlation_id, codec.parse_response(key, version, frame, body_start)
+        return parse_response_frame(key, version, await self.receive_frame())
 
     async def call(self, request: Request, version: int) -> Any:
         """Send a request and return its response."""

@@ -9,7 +9,9 @@ from benchmarks import requests
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
 from compat_tests.process import BrokerProcess
-from ottla.client.connection import BrokerConnection, parse_address
+from ottla.client.addresses import parse_address
+from ottla.client.connection import BrokerConnection
+from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -74,7 +76,7 @@ def small(build: Build, *, connections: int = 10, partitions: int = 10) -> Workl
         create_topic(broker, topic, partitions)
         if build is offset_commit:
             _load_groups(broker)
-        frames = [requests.frame(*build(topic, partition)) for partition in range(partitions)]
+        frames = [_frame(*build(topic, partition)) for partition in range(partitions)]
         requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
@@ -95,7 +97,7 @@ def producers(connections: int, *, partitions: int = 4) -> Workload:
     def run(broker: BrokerProcess) -> Figures:
         topic = unique(f"producers-{connections}")
         create_topic(broker, topic, partitions)
-        frames = [requests.frame(*produce(topic, partition)) for partition in range(partitions)]
+        frames = [_frame(*produce(topic, partition)) for partition in range(partitions)]
         requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
@@ -108,6 +110,10 @@ def producers(connections: int, *, partitions: int = 4) -> Workload:
         }
 
     return run
+
+
+def _frame(request: Request, version: int) -> bytes:
+    return build_request_frame(request, version, 1, "bench")
 
 
 def _load_groups(broker: BrokerProcess) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload
 from compat_tests.process import BrokerProcess
-from ottla.client.connection import BrokerConnection, parse_address
+from ottla.client.addresses import parse_address
+from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.metadata import MetadataRequest
 
 _STARTS: Final = 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console import charts, history
 from ottla.console.groups import describe, list_groups
 from ottla.console.lag import partition_lags, shard_of
-from ottla.console.pages.parameters import text
+from ottla.console.parameters import text
 from ottla.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 

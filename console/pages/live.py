@@ -16,7 +16,7 @@ from ottla.console.pages.messages import (
     row_of,
     write_positions,
 )
-from ottla.console.pages.parameters import integer, text
+from ottla.console.parameters import integer, text
 from ottla.console.reading import Budget, Message, scan
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition

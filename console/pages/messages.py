@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from starlette.responses import Response
 
 from ottla.console.decoding import PAGE_BYTES, Format, Shown, decode
-from ottla.console.pages.parameters import as_integer, integer, text
+from ottla.console.parameters import as_integer, integer, text
 from ottla.console.reading import Budget, Kind, Message, scan, scan_back
 from ottla.console.topics import held_partition
 from ottla.kproto.errors import ProtocolError

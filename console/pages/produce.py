@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
 from ottla.console.pages.messages import as_bytes
-from ottla.console.pages.parameters import as_integer
+from ottla.console.parameters import as_integer
 from ottla.console.rendering import url
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.partitioner import partition_for_key

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.console.pages.parameters import text
+from ottla.console.parameters import text
 from ottla.console.rendering import Slices
-from ottla.server.config import setting_of_broker
+from ottla.server.settings.config import setting_of_broker
 from ottla.server.settings.description import ConfigDescription, ConfigSource, describe_broker
 
 if TYPE_CHECKING:

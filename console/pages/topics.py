@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console import layout
-from ottla.console.pages.parameters import integer, text
+from ottla.console.parameters import integer, text
 from ottla.console.selection import select
 from ottla.console.topics import held_partition, summarize
 from ottla.server.settings.description import ConfigSource, describe_topic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.pages.parameters import text
+from ottla.console.parameters import text
 from ottla.console.rendering import Slices
 from ottla.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError

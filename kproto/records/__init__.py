@@ -3,7 +3,7 @@
 Headers are read in place with one unpack, records only where somebody asks for them. Nothing here does I/O.
 """
 
-from ottla.kproto.records.builder import BatchBuilder, build_batch, rebuild_batch
+from ottla.kproto.records.builder import BatchBuilder, assemble_batch, build_batch, rebuild_batch
 from ottla.kproto.records.compression import DEFAULT_LIMIT_BYTES, compress, decompress
 from ottla.kproto.records.control import (
     ControlRecordType,
@@ -35,7 +35,7 @@ from ottla.kproto.records.header import (
     verify_crc,
     whole_batches_size_bytes,
 )
-from ottla.kproto.records.reader import iter_keys, iter_positions, iter_records
+from ottla.kproto.records.reader import batch_payload, iter_keys, iter_positions, iter_records
 from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import (
     NO_LEADER_EPOCH,
@@ -47,6 +47,7 @@ from ottla.kproto.records.types import (
     Compression,
     TimestampType,
 )
+from ottla.kproto.records.walk import walk_produced_records
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
@@ -71,6 +72,8 @@ __all__ = [
     "TimestampType",
     "UnsupportedCompressionError",
     "UnsupportedMagicError",
+    "assemble_batch",
+    "batch_payload",
     "build_batch",
     "build_end_txn_marker",
     "compress",
@@ -90,5 +93,6 @@ __all__ = [
     "validate_batch",
     "validate_produced_batch",
     "verify_crc",
+    "walk_produced_records",
     "whole_batches_size_bytes",
 ]

@@ -6,7 +6,7 @@ lie outside the CRC, so that a broker assigns offsets in place without touching 
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import (
@@ -46,6 +46,14 @@ _MAX_TIMESTAMP_POS = 35
 
 _SEQUENCE_MODULUS = 1 << 31
 _MAX_COMPRESSION = max(Compression)
+
+# The least that a record can take: length, attributes, two deltas, two lengths, header count.
+MIN_RECORD_BYTES = 7
+# How many bytes can come out of one at the most, by codec: in gzip 258 bytes take two bits, in snappy 64 bytes take
+# three, in lz4 a length grows by 255 with each byte, in zstd a block of 128 KiB takes four bytes.
+_LARGEST_RATIOS = (1, 1032, 22, 255, 32_768, 0, 0, 0)
+# What a producer never sets: what only brokers set, and what has no meaning.
+_NOT_A_PRODUCERS = ~(COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG)
 
 
 class BatchHeader(NamedTuple):
@@ -230,18 +238,42 @@ def validate_produced_batch(header: BatchHeader) -> None:
     """Check a batch that a client produced: besides `validate_batch`, what `LogValidator` in Apache Kafka asks.
 
     Offsets are dense from 0, at least one record is there, it is not a control batch, and a producer id comes with a
-    sequence and an epoch. Raises as `validate_batch` does.
+    sequence and an epoch. Beyond that, neither more records are taken than the bytes can hold, nor attributes that only
+    brokers set or that have no meaning. Raises as `validate_batch` does.
     """
+    base_offset, length, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, count = header
+    if (
+        count == delta + 1
+        and 0 < count * MIN_RECORD_BYTES <= (length - MIN_BATCH_LENGTH) * _LARGEST_RATIOS[attributes & COMPRESSION_MASK]
+        and not attributes & _NOT_A_PRODUCERS
+        and base_offset >= 0
+        and (
+            (sequence >= 0 and epoch >= 0)
+            if producer_id >= 0
+            else (producer_id == -1 and sequence >= -1 and epoch >= -1 and not attributes & TRANSACTIONAL_FLAG)
+        )
+    ):
+        return
+    _refuse_produced_batch(header)
+
+
+def _refuse_produced_batch(header: BatchHeader) -> NoReturn:
+    """Say what is wrong with a batch that `validate_produced_batch` does not take."""
     validate_batch(header)
-    _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, count = header
+    count, attributes = header.record_count, header.attributes
     if count <= 0:
         raise InvalidRecordError("a produced batch without records")
-    if count != delta + 1:
-        raise InvalidRecordError(f"{count} records but a last offset delta of {delta}")
+    if count != header.last_offset_delta + 1:
+        raise InvalidRecordError(f"{count} records but a last offset delta of {header.last_offset_delta}")
     if attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
-    if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
-        raise InvalidRecordError(f"producer id {producer_id} with sequence {base_sequence}, epoch {producer_epoch}")
+    if attributes & _NOT_A_PRODUCERS:
+        raise InvalidRecordError(f"attributes {attributes:#06x}: a producer does not set all of these bits")
+    if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecordError(
+            f"producer id {header.producer_id} with sequence {header.base_sequence}, epoch {header.producer_epoch}"
+        )
+    raise InvalidRecordError(f"a batch of {header.size_bytes} bytes cannot hold {count} records")
 
 
 def patch_base_offset_and_epoch(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:

@@ -12,15 +12,13 @@ from ottla.kproto.records.header import (
     COMPRESSION_MASK,
     HEADER_SIZE_BYTES,
     LOG_APPEND_TIME_FLAG,
+    MIN_RECORD_BYTES,
     BatchHeader,
     parse_batch_header,
 )
 from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import BytesLike
 from ottla.kproto.records.varint import read_varint, read_varlong
-
-# The least that a record can take: length, attributes, two deltas, two lengths, header count.
-MIN_RECORD_BYTES = 7
 
 _new_tuple = tuple.__new__
 

@@ -3,8 +3,8 @@
 It is only a client: everything goes through Kafka's protocol, so it reads from Apache Kafka as it does from Ottla.
 """
 
-from ottla.pipeline.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
-from ottla.pipeline.client.connection import Connection
+from ottla.client.offsets import EARLIEST, LATEST, TopicPartition
+from ottla.pipeline.client.cluster import Cluster
 from ottla.pipeline.client.fetcher import Fetched, OffsetOutOfRangeError, PartitionFetcher
 from ottla.pipeline.client.settings import ClientSettings, parse_bootstrap_servers
 
@@ -13,7 +13,6 @@ __all__ = [
     "LATEST",
     "ClientSettings",
     "Cluster",
-    "Connection",
     "Fetched",
     "OffsetOutOfRangeError",
     "PartitionFetcher",

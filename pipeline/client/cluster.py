@@ -5,41 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
+from ottla.client.connection import BrokerConnection
+from ottla.client.errors import ConnectionLostError, UnreachableError, UnsupportedVersionError
+from ottla.client.offsets import NO_LEADER, TopicPartition, list_offsets_request
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.pipeline.client.connection import Connection, ConnectionLostError, UnsupportedBrokerError
+from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.client.settings import ClientSettings
-from ottla.pipeline.errors import BrokerUnavailableError, PipelineError, TopicError
+from ottla.pipeline.errors import BrokerUnavailableError, TopicError
 
-__all__ = ["EARLIEST", "LATEST", "Cluster", "RetriableError", "TopicPartition"]
+__all__ = ["TOPICS_BY_NAME", "Cluster"]
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""The timestamps by which ListOffsets names a log's ends; Spark's JSON uses the same numbers as offsets."""
+TOPICS_BY_NAME: Final = 12
+"""The last version of Produce and of Fetch that names topics; later ones have their ids."""
 
 _RETRY_PAUSE_S: Final = 0.1
-_NO_REPLICA: Final = -1
-_READ_UNCOMMITTED: Final = 0
-_READ_COMMITTED: Final = 1
+# A fetch may wait for its own time before it is answered.
+_SLACK_S: Final = 5.0
+# Above any batch that brokers take; below what four letters of another protocol would mean as a length.
+_MAX_ANSWER_BYTES: Final = 1 << 30
 
 T = TypeVar("T")
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-class RetriableError(Exception):
-    """A broker asked for another attempt."""
 
 
 class Cluster:
@@ -52,7 +40,7 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -75,7 +63,7 @@ class Cluster:
                 code = topic.error_code
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
-                _check(code, f"topic {topic.name!r}")
+                check(code, f"topic {topic.name!r}")
                 assert topic.name is not None
                 found[topic.name] = sorted(part.partition_index for part in topic.partitions)
             return found
@@ -100,26 +88,26 @@ class Cluster:
 
         def ask() -> dict[TopicPartition, int]:
             for leader, parts in self._by_leader(left).items():
-                found.update(self._offsets_of(leader, {part: timestamps_ms[part] for part in parts}, isolation))
+                asked = {part: timestamps_ms[part] for part in parts}
+                found.update(self._offsets_of(leader, asked, read_committed=committed))
                 left.difference_update(parts)
             return found
 
         committed = self.settings.read_committed if read_committed is None else read_committed
-        isolation = _READ_COMMITTED if committed else _READ_UNCOMMITTED
         found: dict[TopicPartition, int] = {}
         left = set(timestamps_ms)
         return self.retry(ask) if left else {}
 
-    def leader(self, partition: TopicPartition) -> Connection:
+    def leader(self, partition: TopicPartition) -> BrokerConnection:
         """A connection to the partition's leader, which may be shared with other calls of this cluster."""
 
-        def ask() -> Connection:
+        def ask() -> BrokerConnection:
             (leader,) = self._by_leader([partition])
             return self._connect(self._brokers[leader])
 
         return self.retry(ask)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: BrokerConnection) -> None:
         """Leave a connection, and ask anew who leads what."""
         self._leaders.clear()
         for address, held in list(self._connections.items()):
@@ -132,15 +120,16 @@ class Cluster:
         while True:
             try:
                 return attempt()
-            except UnsupportedBrokerError as error:
+            except UnsupportedVersionError as error:
                 self.close()
                 raise BrokerUnavailableError(f"The broker cannot be read from: {error}.") from error
             except ConnectionLostError as error:
                 self.close()
                 self._leaders.clear()
                 if time.monotonic() >= deadline:
+                    reason = f"{error.address}: {error.reason}" if isinstance(error, UnreachableError) else error
                     raise BrokerUnavailableError(
-                        f"No broker answers at {self.settings.servers} ({error}). Check kafka.bootstrap.servers, that "
+                        f"No broker answers at {self.settings.servers} ({reason}). Check kafka.bootstrap.servers, that "
                         "the broker runs, and that the address it advertises can be reached from here."
                     ) from error
             except RetriableError as error:
@@ -175,66 +164,51 @@ class Cluster:
                     )
         found: dict[int, list[TopicPartition]] = {}
         for part in wanted:
-            leader = self._leaders.get(part, _NO_REPLICA)
+            leader = self._leaders.get(part, NO_LEADER)
             if leader not in self._brokers:
                 raise RetriableError(f"Partition {part} has no leader")
             found.setdefault(leader, []).append(part)
         return found
 
     def _offsets_of(
-        self, leader: int, timestamps_ms: Mapping[TopicPartition, int], isolation: int
+        self, leader: int, timestamps_ms: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for part, timestamp_ms in timestamps_ms.items():
-            topics.setdefault(part.topic, []).append(
-                ListOffsetsPartition(partition_index=part.partition, timestamp=timestamp_ms)
-            )
-        request = ListOffsetsRequest(
-            replica_id=_NO_REPLICA,
-            isolation_level=isolation,
-            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
-        )
+        request = list_offsets_request(timestamps_ms, read_committed=read_committed)
         answer = self._connect(self._brokers[leader]).call(request)
         found = {}
         for topic in answer.topics:
             for entry in topic.partitions:
                 part = TopicPartition(topic.name, entry.partition_index)
-                _check(entry.error_code, f"partition {part}")
+                check(entry.error_code, f"partition {part}")
                 found[part] = entry.offset
         return found
 
-    def _any_connection(self) -> Connection:
+    def _any_connection(self) -> BrokerConnection:
         for connection in self._connections.values():
             return connection
         failure = ConnectionLostError("no address")
         for address in (*self.settings.bootstrap_servers, *self._brokers.values()):
             try:
                 return self._connect(address)
-            except UnsupportedBrokerError:
-                raise
             except ConnectionLostError as error:
                 failure = error
         raise failure
 
-    def _connect(self, address: tuple[str, int]) -> Connection:
+    def _connect(self, address: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(*address, self.settings)
+            settings = self.settings
+            timeout_s = settings.request_timeout_ms / 1000
+            connection = self._connections[address] = BrokerConnection(
+                *address,
+                timeout_s,
+                settings.client_id,
+                answer_timeout_seconds=timeout_s + settings.fetch_max_wait_ms / 1000 + _SLACK_S,
+                max_answer_bytes=_MAX_ANSWER_BYTES,
+                receive_buffer_bytes=settings.receive_buffer_bytes,
+            )
         return connection
 
     def __del__(self) -> None:
         with suppress(AttributeError):
             self.close()
-
-
-def _check(code: int, what: str) -> None:
-    """Raise what an error code means for a topic or a partition."""
-    if code == ErrorCode.NONE:
-        return
-    try:
-        error = ErrorCode(code)
-    except ValueError:
-        raise PipelineError(f"The broker answers error {code} for {what}.") from None
-    if error.retriable:
-        raise RetriableError(f"The broker answers {error.name} for {what}: {error.message}")
-    raise TopicError(f"The broker answers {error.name} for {what}: {error.message}")

@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ottla.client.connection import BrokerConnection
+from ottla.client.errors import ConnectionLostError, UnsupportedVersionError
+from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.kproto.records import (
@@ -16,9 +19,9 @@ from ottla.kproto.records import (
     parse_batch_header,
     whole_batches_size_bytes,
 )
-from ottla.pipeline.client.cluster import Cluster, TopicPartition
-from ottla.pipeline.client.connection import Connection, ConnectionLostError
-from ottla.pipeline.errors import BrokerUnavailableError, DecodingError, TopicError
+from ottla.pipeline.client.answers import RetriableError, check
+from ottla.pipeline.client.cluster import TOPICS_BY_NAME, Cluster
+from ottla.pipeline.errors import BrokerUnavailableError, DecodingError
 
 __all__ = ["Fetched", "OffsetOutOfRangeError", "PartitionFetcher"]
 
@@ -52,7 +55,7 @@ class PartitionFetcher:
         self.partition = partition
         self._cluster = cluster
         self._settings = cluster.settings
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._is_asked = False
 
     def fetch(self, offset: int, end_offset: int) -> Iterator[Fetched]:
@@ -81,7 +84,6 @@ class PartitionFetcher:
 
     def _attempt(self, offset: int, deadline: float) -> PartitionData | None:
         """One answer without an error; None if the attempt failed and another may be made."""
-        problem = ""
         try:
             if self._connection is None:
                 self._connection = self._cluster.leader(self.partition)
@@ -90,8 +92,12 @@ class PartitionFetcher:
             answer = self._receive()
             if answer is None or answer.error_code == ErrorCode.NONE:
                 return answer
-            problem = self._refusal(answer.error_code)
-        except ConnectionLostError as error:
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise OffsetOutOfRangeError
+            check(answer.error_code, f"partition {self.partition}")
+        except UnsupportedVersionError as error:
+            raise BrokerUnavailableError(f"The broker cannot be read from: {error}.") from error
+        except (ConnectionLostError, RetriableError) as error:
             problem = str(error)
         self._drop()
         if time.monotonic() >= deadline:
@@ -100,18 +106,6 @@ class PartitionFetcher:
             )
         time.sleep(_RETRY_PAUSE_S)
         return None
-
-    def _refusal(self, code: int) -> str:
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise OffsetOutOfRangeError
-        try:
-            error = ErrorCode(code)
-        except ValueError:
-            raise TopicError(f"The broker answers error {code} for partition {self.partition}.") from None
-        sentence = f"The broker answers {error.name} for partition {self.partition}: {error.message}"
-        if error is ErrorCode.CORRUPT_MESSAGE or not error.retriable:
-            raise TopicError(sentence)
-        return sentence
 
     def _send(self, offset: int) -> None:
         settings = self._settings
@@ -135,7 +129,7 @@ class PartitionFetcher:
         )
         assert self._connection is not None
         try:
-            self._connection.send(request)
+            self._connection.send(request, at_most=TOPICS_BY_NAME)
         except ConnectionLostError:
             # The answer that is being worked on stays good: the next attempt finds the loss.
             self._drop()

@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from ottla.client.errors import ConnectionLostError
+from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import BatchBuilder, Compression
-from ottla.pipeline.client.cluster import Cluster, RetriableError, TopicPartition
-from ottla.pipeline.client.connection import ConnectionLostError
-from ottla.pipeline.errors import PipelineError, TopicError
+from ottla.pipeline.client.answers import check
+from ottla.pipeline.client.cluster import TOPICS_BY_NAME, Cluster
+from ottla.pipeline.errors import TopicError
 
 __all__ = ["OutgoingRecord", "Producer"]
 
@@ -103,11 +105,13 @@ class Producer:
         def attempt() -> None:
             connection = self._cluster.leader(part)
             try:
-                answer = connection.call(request)
+                answer = connection.call(request, at_most=TOPICS_BY_NAME)
             except ConnectionLostError:
                 self._cluster.forget(connection)
                 raise
-            _check(answer.responses[0].partition_responses[0].error_code, part)
+            code = answer.responses[0].partition_responses[0].error_code
+            if code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # it was stored before its answer was lost
+                check(code, f"records for {part}")
 
         self._cluster.retry(attempt)
         self._sequences[partition] = (self._sequences[partition] + batch.record_count) % (_MAX_SEQUENCE + 1)
@@ -115,18 +119,5 @@ class Producer:
     def _new_id(self) -> tuple[int, int]:
         connection = self._cluster.leader(TopicPartition(self._topic, self._partitions[0]))
         answer = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
-        _check(answer.error_code, self._topic)
+        check(answer.error_code, f"a producer id for {self._topic}")
         return answer.producer_id, answer.producer_epoch
-
-
-def _check(code: int, what: object) -> None:
-    # A batch that was stored before its answer was lost is stored.
-    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-        return
-    try:
-        error = ErrorCode(code)
-    except ValueError:
-        raise PipelineError(f"The broker answers error {code} to records for {what}.") from None
-    if error.retriable:
-        raise RetriableError(f"The broker answers {error.name} to records for {what}: {error.message}")
-    raise TopicError(f"The broker answers {error.name} to records for {what}: {error.message}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from ottla.client.addresses import parse_addresses
+from ottla.client.errors import AddressError
 from ottla.pipeline.errors import OptionError
 
 __all__ = ["ClientSettings", "parse_bootstrap_servers"]
 
 _MIB = 1024 * 1024
-_HOST = re.compile(r"[\w.:%-]+")
 
 
 class ClientSettings(NamedTuple):
@@ -41,13 +41,7 @@ class ClientSettings(NamedTuple):
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     """Read `host:port,host:port`; IPv6 addresses stand in brackets. OptionError for anything else."""
-    servers = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, port = part.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise OptionError(f"kafka.bootstrap.servers has {part!r}: write host:port, several separated by commas.")
-        servers.append((host, int(port)))
-    if not servers:
-        raise OptionError("Option kafka.bootstrap.servers is empty: write host:port, several separated by commas.")
-    return tuple(servers)
+    try:
+        return tuple(parse_addresses(text, default_port=None))
+    except AddressError as error:
+        raise OptionError(f"kafka.bootstrap.servers: {error}.") from None

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
+from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
-from ottla.server.kept_errors import kept
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType

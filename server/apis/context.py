@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.server.event_loop.work import Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
-    from ottla.server.network.api_table import Api
-    from ottla.server.network.connection import Connection
-    from ottla.server.network.receiver import Frame
+    from ottla.server.served.api import Api
     from ottla.storage.memory.iobuf import Fragment
 
 
@@ -22,6 +22,28 @@ class Releasable(Protocol):
     """Something that holds memory which a response refers to."""
 
     def release(self) -> None: ...
+
+
+class RequestFrame(Releasable, Protocol):
+    """A request's bytes without their length prefix, and the memory in which they lie."""
+
+    body: memoryview
+    fragment: Fragment
+
+
+class RequestConnection(Protocol):
+    """What a request's handler may know of the connection, and do to it."""
+
+    listener: str
+    peer_host: str
+    principal: str
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more of the connection's bytes are here already."""
+
+    def mute(self, seconds: float) -> None:
+        """Do not read the connection for so long from now on."""
 
 
 class Deferred(ABC):
@@ -69,6 +91,7 @@ class RequestContext:
         "request_bytes",
         "response",
         "response_bytes",
+        "when_kept",
     )
 
     def __init__(
@@ -76,8 +99,8 @@ class RequestContext:
         api: Api,
         header: RequestHeader,
         body_start: int,
-        frame: Frame,
-        connection: Connection,
+        frame: RequestFrame,
+        connection: RequestConnection,
         broker: Broker,
     ) -> None:
         self.api = api
@@ -85,7 +108,7 @@ class RequestContext:
         self.body_start = body_start
         self.connection = connection
         self.broker = broker
-        self._frame: Frame | None = frame
+        self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
         #: The work that was counted, None if there was none to count.
         self.counted: Work | None = None
@@ -94,6 +117,9 @@ class RequestContext:
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
+        #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
+        #: else runs between the handler's return and this call.
+        self.when_kept: Callable[[], None] | None = None
         #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
         #: the response was ready; and how much of that was waiting for others.
         self.received_at = self.begun_at = self.handled_at = self.answered_at = perf_counter()
@@ -183,7 +209,9 @@ class RequestContext:
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
-        self.response = None  # what was deferred refers to this context: without the cycle both die here
+        self.response = self.when_kept = (
+            None  # what was deferred refers to this context: without the cycle both die here
+        )
         if self.counted is not None:
             self.counted.leave_lane()
         try:

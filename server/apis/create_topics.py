@@ -20,11 +20,11 @@ from ottla.kproto.messages.create_topics import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.config import BrokerConfig
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.description import describe_topic
 
 #: About as many configs has a topic.

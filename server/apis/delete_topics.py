@@ -19,7 +19,7 @@ from ottla.kproto.messages.delete_topics import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,

@@ -22,10 +22,10 @@ from ottla.kproto.messages.describe_configs import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
-from ottla.server.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name
+from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from ottla.server.settings.description import (
     ConfigDescription,
     ConfigSource,

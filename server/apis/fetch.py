@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -77,9 +78,10 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
-        session_id, told = fetch.finish(results)
+        session_id, told = fetch.answer(results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
     await _fill(response, fetch.partitions, results, told, context)
     return response
@@ -91,6 +93,8 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
     if version >= _FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id = request.replica_state.replica_id
     max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+    if replica_id < 0 and context.broker.quotas.is_active:
+        max_bytes = int(min(max_bytes, context.broker.quotas.most_fetched_bytes(context)))
     if replica_id >= 0:
         isolation = Isolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:

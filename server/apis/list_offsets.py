@@ -6,10 +6,12 @@
 - A consumer sees up to the high watermark, or the last stable offset with read_committed; a follower the log end.
 - A partition that is named twice is INVALID_REQUEST, and answered once.
 - OFFSET_NOT_AVAILABLE after an election is LEADER_NOT_AVAILABLE before version 5.
+- CORRUPT_MESSAGE where a search by time meets records that cannot be read.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +23,7 @@ from ottla.kproto.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
@@ -30,6 +33,8 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import TopicImage
+
+logger = logging.getLogger(__name__)
 
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
@@ -103,6 +108,12 @@ async def _answer(
         )
     except (ReplicaError, StorageError) as error:
         answer.error_code = _code(error, context.header.api_version)
+    except RecordError as error:
+        # A producer's own damage, acknowledged unread: it stays where it is, and so does the search.
+        answer.error_code = ErrorCode.CORRUPT_MESSAGE
+        name = f"{topic.name}-{asked.partition_index}"
+        keys = {"topic": topic.name, "partition": asked.partition_index, "error": str(error)}
+        logger.warning("%s cannot be searched by time: damaged records: %s", name, error, extra=keys)
     else:
         answer.timestamp, answer.offset = found[:2]
         if context.header.api_version >= _FIRST_VERSION_WITH_EPOCHS:

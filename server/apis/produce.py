@@ -7,6 +7,8 @@
 - log_append_time_ms is -1 unless the topic stamps records itself.
 - Version 8 names the records that were refused and why, version 10 the leader's address beside NOT_LEADER_OR_FOLLOWER
   (KIP-951), version 13 names topics by id: UNKNOWN_TOPIC_ID.
+- Internal topics are written by coordinators alone, INVALID_TOPIC_EXCEPTION: Kafka lets in who calls itself
+  `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
 - A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
 """
 
@@ -49,7 +51,7 @@ _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 10
-# Kafka's own admin client may write to internal topics, to repair them.
+# As Kafka's own admin client calls itself, which may write to internal topics where the operator allows it.
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
@@ -219,7 +221,8 @@ class _Produce(Deferred):
             self.entries,
             required_acks=self._request.acks,
             timeout_ms=self._request.timeout_ms,
-            internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID,
+            internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID
+            and self._context.broker.config.ottla_internal_topics_writable,
             require_verification=self._request.transactional_id is not None,
             more_expected=self._context.connection.has_more,
         )

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from ottla.server.config import BrokerConfig
     from ottla.server.coordinator.group.consumer import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 
@@ -34,12 +34,12 @@ _GROUP_MODULES: Final = (
     "ottla.server.coordinator.group.coordinator",
     "ottla.server.coordinator.group.topics",
     "ottla.server.waiting.purgatory",
-    "ottla.server.settings.coordinators",
+    "ottla.server.coordinator.settings",
 )
 _TRANSACTION_MODULES: Final = (
     "ottla.server.coordinator.transaction.coordinator",
     "ottla.server.coordinator.transaction.markers",
-    "ottla.server.settings.coordinators",
+    "ottla.server.coordinator.settings",
 )
 
 
@@ -88,7 +88,7 @@ class Coordinators:
         """The group coordinator."""
         from ottla.server.coordinator.group.coordinator import GroupCoordinator
         from ottla.server.coordinator.group.topics import GroupTopics
-        from ottla.server.settings.coordinators import group_config
+        from ottla.server.coordinator.settings import group_config
         from ottla.server.waiting.purgatory import Purgatory
 
         return GroupCoordinator(
@@ -105,8 +105,8 @@ class Coordinators:
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         """The transaction coordinator."""
+        from ottla.server.coordinator.settings import transaction_config
         from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
-        from ottla.server.settings.coordinators import transaction_config
 
         return TransactionCoordinator(
             node_id=self._config.node_id,

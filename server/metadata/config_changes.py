@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from ottla.server.config import (
+from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
@@ -17,8 +19,6 @@ from ottla.server.config import (
     InvalidSettingError,
     setting_of_broker,
 )
-from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.settings.declaration import Setting, Update
 from ottla.server.settings.types import SettingType
 

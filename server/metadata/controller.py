@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 
 import trio
 
-from ottla.server.config import BrokerConfig
+from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
-from ottla.server.kept_errors import kept
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
@@ -42,6 +41,7 @@ from ottla.server.metadata.image import (
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
 from ottla.server.metadata.topic_names import CollisionIndex
+from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
     from ottla.server.metadata.config_changes import ConfigChange
@@ -102,8 +102,12 @@ class Controller:
         self._loader.subscribe(subscriber)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Found the cluster if it is new, then follow the store until cancelled. Started once all is loaded."""
-        await self._found_cluster()
+        """Found the cluster if it is new, count this start, then follow the store until cancelled.
+
+        Started once all is loaded. What this node leads, it leads in new epochs from then on: by them clients find out
+        what it may have lost with its last process (KIP-320).
+        """
+        await self._count_start(is_first=await self._found_cluster())
         await self._loader.run(task_status=task_status)
 
     async def register_broker(self, broker: BrokerImage) -> None:
@@ -158,7 +162,7 @@ class Controller:
                     continue
                 here.add(topic.name)
                 topic_id = chosen[topic.name]
-                states = tuple(map(initial_state, replicas))
+                states = tuple(initial_state(one, image.starts) for one in replicas)
                 results[topic.name] = TopicImage(topic.name, topic_id, states, configs)
                 operations.append(Put(keys.topic(topic.name), keys.encode_topic(topic_id, replicas, configs)))
             compares = [Compare(put.key, 0) for put in operations if isinstance(put, Put)]
@@ -270,7 +274,7 @@ class Controller:
                 Compare(key, self._loader.revision_of(key)),
                 Compare(keys.topic(topic), current.revision),
             ]
-            return compares, [] if after == before else [Put(key, keys.encode_partition(after))], after
+            return compares, [] if after == before else [Put(key, keys.encode_partition(after, image.starts))], after
 
         return await self._transact(plan)
 
@@ -403,10 +407,22 @@ class Controller:
             await self._loader.wait_for((await self._store.list(keys.CLUSTER)).revision)
         raise ConflictError("The metadata is being changed elsewhere all the time.")
 
-    async def _found_cluster(self) -> None:
+    async def _found_cluster(self) -> bool:
+        """Whether there was none before."""
         puts = [Put(keys.CLUSTER_ID, keys.encode(_base64(self._topic_id())))]
         puts += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
-        await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts)
+        return await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts) is not None
+
+    async def _count_start(self, *, is_first: bool) -> None:
+        """One key however many partitions there are; durable before anything is appended in the new epochs."""
+        key = keys.starts(self.node_id)
+        for _ in range(_MAX_ATTEMPTS):
+            entry = await self._store.get(key)
+            count = int(not is_first) if entry is None else int(keys.decode(entry.value)) + 1
+            compare = Compare(key, 0 if entry is None else entry.mod_revision)
+            if await self._store.commit([compare], [Put(key, keys.encode(count))]) is not None:
+                return
+        raise ConflictError(f"Another process starts as node {self.node_id} all the time.")
 
     async def _observe(self, delta: MetadataDelta) -> None:
         """Keep up what the controller itself derives from the metadata; the first of all subscribers."""

@@ -25,7 +25,8 @@ from ottla.server.metadata.store import KeyValue
 
 def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:
     """Apply one transaction; equal to building the image anew from all keys, and proportional to the change."""
-    change = _Evolution(before)
+    rest = _evolve_rest(before, puts, deletes)
+    change = _Evolution(before, rest.starts)
     # The topics come first: a partition's state may be set in the transaction that makes its topic.
     for key in deletes:
         if key.startswith(keys.TOPICS):
@@ -37,7 +38,7 @@ def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], delet
         if entry.key.startswith(keys.PARTITIONS):
             change.put_partition(entry)
     topics, topics_by_id = change.finish()
-    after = replace(_evolve_rest(before, puts, deletes), topics=topics, topics_by_id=topics_by_id, revision=revision)
+    after = replace(rest, topics=topics, topics_by_id=topics_by_id, revision=revision)
     return describe(before, after, change.touched, _touched_configs(puts, deletes))
 
 
@@ -92,19 +93,38 @@ def _differing_partitions(known: Sequence[PartitionState], new: TopicImage) -> I
             yield PartitionChange(new, number, earlier, state)
 
 
+def initial_state(replicas: tuple[int, ...], starts: Mapping[int, int]) -> PartitionState:
+    """The state of a new partition; one object for all of the cluster that begin alike."""
+    return _initial_state(replicas, starts.get(replicas[0], 0))
+
+
 @lru_cache(maxsize=1024)
-def initial_state(replicas: tuple[int, ...]) -> PartitionState:
-    """One state for all partitions of the cluster that begin alike."""
-    return PartitionState.initial(replicas)
+def _initial_state(replicas: tuple[int, ...], starts_of_leader: int) -> PartitionState:
+    return PartitionState.initial(replicas).after_starts(starts_of_leader)
+
+
+_after_starts = lru_cache(maxsize=1024)(PartitionState.after_starts)
 
 
 class _Evolution:
-    """The topics of the next image, while it is made."""
+    """The topics of the next image, while it is made. `starts` are those of the next image."""
 
-    def __init__(self, before: MetadataImage) -> None:
+    def __init__(self, before: MetadataImage, starts: Mapping[int, int]) -> None:
         self._before = before
+        self._starts = starts
         self._changed: dict[str, TopicImage | None] = {}
         self._names: dict[UUID, str] = {}
+        if starts != before.starts:
+            self._begin_epochs()
+
+    def _begin_epochs(self) -> None:
+        """Brokers have started again: what they lead, they lead in new epochs."""
+        known = self._before.starts
+        more = {node: count - known.get(node, 0) for node, count in self._starts.items()}
+        for name, topic in self._before.topics.items():
+            states = tuple(_after_starts(state, more.get(state.leader, 0)) for state in topic.partitions)
+            if states != topic.partitions:
+                self._changed[name] = topic._replace(partitions=states)
 
     @property
     def touched(self) -> Sequence[str]:
@@ -117,9 +137,9 @@ class _Evolution:
     def put_topic(self, entry: KeyValue) -> None:
         name = entry.key.removeprefix(keys.TOPICS)
         topic_id, replicas, configs = keys.decode_topic(entry.value)
-        old = self._before.topics.get(name)
+        old = self._changed.get(name, self._before.topics.get(name))
         states = old.partitions if old is not None and old.topic_id == topic_id else ()
-        added = map(initial_state, replicas[len(states) :])
+        added = (initial_state(one, self._starts) for one in replicas[len(states) :])
         self._changed[name] = TopicImage(name, topic_id, (*states, *added), configs, entry.mod_revision)
         self._names[topic_id] = name
 
@@ -135,7 +155,7 @@ class _Evolution:
         if topic is None or topic.topic_id != topic_id or number >= len(topic.partitions):
             return
         partitions = list(topic.partitions)
-        partitions[number] = keys.decode_partition(entry.value)
+        partitions[number] = keys.decode_partition(entry.value, self._starts)
         self._changed[name] = topic._replace(partitions=tuple(partitions))
 
     def finish(self) -> tuple[PersistentMap[str, TopicImage], PersistentMap[UUID, TopicImage]]:
@@ -156,6 +176,11 @@ _MAPPINGS: Final[Mapping[str, tuple[str, Callable[[str], Any], Callable[[KeyValu
         keys.BROKERS,
         lambda key: int(key.removeprefix(keys.BROKERS)),
         lambda entry: keys.decode_broker(entry.key, entry.value, entry.mod_revision),
+    ),
+    "starts": (
+        keys.STARTS,
+        lambda key: int(key.removeprefix(keys.STARTS)),
+        lambda entry: keys.decode(entry.value),
     ),
     "configs": (keys.CONFIGS, keys.parse_configs, lambda entry: keys.decode(entry.value)),
     "features": (

@@ -28,8 +28,9 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch`
-    only when leadership changes; neither ever goes back (Metadata v9 and later promise it)."""
+    """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch` only when a
+    leadership begins: with every election, and with every start of the broker that leads. Neither ever goes back
+    (Metadata v9 and later promise it)."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -43,6 +44,12 @@ class PartitionState(NamedTuple):
     def initial(cls, replicas: tuple[int, ...]) -> PartitionState:
         """The state of a partition that nothing has happened to: its first replica leads, all are in sync."""
         return cls(leader=replicas[0], replicas=replicas, isr=replicas)
+
+    def after_starts(self, count: int) -> PartitionState:
+        """The state when its leader has started so many times more: each time it leads in an epoch of its own."""
+        if count == 0:
+            return self
+        return self._replace(leader_epoch=self.leader_epoch + count, partition_epoch=self.partition_epoch + count)
 
 
 class TopicImage(NamedTuple):
@@ -129,6 +136,8 @@ class MetadataImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     #: Of brokers, groups and client metrics; a topic's own are in its `TopicImage`.
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    #: How often each broker has started after its first time.
+    starts: Mapping[int, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.config import BrokerConfig
+from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
     from ottla.server.metadata.topic_changes import NewTopic

@@ -8,9 +8,12 @@
     /quotas/<entity>                   a client quota
     /scram/<mechanism>/<user>          a user's SCRAM credential
     /brokers/<id>                      a registered broker, on its lease where several nodes make a cluster
+    /starts/<id>                       how often a broker has started after its first time
     /producer-ids                      the first producer id that was given to nobody
 
-A topic of 10,000 partitions is one key, and only partitions whose leadership ever changed have one of their own.
+A topic of 10,000 partitions is one key, and only partitions whose leader ever changed have one of their own. Each start
+of a broker begins a new epoch of all that it leads, and that is one key as well: epochs are written as they were when
+the leader had started `starts` times, and a partition without a key began when it had not yet.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ CONFIGS: Final = "/configs/"
 QUOTAS: Final = "/quotas/"
 SCRAM: Final = "/scram/"
 BROKERS: Final = "/brokers/"
+STARTS: Final = "/starts/"
 PRODUCER_IDS: Final = "/producer-ids"
 
 
@@ -76,6 +80,10 @@ def feature(name: str) -> str:
 
 def broker(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def starts(node_id: int) -> str:
+    return f"{STARTS}{node_id}"
 
 
 def quota(entity: QuotaEntity) -> str:
@@ -128,13 +136,16 @@ def decode_topic(value: bytes) -> tuple[UUID, list[tuple[int, ...]], dict[str, s
     return UUID(document["id"]), [tuple(replicas) for replicas in document["replicas"]], document["configs"]
 
 
-def encode_partition(state: PartitionState) -> bytes:
-    return encode(state._asdict())
+def encode_partition(state: PartitionState, starts: Mapping[int, int]) -> bytes:
+    return encode({**state._asdict(), "starts": starts.get(state.leader, 0)})
 
 
-def decode_partition(value: bytes) -> PartitionState:
+def decode_partition(value: bytes, starts: Mapping[int, int]) -> PartitionState:
+    """The state in the epochs of now, when each broker has started so many times."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in decode(value).items()}
-    return PartitionState(**fields)
+    counted = fields.pop("starts", 0)
+    state = PartitionState(**fields)
+    return state.after_starts(starts.get(state.leader, 0) - counted)
 
 
 def encode_broker(image: BrokerImage) -> bytes:

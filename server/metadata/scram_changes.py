@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import (
     DuplicateResourceError,
     MetadataError,

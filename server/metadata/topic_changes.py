@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata.config_changes import check_topic_configs
 from ottla.server.metadata.errors import (
     InvalidConfigError,
@@ -22,6 +21,7 @@ from ottla.server.metadata.errors import (
 from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.placement import check_assignment, place_replicas
 from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name
+from ottla.server.settings.config import BrokerConfig
 
 #: Stands for the broker's default in a count of partitions or replicas.
 USE_DEFAULT: Final = -1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.server.network.request_budget import RequestBudget
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,10 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.server.apis.context import Deferred, RequestContext
+from ottla.server.apis.context import Deferred, RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network import large_requests
-from ottla.server.network.api_table import ApiTable
 from ottla.server.network.large_requests import (
     ENCODED_AT_ONCE_ELEMENTS,
     PARSED_AT_ONCE_BYTES,
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Response
     from ottla.server.broker import Broker
-    from ottla.server.network.api_table import Api
-    from ottla.server.network.connection import Connection
     from ottla.server.network.receiver import Frame
+    from ottla.server.served.api import Api, ApiTable
 
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
 _PREFIX_V0 = Struct(">ii")
@@ -62,7 +60,7 @@ class Dispatcher:
     def find_api(self, api_key: int, api_version: int) -> Api:
         return self._apis.find(api_key, api_version)
 
-    def accept(self, frame: Frame, connection: Connection) -> RequestContext:
+    def accept(self, frame: Frame, connection: RequestConnection) -> RequestContext:
         """Read a frame's header. Raises CloseConnectionError, and then has taken nothing."""
         try:
             header, body_start = headers.parse_request_header(frame.body)
@@ -153,13 +151,13 @@ class Dispatcher:
             parts = _framed(await large_requests.build(response, context), context, version)
         else:
             parts = _encode(response, context, version)
-        return response, self._under_quota(parts, response, context) if self._quotas.is_active else parts
-
-    def _under_quota(
-        self, parts: list[Buffer] | None, response: Response | None, context: RequestContext
-    ) -> list[Buffer] | None:
-        throttled = self._quotas.charge(context, response, context.response_bytes)
-        return parts if throttled is None else _encode(throttled, context, context.header.api_version)
+        if self._quotas.is_active:
+            throttled = self._quotas.charge(context, response, context.response_bytes)
+            if throttled is not None:
+                return response, _encode(throttled, context, version)
+        if context.when_kept is not None:
+            context.when_kept()
+        return response, parts
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""

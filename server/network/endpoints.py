@@ -7,10 +7,10 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.server.config import BrokerConfig, ConfigError
 from ottla.server.metadata.image import Endpoint
 from ottla.server.network.listener import ListenAddress
 from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
+from ottla.server.settings.config import BrokerConfig, ConfigError
 
 logger = logging.getLogger(__name__)
 

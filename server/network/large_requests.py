@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
     from ottla.server.apis.context import RequestContext
-    from ottla.server.network.request_budget import RequestBudget
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import MemoryBudget
 
 #: What is shorter is parsed at once: names of no bytes take 0.2 µs each.

@@ -22,7 +22,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.server.network.request_budget import RequestBudget
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import trio
 from ottla.kproto.errors import FrameError
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
-from ottla.server.network.request_budget import Claim, RequestBudget
 from ottla.server.network.transport import Transport
+from ottla.server.waiting.request_budget import Claim, RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 

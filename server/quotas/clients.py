@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
+from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -24,8 +25,8 @@ from ottla.server.metadata.image import CLIENT_ID, USER
 from ottla.server.quotas.rates import Rate, TokenBucket
 
 if TYPE_CHECKING:
-    from ottla.kproto.schema import Response
-    from ottla.server.apis.context import RequestContext
+    from ottla.kproto.headers import RequestHeader
+    from ottla.kproto.schema import Request, Response
     from ottla.server.metadata.image import MetadataDelta, QuotaEntity
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -52,6 +53,32 @@ class Throttle:
     def add(self, seconds: float) -> None:
         self.count += 1
         self.seconds += seconds
+
+
+class _ServedApi(Protocol):
+    @property
+    def key(self) -> ApiKey: ...
+
+
+class _Mutable(Protocol):
+    def mute(self, seconds: float) -> None: ...
+
+
+class QuotaContext(Protocol):
+    """What quotas need of a request: who sent it, what it cost, and the connection that has to rest."""
+
+    header: RequestHeader
+    request: Request | None
+    begun_at: float
+    remote_seconds: float
+    request_bytes: int
+
+    @property
+    def api(self) -> _ServedApi: ...
+    @property
+    def connection(self) -> _Mutable: ...
+    @property
+    def principal(self) -> str: ...
 
 
 class MutationQuota:
@@ -128,7 +155,7 @@ class ClientQuotas:
 
     # Requests -------------------------------------------------------------------------------------------------------
 
-    def charge(self, context: RequestContext, response: Response | None, sent_bytes: int) -> Response | None:
+    def charge(self, context: QuotaContext, response: Response | None, sent_bytes: int) -> Response | None:
         """Count an answered request. Returns the response to send instead, if its client is beyond a quota.
 
         A Produce counts with the bytes of its request, a Fetch with those of its response, and every request with the
@@ -151,11 +178,14 @@ class ClientQuotas:
             return None
         if kind == CONSUMER_BYTE_RATE:
             self._take_back(kind, *client, amount)
-            session_id = getattr(response, "session_id", 0)
-            response = type(response)()
-            response.session_id = session_id  # type: ignore[attr-defined]
+            response = _without_records(context.request, response)
         _tell(response, seconds)
         return response
+
+    def most_fetched_bytes(self, context: QuotaContext) -> float:
+        """What a consumer's quota can let through at all in one answer; more would come back empty each time."""
+        found = self._find(CONSUMER_BYTE_RATE, context.principal, context.header.client_id or "")
+        return inf if found is None else found[0] * (self._windows - 1) * self._window_seconds
 
     def throttle_seconds(self, kind: str, principal: str, client_id: str, amount: float) -> float:
         """Count an amount for a client and return by how many seconds it is ahead of its quota."""
@@ -168,7 +198,7 @@ class ClientQuotas:
         rate.record(amount, now)
         return rate.throttle_seconds(quota, now)
 
-    def _throttle_by_time(self, context: RequestContext, principal: str, client_id: str) -> float:
+    def _throttle_by_time(self, context: QuotaContext, principal: str, client_id: str) -> float:
         """Bounded by one window, for the time is spent already."""
         if REQUEST_PERCENTAGE not in self._kinds:
             return 0.0
@@ -183,7 +213,7 @@ class ClientQuotas:
 
     # Changes of the metadata ----------------------------------------------------------------------------------------
 
-    def mutation_quota(self, context: RequestContext, *, strict_from: int) -> MutationQuota:
+    def mutation_quota(self, context: QuotaContext, *, strict_from: int) -> MutationQuota:
         """What a request may change; from version `strict_from` on its client knows how to be refused."""
         is_strict = context.header.api_version >= strict_from
         found = self._find(CONTROLLER_MUTATION_RATE, context.principal, context.header.client_id or "")
@@ -197,7 +227,7 @@ class ClientQuotas:
         assert isinstance(bucket, TokenBucket)
         return MutationQuota(bucket, quota, is_strict=is_strict)
 
-    def settle(self, quota: MutationQuota, context: RequestContext, response: Response) -> None:
+    def settle(self, quota: MutationQuota, context: QuotaContext, response: Response) -> None:
         """Tell the client how long to wait because of its changes, and do not read its connection for that long."""
         if quota.throttle_seconds:
             self.throttles[CONTROLLER_MUTATION_RATE].add(quota.throttle_seconds)
@@ -234,6 +264,14 @@ class ClientQuotas:
             self._rates.popitem(last=False)
         self._rates[key] = rate
         return rate
+
+
+def _without_records(request: Any, response: Any) -> Response:
+    """The answer to a Fetch beyond the quota: a session goes on with it, and none begins (`FetchContext.keep`)."""
+    empty: Any = type(response)()
+    if response.session_id == request.session_id:
+        empty.session_id = response.session_id
+    return empty  # type: ignore[no-any-return]
 
 
 def _tell(response: Any, seconds: float) -> None:

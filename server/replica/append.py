@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.replica.errors import (
     InternalTopicError,
     NotEnoughReplicasAfterAppendError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.replica.errors import DeletionNotAllowedError, InternalTopicError, RequestTimedOutError
 from ottla.storage.errors import OffsetOutOfRangeError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.hot.fetched_partition import FetchedPartition
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.schema import ZERO_UUID
@@ -28,11 +28,8 @@ NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EVICTION_AGE_MS: Final = 120_000
+MAX_PARTITIONS_IN_SESSIONS: Final = 500_000
 
-#: All sessions of a node have so many partitions together; each takes some hundred bytes.
-MAX_PARTITIONS: Final = 200_000
-# Sessions of so few are not counted.
-_FEW: Final = 100
 _MAX_INT32: Final = (1 << 31) - 1
 
 
@@ -40,20 +37,21 @@ _MAX_INT32: Final = (1 << 31) - 1
 PartitionKey = tuple["str | UUID", int]
 
 
-def take_result(partition: FetchPartition, result: FetchResult) -> bool:
-    """Remember what is told now of a partition; True if the client has to be told because it is new to it."""
-    if (
+def is_new(partition: FetchPartition, result: FetchResult) -> bool:
+    """Whether the client has to be told of a partition, because something of it is new to it."""
+    return not (
         result.records is None
         and result.high_watermark == partition.told_high_watermark
         and result.log_start_offset == partition.told_log_start_offset
         and result.error is None
         and result.diverging_epoch is None
-    ):
-        return False
-    # After an error, whose watermark is -1, the partition is told again in any case.
+    )
+
+
+def remember(partition: FetchPartition, result: FetchResult) -> None:
+    """The client is told this. After an error, whose watermark is -1, it is told of the partition again in any case."""
     partition.told_high_watermark = result.high_watermark
     partition.told_log_start_offset = result.log_start_offset
-    return True
 
 
 def id_of(topics: PersistentMap[str, TopicImage], name: str) -> UUID:
@@ -130,22 +128,32 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchContext:
-    """One fetch request in the light of its session: which partitions are read, and which are answered."""
+    """One fetch request in the light of its session: which partitions are read, and which are answered.
 
-    __slots__ = ("_create", "_expected_epoch", "_session", "partitions")
+    `answer` only looks; what the client is told is noted, and a new session begins, with `keep`, which follows at once
+    unless the client gets an empty answer instead, being beyond its quota.
+    """
+
+    __slots__ = ("_cache", "_expected_epoch", "_is_follower", "_new_id", "_session", "_uses_topic_ids", "partitions")
 
     def __init__(
         self,
         partitions: Sequence[FetchPartition],
         *,
         session: FetchSession | None = None,
-        create: Callable[[], FetchSession | None] | None = None,
+        cache: FetchSessionCache | None = None,
+        is_follower: bool = False,
+        uses_topic_ids: bool = False,
     ) -> None:
+        """With a `session` the request goes on with it; with a `cache` it asks for a new one; else it is by itself."""
         #: What to read, in this order.
         self.partitions = partitions
         self._session = session
         self._expected_epoch = 0 if session is None else session.epoch
-        self._create = create
+        self._cache = cache
+        self._is_follower = is_follower
+        self._uses_topic_ids = uses_topic_ids
+        self._new_id = NO_SESSION
 
     @property
     def is_incremental(self) -> bool:
@@ -156,55 +164,67 @@ class FetchContext:
         if self._session is not None:
             self._session.resolve_names(topics)
 
-    def finish(self, results: Sequence[FetchResult]) -> tuple[int, Sequence[int]]:
+    def answer(self, results: Sequence[FetchResult]) -> tuple[int, Sequence[int]]:
         """The session id to answer with, and the positions in `partitions` of those to tell the client of.
 
         Raises InvalidSessionEpochError if another request of the session has overtaken this one.
         """
         session = self._session
         if session is None:
-            return self._begin_session(results), range(len(self.partitions))
+            if self._cache is not None:
+                self._new_id = self._cache.new_id(len(self.partitions), is_follower=self._is_follower)
+            return self._new_id, range(len(self.partitions))
         if session.epoch != self._expected_epoch:
             raise InvalidSessionEpochError(f"session {session.session_id} went on to epoch {session.epoch}")
-        told = []
-        for position, (partition, result) in enumerate(zip(self.partitions, results, strict=True)):
-            if take_result(partition, result):
-                told.append(position)
-                if result.records is not None:
-                    session.move_to_end(partition)
-        return session.session_id, told
+        return session.session_id, [
+            position
+            for position, (partition, result) in enumerate(zip(self.partitions, results, strict=True))
+            if is_new(partition, result)
+        ]
 
-    def _begin_session(self, results: Sequence[FetchResult]) -> int:
-        session = None if self._create is None else self._create()
+    def keep(self, results: Sequence[FetchResult], told: Sequence[int]) -> None:
+        """The client is told what `answer` said, and nothing has happened in between."""
+        session = self._session
         if session is None:
-            return NO_SESSION
-        for partition, result in zip(self.partitions, results, strict=True):
-            take_result(partition, result)
-        return session.session_id
+            if self._new_id == NO_SESSION:
+                return
+            assert self._cache is not None
+            self._cache.add(
+                self._new_id, self.partitions, is_follower=self._is_follower, uses_topic_ids=self._uses_topic_ids
+            )
+        for position in told:
+            remember(self.partitions[position], results[position])
+            if session is not None and results[position].records is not None:
+                session.move_to_end(self.partitions[position])
 
 
 class FetchSessionCache:
     """Every session of a node, `slots` at most, least recently used first.
 
-    Together they have MAX_PARTITIONS and a few: who would go beyond gets no session, and says everything each time.
+    Together they have `max_partitions` at most: a request may name millions, and Kafka has no bound for it.
     """
 
-    __slots__ = ("_clock", "_random", "_sessions", "_slots", "evictions")
+    __slots__ = ("_clock", "_max_partitions", "_random", "_sessions", "_slots", "evictions", "partition_count")
 
-    def __init__(self, slots: int, clock: Clock, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        slots: int,
+        clock: Clock,
+        rng: random.Random | None = None,
+        *,
+        max_partitions: int = MAX_PARTITIONS_IN_SESSIONS,
+    ) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
         self._clock = clock
         self._random = rng or random.Random()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.evictions = 0
+        #: How many partitions all sessions hold together.
+        self.partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions all sessions hold together."""
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(
         self,
@@ -222,12 +242,13 @@ class FetchSessionCache:
         session.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
-
-            def create() -> FetchSession | None:
-                return self._create(requested, is_follower=is_follower, uses_topic_ids=uses_topic_ids)
-
-            return FetchContext(list(requested.values()), create=create if epoch == INITIAL_EPOCH else None)
+            self._remove(session_id)
+            return FetchContext(
+                list(requested.values()),
+                cache=self if epoch == INITIAL_EPOCH else None,
+                is_follower=is_follower,
+                uses_topic_ids=uses_topic_ids,
+            )
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFoundError(f"there is no fetch session {session_id}")
@@ -235,54 +256,78 @@ class FetchSessionCache:
             raise InvalidSessionEpochError(f"session {session_id} expects epoch {session.epoch}, not {epoch}")
         if session.uses_topic_ids != uses_topic_ids:
             raise SessionTopicIdError(f"session {session_id} began with topic {'names' if uses_topic_ids else 'ids'}")
+        before = len(session.partitions)
         session.update(requested, forgotten)
-        if len(requested) > _FEW and self.partition_count > MAX_PARTITIONS:
-            del self._sessions[session_id]
-            raise SessionNotFoundError(f"session {session_id} has become too large")
+        self.partition_count += len(session.partitions) - before
+        if self.partition_count > self._max_partitions and len(session.partitions) > before:
+            self._remove(session_id)
+            raise SessionNotFoundError(f"session {session_id} has more partitions than there is room for")
         if not session.partitions:
-            del self._sessions[session_id]
+            self._remove(session_id)
             return FetchContext(list(requested.values()))
         session.last_used_ms = self._clock.time_ms()
         self._sessions.move_to_end(session_id)
         session.epoch = next_epoch(session.epoch)
         return FetchContext(list(session.partitions.values()), session=session)
 
-    def _create(
-        self, partitions: dict[PartitionKey, FetchPartition], *, is_follower: bool, uses_topic_ids: bool
-    ) -> FetchSession | None:
-        now_ms = self._clock.time_ms()
-        if len(partitions) > _FEW and self.partition_count + len(partitions) > MAX_PARTITIONS:
-            return None
-        if len(self._sessions) >= self._slots and not self._evict_for(len(partitions), now_ms, is_follower=is_follower):
-            return None
+    def new_id(self, size: int, *, is_follower: bool) -> int:
+        """The id that a session of `size` partitions would get; NO_SESSION if there is no room for it.
+
+        It is not begun by that: see `add`.
+        """
+        victim = None
+        if len(self._sessions) >= self._slots:
+            victim = self._victim(size, is_follower=is_follower)
+            if victim is None:
+                return NO_SESSION
+        freed = 0 if victim is None else len(victim.partitions)
+        if self.partition_count - freed + size > self._max_partitions:
+            return NO_SESSION
         session_id = self._random.randint(1, _MAX_INT32)
         while session_id in self._sessions:
             session_id = self._random.randint(1, _MAX_INT32)
-        session = FetchSession(
-            session_id, partitions, is_follower=is_follower, uses_topic_ids=uses_topic_ids, now_ms=now_ms
-        )
-        self._sessions[session_id] = session
-        return session
+        return session_id
 
-    def _evict_for(self, size: int, now_ms: int, *, is_follower: bool) -> bool:
-        """Make room for a session of `size` partitions; False if none is worth less (Kafka's `tryEvict`)."""
+    def add(
+        self, session_id: int, partitions: Sequence[FetchPartition], *, is_follower: bool, uses_topic_ids: bool
+    ) -> None:
+        """Begin the session whose id `new_id` gave just now; the one that is worth least makes room for it."""
+        if len(self._sessions) >= self._slots:
+            victim = self._victim(len(partitions), is_follower=is_follower)
+            assert victim is not None, "new_id found one"
+            self._remove(victim.session_id)
+            self.evictions += 1
+        self._sessions[session_id] = FetchSession(
+            session_id,
+            {(partition.name, partition.partition): partition for partition in partitions},
+            is_follower=is_follower,
+            uses_topic_ids=uses_topic_ids,
+            now_ms=self._clock.time_ms(),
+        )
+        self.partition_count += len(partitions)
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
+
+    def _victim(self, size: int, *, is_follower: bool) -> FetchSession | None:
+        """Who makes room for a session of `size` partitions; None if none is worth less (Kafka's `tryEvict`)."""
         if not self._sessions:
-            return False
-        victim = next(iter(self._sessions.values()))
-        if now_ms - victim.last_used_ms <= EVICTION_AGE_MS:
-            evictable = [
-                session
-                for session in self._sessions.values()
-                if now_ms - session.created_ms > EVICTION_AGE_MS or (is_follower and not session.is_follower)
-            ]
-            if not evictable:
-                return False
-            victim = min(evictable, key=_value)
-            if (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
-                return False
-        del self._sessions[victim.session_id]
-        self.evictions += 1
-        return True
+            return None
+        now_ms = self._clock.time_ms()
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_AGE_MS:
+            return oldest
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > EVICTION_AGE_MS or (is_follower and not session.is_follower)
+        ]
+        if not evictable:
+            return None
+        victim = min(evictable, key=_value)
+        return victim if (is_follower, size) > (victim.is_follower, len(victim.partitions)) else None
 
 
 def _value(session: FetchSession) -> tuple[bool, int, int]:

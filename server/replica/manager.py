@@ -27,7 +27,7 @@ from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
 from ottla.server.waiting.purgatory import Purgatory
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import ChecksTakeLongError, StorageError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.reading.plan import read
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
+    from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import AppendInfo, PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import MemoryBudget
 
 logger = logging.getLogger(__name__)
 
-#: Of a larger batch what costs by the record is done in a worker thread.
-CHECKED_IN_PLACE_BYTES: Final = 8_192
 #: An append to more partitions lets others run in between.
 _APPENDED_AT_ONCE: Final = 32
-
+#: In so many threads records are looked at: as much memory as that takes, and no more.
+_CHECKING_THREADS: Final = 2
 MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
 
@@ -105,6 +105,7 @@ class ReplicaManager:
         self.counters = ReplicaManagerCounters()
         self._clock = clock
         self._response_budget = response_budget
+        self._checkers = trio.CapacityLimiter(_CHECKING_THREADS)
         self._partitions = HostedPartitions(
             log_manager,
             node_id=node_id,
@@ -216,26 +217,29 @@ class ReplicaManager:
                     if partition.is_internal and not may_write_internal:
                         raise InternalTopicError(f"clients may not write to {partition.topic}")
                     log = partition.log
-                    checked = None
-                    if log.checks_records and len(view) > CHECKED_IN_PLACE_BYTES and origin is AppendOrigin.CLIENT:
-                        held.leave_to_wait()
-                        partition.require_leader()
-                        checked = await log.check_ahead(view, origin=origin, now_ms=now_ms)
-                    if not log.has_room:
-                        held.leave_to_wait()
-                        await _wait_for_room(partition, deadline)
-                    held.enter(log.store.writer)
-                    info = partition.append(
-                        view,
-                        fragment,
-                        required_acks=required_acks,
-                        origin=origin,
-                        now_ms=now_ms,
-                        transaction_version=transaction_version,
-                        require_verification=require_verification,
-                        guard=guard,
-                        checked=checked,
-                    )
+                    checked: CheckedBatch | None = None
+                    while True:
+                        if not log.has_room:
+                            held.leave_to_wait()
+                            await _wait_for_room(partition, deadline)
+                        held.enter(log.store.writer)
+                        try:
+                            info = partition.append(
+                                view,
+                                fragment,
+                                required_acks=required_acks,
+                                origin=origin,
+                                now_ms=now_ms,
+                                transaction_version=transaction_version,
+                                require_verification=require_verification,
+                                guard=guard,
+                                checked=checked,
+                            )
+                            break
+                        except ChecksTakeLongError:
+                            held.leave_to_wait()
+                            async with self._checkers:
+                                checked = await log.check_ahead(view, now_ms=now_ms)
                 except (ReplicaError, StorageError, RecordError) as error:
                     self._note_refused(operation, error, partition)
                 else:

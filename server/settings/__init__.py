@@ -1,1 +1,1 @@
-"""The one declared table of every setting, by concern; `ottla.server.config` reads values through it."""
+"""The one declared table of every setting, by concern; `ottla.server.settings.config` reads values through it."""

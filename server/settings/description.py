@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Final
 
-from ottla.server.config import (
+from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,

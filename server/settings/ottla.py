@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.server.settings.checks import between, one_of
-from ottla.server.settings.declaration import HIGH, LOW, boolean, double, integer, long, string, strings
+from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, boolean, double, integer, long, string, strings
 
 
 class OttlaSettings:
@@ -118,4 +118,15 @@ class OttlaSettings:
         9_223_372_036_854_775_807,
         "Sync a partition to disk after this many bytes, beside flush.messages and flush.ms.",
         check=between(1),
+    )
+    ottla_records_validate: str = string(
+        "header",
+        "What is looked at of a producer's batch: its header, or all, every record in it as Kafka does.",
+        check=one_of("header", "all"),
+        update=CLUSTER_WIDE,
+    )
+    ottla_internal_topics_writable: bool = boolean(
+        False,
+        "Let a client that calls itself __admin_client write to coordinators' topics, as Kafka does: to repair them.",
+        update=CLUSTER_WIDE,
     )

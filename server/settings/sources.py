@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.server.config import BROKER_SETTINGS, BrokerConfig, ConfigError, setting_of_broker
+from ottla.server.settings.config import BROKER_SETTINGS, BrokerConfig, ConfigError, setting_of_broker
 from ottla.server.settings.declaration import InvalidSettingError
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"

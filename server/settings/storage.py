@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.server.config import BrokerConfig, TopicConfig
+from ottla.server.settings.config import BrokerConfig, TopicConfig
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout, TimestampType
 
 _LOG_CONFIG: Final = "_log_config"
@@ -38,6 +38,7 @@ def _log_config(topic: TopicConfig) -> LogConfig:
         flush_messages=topic.flush_messages,
         flush_bytes=topic.broker.ottla_flush_bytes,
         flush_ms=topic.flush_ms,
+        validates_all_records=topic.ottla_records_validate == "all",
     )
 
 

@@ -203,3 +203,9 @@ class TopicSettings:
         broker="unclean.leader.election.enable",
         in_use=False,
     )
+    ottla_records_validate: str = string(
+        "header",
+        "What is looked at of a producer's batch: its header, or all, every record in it as Kafka does.",
+        check=one_of("header", "all"),
+        broker="ottla.records.validate",
+    )

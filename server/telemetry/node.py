@@ -13,9 +13,9 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.pace import Pace
+from ottla.server.served.metrics import PHASES, ApiMetrics
 from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.server.telemetry.readiness import unready_reasons
-from ottla.server.telemetry.requests import PHASES, ApiMetrics
 from ottla.server.version import version
 
 if TYPE_CHECKING:

@@ -1,66 +1,128 @@
 """What a batch must fulfil before a leader appends it (Kafka's `UnifiedLog.analyzeAndValidateRecords`, `LogValidator`).
 
-The checks cost per batch, not per record, but for compacted topics (every record needs a key), for topics with a
-lower bound on timestamps, and for topics that recompress. Nothing is changed before all checks have passed.
+By default the checks cost per batch, not per record. Where the topic's settings ask for more (`checks_records`), or the
+header alone does not decide, every record of a client's batch is looked at: as many as the topic takes, and no further
+than they may inflate. Nothing is changed before all checks have passed.
 """
 
 from __future__ import annotations
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import (
+    HEADER_SIZE_BYTES,
     LENGTH_PREFIX_BYTES,
+    NO_TIMESTAMP,
     BatchHeader,
     Compression,
     CorruptRecordError,
+    DecompressedSizeError,
+    assemble_batch,
+    batch_payload,
+    compress,
     crc_matches,
-    iter_keys,
-    iter_positions,
-    iter_records,
     parse_batch_header,
-    rebuild_batch,
     validate_batch,
     validate_produced_batch,
+    walk_produced_records,
 )
 from ottla.kproto.records import InvalidRecordError as BadRecordError
 from ottla.storage.config import INT64_MAX, LogConfig, TimestampType
-from ottla.storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from ottla.storage.errors import (
+    ChecksTakeLongError,
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    RefusedRecordsError,
+)
 from ottla.storage.log.append_types import CheckedBatch
 
-__all__ = ["check_and_recompress", "check_follower_batch", "check_leader_batch", "checks_records"]
+__all__ = [
+    "INFLATION_FACTOR",
+    "check_and_recompress",
+    "check_follower_batch",
+    "check_leader_batch",
+    "checks_records",
+]
+
+#: How far the records of a batch may inflate where they are looked at: to so many times `max.message.bytes`, or to
+#: 1 MiB. And a batch may hold as many records as `max.message.bytes` has bytes.
+INFLATION_FACTOR = 16
+_LEAST_INFLATED_BYTES = 1_048_576
+_AT_ONCE_BYTES = 8_192
 
 _LOG_APPEND_TIME_FLAG = 0x08
 _COMPRESSION_MASK = 0x07
-# How many records an error names; a batch may hold very many.
+# How many records an error names. The walk ends there: a batch may hold very many.
 _NAMED_RECORDS = 100
 _PRODUCERS_OWN = "producer"
 
 
 def checks_records(config: LogConfig) -> bool:
-    """Whether the checks look at every record: the cost of a large batch is then one for a worker thread."""
+    """Whether the checks look at every record of a client's batch."""
     return (
-        config.compact
+        config.validates_all_records
+        or config.compact
         or config.compression_type != _PRODUCERS_OWN
         or config.message_timestamp_before_max_ms != INT64_MAX
     )
 
 
-def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> CheckedBatch:
-    """Check the batch as a leader does, and bring it into the topic's codec. In any thread."""
-    header = check_leader_batch(records, config, now_ms, from_client=from_client, checks_all=True)
-    recompressed = _recompress(records, header, config.compression_type)
-    if recompressed is None:
-        return CheckedBatch(header, None, config)
-    view = memoryview(bytearray(recompressed))
-    return CheckedBatch(parse_batch_header(view), view, config)
-
-
 def check_leader_batch(
     records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool, checks_all: bool
-) -> BatchHeader:
-    """Return the header of the one batch in `records`, or raise one of the errors of an append.
+) -> tuple[BatchHeader, memoryview | None]:
+    """Return the header of the one batch in `records` and what takes the batch's place, None if it stays as it is.
 
-    `checks_all` is what `checks_records` says of the settings.
+    Raises one of the errors of an append. `checks_all` is what `checks_records` says of the settings. Without it the
+    header decides, unless it shows that Kafka would refuse or change something in the batch. What takes longer than an
+    event loop can wait is not begun: ChecksTakeLongError, and `check_and_recompress` is for another thread.
     """
+    if checks_all and from_client and len(records) > _AT_ONCE_BYTES:
+        raise ChecksTakeLongError(f"records in a batch of {len(records)} bytes are not looked at at once")
+    header = _check_header(records, config, from_client=from_client)
+    if (
+        checks_all
+        or header.max_timestamp_ms > now_ms
+        or header.max_timestamp_ms < header.base_timestamp_ms
+        or header.attributes & _LOG_APPEND_TIME_FLAG
+    ):
+        if not from_client:
+            return _recompressed(records, header, config)
+        if len(records) > _AT_ONCE_BYTES:
+            raise ChecksTakeLongError(f"records in a batch of {len(records)} bytes are not looked at at once")
+        try:
+            return _check_records(records, header, config, now_ms, min(_AT_ONCE_BYTES, _inflated_limit_bytes(config)))
+        except DecompressedSizeError as error:
+            raise ChecksTakeLongError("records that inflate are not looked at at once") from error
+    return header, None
+
+
+def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int) -> CheckedBatch:
+    """Check a client's batch as a leader does, look at every record, and bring it into the topic's codec.
+
+    In any thread; raises the errors of an append. As in Kafka, a largest timestamp that is not that of the records is
+    put right.
+    """
+    header = _check_header(records, config, from_client=True)
+    try:
+        return CheckedBatch(*_check_records(records, header, config, now_ms, _inflated_limit_bytes(config)), config)
+    except DecompressedSizeError as error:
+        raise RecordTooLargeError(str(error)) from error
+
+
+def check_follower_batch(records: memoryview, pos: int) -> BatchHeader:
+    """Return the header of the batch at `pos` as a leader sent it; CorruptBatchError unless it is sound."""
+    try:
+        header = parse_batch_header(records, pos)
+        validate_batch(header)
+    except ProtocolError as error:
+        raise CorruptBatchError(str(error)) from error
+    if not crc_matches(records, pos, header):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} from the leader fails its CRC")
+    return header
+
+
+def _check_header(records: memoryview, config: LogConfig, *, from_client: bool) -> BatchHeader:
     size_bytes = len(records)
     try:
         header = parse_batch_header(records)
@@ -76,10 +138,6 @@ def check_leader_batch(
             validate_produced_batch(header)
         else:
             validate_batch(header)
-        if header.max_timestamp_ms > now_ms or header.attributes & _LOG_APPEND_TIME_FLAG or checks_all:
-            _check_timestamps(records, header, config, now_ms)
-        if checks_all and config.compact and from_client:
-            _check_keys(records, header)
     except CorruptRecordError as error:
         raise CorruptBatchError(str(error)) from error
     except BadRecordError as error:
@@ -87,52 +145,94 @@ def check_leader_batch(
     return header
 
 
-def check_follower_batch(records: memoryview, pos: int) -> BatchHeader:
-    """Return the header of the batch at `pos` as a leader sent it; CorruptBatchError unless it is sound."""
+def _inflated_limit_bytes(config: LogConfig) -> int:
+    return max(config.max_message_bytes * INFLATION_FACTOR, _LEAST_INFLATED_BYTES)
+
+
+def _check_records(
+    records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, limit_bytes: int
+) -> tuple[BatchHeader, memoryview | None]:
+    """DecompressedSizeError if the records inflate beyond the limit."""
+    if header.record_count > _inflated_limit_bytes(config) // INFLATION_FACTOR:
+        raise RecordTooLargeError(f"a batch of {header.record_count} records is more than the topic takes")
     try:
-        header = parse_batch_header(records, pos)
-        validate_batch(header)
-    except ProtocolError as error:
-        raise CorruptBatchError(str(error)) from error
-    if not crc_matches(records, pos, header):
-        raise CorruptBatchError(f"the batch at offset {header.base_offset} from the leader fails its CRC")
-    return header
+        payload = batch_payload(records, 0, header, limit_bytes)
+        max_timestamp_ms = _walk(payload, header, config, now_ms)
+    except (BadRecordError, CorruptRecordError) as error:
+        raise InvalidRecordError(str(error)) from error
+    codec = _target_codec(header, config)
+    kept = header._replace(
+        attributes=header.attributes & ~(_LOG_APPEND_TIME_FLAG | _COMPRESSION_MASK) | codec,
+        max_timestamp_ms=max_timestamp_ms,
+    )
+    if kept == header:
+        return header, None
+    return _assembled(kept, payload if codec != header.compression else None, records, config)
 
 
-def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    if config.message_timestamp_type is not TimestampType.CREATE_TIME or header.is_control:
-        return
-    if header.attributes & _LOG_APPEND_TIME_FLAG:
-        raise InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
-    latest_ms = now_ms + config.message_timestamp_after_max_ms
-    earliest_ms = now_ms - config.message_timestamp_before_max_ms
-    if header.max_timestamp_ms <= latest_ms and config.message_timestamp_before_max_ms == INT64_MAX:
-        return
-    refused = [
-        (index, f"timestamp {timestamp_ms} is not from {max(0, earliest_ms)} to {latest_ms}")
-        for index, (_, timestamp_ms) in enumerate(iter_positions(records, 0, header))
-        if timestamp_ms >= 0 and not earliest_ms <= timestamp_ms <= latest_ms
-    ]
-    if refused or header.max_timestamp_ms > latest_ms:
-        raise InvalidTimestampError("records lie outside the time that the topic takes", refused[:_NAMED_RECORDS])
-
-
-def _check_keys(records: memoryview, header: BatchHeader) -> None:
-    refused = [
-        (index, "a compacted topic takes no record without a key")
-        for index, (_, key, _) in enumerate(iter_keys(records, 0, header))
-        if key is None
-    ]
+def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+    """Look at every record; return the largest timestamp. The first hundred that are refused are named."""
+    needs_keys = config.compact
+    stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    stamped = bool(header.attributes & _LOG_APPEND_TIME_FLAG)
+    latest_ms, earliest_ms = INT64_MAX, -INT64_MAX
+    if not stamps:
+        latest_ms = now_ms + config.message_timestamp_after_max_ms
+        earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    largest_ms = NO_TIMESTAMP
+    refused: list[tuple[int, str]] = []
+    error: type[RefusedRecordsError] = InvalidRecordError
+    for index, (timestamp_ms, key_size) in enumerate(walk_produced_records(payload, header)):
+        if timestamp_ms > largest_ms:
+            largest_ms = timestamp_ms
+        if needs_keys and key_size < 0:
+            refused.append((index, "a compacted topic takes no record without a key"))
+        elif timestamp_ms != NO_TIMESTAMP and not earliest_ms <= timestamp_ms <= latest_ms:
+            refused.append((index, f"timestamp {timestamp_ms} is not from {max(0, earliest_ms)} to {latest_ms}"))
+            error = InvalidTimestampError
+        elif stamped and (stamps or timestamp_ms == NO_TIMESTAMP):
+            refused.append((index, "a producer does not set the timestamp type LogAppendTime"))
+            error = InvalidTimestampError
+        else:
+            continue
+        if len(refused) == _NAMED_RECORDS:
+            break
+    if refused and error is InvalidTimestampError:
+        raise InvalidTimestampError("records lie outside the time that the topic takes", refused)
     if refused:
-        raise InvalidRecordError(f"{len(refused)} records of the batch have no key", refused[:_NAMED_RECORDS])
+        raise InvalidRecordError("records of the batch have no key", refused)
+    return largest_ms
 
 
-def _recompress(records: memoryview, header: BatchHeader, compression_type: str) -> bytes | None:
-    """Return the batch in the topic's own codec; None if it is the producer's already."""
-    if compression_type == _PRODUCERS_OWN:
-        return None
-    target = Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
-    if header.attributes & _COMPRESSION_MASK == target:
-        return None
-    changed = header._replace(attributes=header.attributes & ~_COMPRESSION_MASK | target)
-    return rebuild_batch(changed, iter_records(records, 0, header))
+def _target_codec(header: BatchHeader, config: LogConfig) -> Compression:
+    """The codec that the topic keeps the batch in; markers stay as they are."""
+    wanted = config.compression_type
+    if wanted == _PRODUCERS_OWN or header.is_control:
+        return header.compression
+    return Compression.NONE if wanted == "uncompressed" else Compression[wanted.upper()]
+
+
+def _recompressed(records: memoryview, header: BatchHeader, config: LogConfig) -> tuple[BatchHeader, memoryview | None]:
+    """A coordinator's batch in the topic's codec."""
+    codec = _target_codec(header, config)
+    if codec == header.compression:
+        return header, None
+    kept = header._replace(attributes=header.attributes & ~_COMPRESSION_MASK | codec)
+    return _assembled(kept, batch_payload(records, 0, header), records, config)
+
+
+def _assembled(
+    header: BatchHeader, payload: bytes | None, records: memoryview, config: LogConfig
+) -> tuple[BatchHeader, memoryview]:
+    """The batch with this header, and these records in its codec, else those that it has.
+
+    RecordTooLargeError if that is beyond `max.message.bytes` now: Kafka looks again, too.
+    """
+    content = bytes(records[HEADER_SIZE_BYTES:]) if payload is None else compress(header.compression, payload)
+    size_bytes = HEADER_SIZE_BYTES + len(content)
+    if size_bytes > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes in the topic's codec, the topic takes {config.max_message_bytes}"
+        )
+    view = memoryview(bytearray(assemble_batch(header, content)))
+    return parse_batch_header(view), view

@@ -20,13 +20,13 @@ class AppendOrigin(Enum):
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that `PartitionLog.check_ahead` has found good under these settings, in the topic's own codec.
+    """A batch that `PartitionLog.check_ahead` has found good under these settings.
 
-    `recompressed` takes the place of what was offered, unless it is None.
+    `changed` takes the place of what was offered, unless it is None: the batch in the topic's own codec.
     """
 
     header: BatchHeader
-    recompressed: memoryview | None
+    changed: memoryview | None
     config: LogConfig
 
 

@@ -112,14 +112,13 @@ class AppendableLog(LogState, ABC):
         if store.checkpoint is not None:
             store.checkpoint.capture(self)
 
-    async def check_ahead(self, records: memoryview, *, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
-        """Do what takes long about a batch in a worker thread, before it is appended: its checks, a change of codec.
+    async def check_ahead(self, records: memoryview, *, now_ms: int) -> CheckedBatch:
+        """Look at the records of a client's batch in a worker thread, before it is appended, and change its codec.
 
-        Worth the while for a large batch where `checks_records`. Raises as an append does.
+        For what an append does not do at once: ChecksTakeLongError. Raises as an append does. The caller limits how
+        many run beside each other: each may take the memory that the records inflate to.
         """
-        return await self.store.context.offload(
-            check_and_recompress, records, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT
-        )
+        return await self.store.context.offload(check_and_recompress, records, self.config, now_ms)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool, now_ms: int
@@ -148,8 +147,8 @@ class AppendableLog(LogState, ABC):
 
         `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
-        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, if it was asked;
-        the three arguments before are those of `ProducerStateManager.check`.
+        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, which is asked
+        after ChecksTakeLongError; the three arguments before are those of `ProducerStateManager.check`.
         """
         store = self.store
         if self.is_closed or store.writer.error is not None or store.checkpoint is not None:
@@ -157,15 +156,13 @@ class AppendableLog(LogState, ABC):
         from_client = origin is AppendOrigin.CLIENT
         config = self.config
         if checked is not None and checked.config is config:
-            header = checked.header
-        elif self.checks_records:
-            checked = check_and_recompress(records, config, now_ms, from_client=from_client)
-            header = checked.header
+            header, changed = checked.header, checked.changed
         else:
-            checked = None
-            header = check_leader_batch(records, config, now_ms, from_client=from_client, checks_all=False)
-        if checked is not None and checked.recompressed is not None:
-            records, fragment = checked.recompressed, None
+            header, changed = check_leader_batch(
+                records, config, now_ms, from_client=from_client, checks_all=self.checks_records
+            )
+        if changed is not None:
+            records, fragment = changed, None
         plan: AppendPlan | None = None
         if header.producer_id >= 0:
             producers = self.producers if self.producers is not None else ProducerStateManager()

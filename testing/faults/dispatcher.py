@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestContext
     from ottla.server.broker import Broker
-    from ottla.server.network.api_table import ApiTable
     from ottla.server.quotas.clients import ClientQuotas
+    from ottla.server.served.api import ApiTable
     from ottla.testing.faults.plan import FaultPlan
 
 EXEMPT_CLIENT_ID: Final = "ottla-testing"

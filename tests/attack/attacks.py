@@ -26,7 +26,7 @@ from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request
-from ottla.server.network.api_table import SERVED
+from ottla.server.served.api import SERVED
 from tests.server.apis.generated import requests
 
 from .honest import TOPIC

@@ -15,11 +15,11 @@ import pytest
 
 from ottla.cli.top import compare, lines
 from ottla.cli.top_sample import Sample
-from ottla.client.group_state import Partition
+from ottla.client.offsets import TopicPartition
 
 
 def sample(seconds: float, ends: list[int], **fields: Any) -> Sample:
-    made = Sample(seconds, {Partition("t", index): end for index, end in enumerate(ends)})
+    made = Sample(seconds, {TopicPartition("t", index): end for index, end in enumerate(ends)})
     for name, value in fields.items():
         setattr(made, name, value)
     return made

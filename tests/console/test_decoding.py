@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ottla.console import avro
 from ottla.console.decoding import Format, decode
 from ottla.console.schemas import Schemas
-from ottla.server.config import BrokerConfig
+from ottla.server.settings.config import BrokerConfig
 
 SCHEMA = {
     "type": "record",

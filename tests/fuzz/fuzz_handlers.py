@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["ottla.server", "ottla.kproto"]):
     from ottla.kproto.errors import ProtocolError
     from ottla.kproto.headers import build_request_header
     from ottla.kproto.messages.metadata import MetadataRequest
-    from ottla.server.network.api_table import SERVED
+    from ottla.server.served.api import SERVED
     from ottla.testing import Broker
 
     for api in SERVED:  # else a worker thread would import them later, without instruments

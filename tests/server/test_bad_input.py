@@ -11,6 +11,7 @@ import random
 import resource
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,18 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.records import Record, build_batch, crc32c, iter_batches, iter_records
+from ottla.kproto.records import (
+    Compression,
+    Record,
+    assemble_batch,
+    build_batch,
+    compress,
+    crc32c,
+    iter_batches,
+    iter_records,
+    parse_batch_header,
+)
+from ottla.kproto.records.record import encode_record
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, UnsupportedFormatError
 
@@ -261,6 +273,63 @@ async def test_a_damaged_batch_is_refused_and_nothing_is_stored(
         assert await produce_code(client, "t", batch(b"good")) == ErrorCode.NONE
         assert await fetched_values(client, "t") == [b"good"]
     assert "Traceback" not in caplog.text
+
+
+def bomb(count: int, *, far: bool = False) -> bytes:
+    """Two million records in 1.4 KB, if need be, all of them with the same offset."""
+    payload = encode_record(0, 0, b"", b"", ()) * count
+    like = parse_batch_header(build_batch([Record(timestamp_ms=now_ms() + (86_400_000 if far else 0))]))
+    header = like._replace(attributes=Compression.ZSTD, record_count=count, last_offset_delta=count - 1)
+    return assemble_batch(header, compress(Compression.ZSTD, payload))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        pytest.param({}, id="header"),
+        pytest.param({"ottla_records_validate": "all"}, id="validate"),
+        pytest.param({"cleanup_policy": "compact"}, id="compact"),
+        pytest.param({"compression_type": "lz4"}, id="codec"),
+        pytest.param({"message_timestamp_before_max_ms": "1000000"}, id="timestamps"),
+    ],
+)
+async def test_a_bomb_of_records_is_refused_and_takes_little_memory(
+    serve_node: Serve, caplog: pytest.LogCaptureFixture, configs: dict[str, str]
+) -> None:
+    async with serve_node() as node:
+        await node.create_topic("t", **configs)
+        client = await node.connect()
+        await produce_code(client, "t", bomb(10))  # what comes first loads the codec
+        before = resident_kib()
+        data = bomb(1_000_000, far=True)
+        assert len(data) < 2_000
+        assert await produce_code(client, "t", data) == ErrorCode.INVALID_RECORD
+        assert resident_kib() - before < 65_536
+        assert await produce_code(client, "t", bomb(2_000_000, far=True)) == ErrorCode.MESSAGE_TOO_LARGE
+    assert "Traceback" not in caplog.text
+
+
+async def test_damage_that_was_taken_unread_is_told_to_who_searches_by_time(
+    serve_node: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    like = parse_batch_header(build_batch([Record(timestamp_ms=now_ms())]))
+    damaged = assemble_batch(like, b"\xa5" * 40)
+    async with serve_node() as node:
+        await node.create_topic("t")
+        await node.create_topic("validated", ottla_records_validate="all")
+        client = await node.connect()
+        assert await produce_code(client, "validated", damaged) == ErrorCode.INVALID_RECORD
+        assert await produce_code(client, "t", damaged) == ErrorCode.NONE
+        asked = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=1)])]
+        answer = (await client.call(ListOffsetsRequest(replica_id=-1, topics=asked), 5)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert "Traceback" not in caplog.text
+    (line,) = [line for line in warnings(caplog) if "searched by time" in line]
+    assert line.startswith("t-0 ")
 
 
 async def test_a_batch_beyond_max_message_bytes_is_too_large(serve_node: Serve) -> None:

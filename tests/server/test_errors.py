@@ -78,8 +78,9 @@ def test_nothing_may_answer_a_produce_without_acks() -> None:
 def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> None:
     classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if cls.__module__ == module.__name__]
     leaves = [cls for cls in classes if not cls.__subclasses__()]
-    # These never reach a client: they end the start, a watch or a background task.
+    # These never reach a client: they end the start, a watch or a background task, or send checks to another thread.
     internal = {
+        "ChecksTakeLongError",
         "DataDirLockedError",
         "UnsupportedFormatError",
         "UnexpectedAppendOffsetError",

@@ -9,8 +9,13 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.records import Record, build_batch
+from ottla.kproto.records import Record, build_batch, iter_batches
 
 Serve = Callable[..., Any]
 
@@ -83,6 +88,61 @@ async def test_topics_keep_their_ids_and_settings_over_a_restart(serve_node: Ser
         assert (topic.topic_id, len(topic.partitions)) == (topic_id, 2)
         assert response.cluster_id == cluster_id
         assert node.broker.metadata.topic("t").configs == {"retention.ms": "12345"}
+
+
+async def epochs_told(client: Any) -> dict[str, int]:
+    """The leader epoch of the partition as each API tells it."""
+    (topic,) = (await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    (listed,) = (await client.call(request, 5)).topics
+    return {"Metadata": topic.partitions[0].leader_epoch, "ListOffsets": listed.partitions[0].leader_epoch}
+
+
+async def fetch(client: Any, offset: int, epoch: int) -> tuple[int, list[int]]:
+    """The error, and the leader epochs of the batches, of a fetch by a client that knows of this leader epoch."""
+    asked = FetchPartition(
+        partition=0, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=1 << 20, last_fetched_epoch=-1
+    )
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=[asked])])
+    (answer,) = (await client.call(request, 12)).responses[0].partitions
+    batches = iter_batches(memoryview(answer.records or b""))
+    return answer.error_code, [header.leader_epoch for _, header in batches]
+
+
+async def end_of_epoch(client: Any, epoch: int) -> tuple[int, int]:
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
+    (answer,) = (await client.call(request, 4)).topics[0].partitions
+    return answer.leader_epoch, answer.end_offset
+
+
+async def test_each_start_leads_in_a_new_epoch(serve_node: Serve) -> None:
+    """So that clients find out what was lost with the last process (KIP-320)."""
+    for start in range(4):
+        async with serve_node() as node:
+            client = await node.connect()
+            if start == 0:
+                await node.create_topic("t")
+            assert await epochs_told(client) == {"Metadata": start, "ListOffsets": start}
+            if start != 2:  # a start without a record is an epoch, too
+                await client.call(produce("t", 0, b"x"), 9)
+    async with serve_node() as node:
+        client = await node.connect()
+        assert await fetch(client, 0, -1) == (ErrorCode.NONE, [0, 1, 3])
+        assert await fetch(client, 0, 4) == (ErrorCode.NONE, [0, 1, 3])
+        assert await fetch(client, 0, 3) == (ErrorCode.FENCED_LEADER_EPOCH, [])
+        assert await fetch(client, 0, 5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, [])
+        ends = [await end_of_epoch(client, epoch) for epoch in range(6)]
+        assert ends == [(0, 1), (1, 2), (1, 2), (3, 3), (4, 3), (-1, -1)]
+
+
+async def test_ten_thousand_partitions_are_in_a_new_epoch_by_one_key(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        await node.create_topic("t", 10_000)
+    async with serve_node() as node:
+        assert {state.leader_epoch for state in node.broker.metadata.topic("t").partitions} == {1}
+        assert len({id(state) for state in node.broker.metadata.topic("t").partitions}) == 1
 
 
 async def test_a_topic_that_was_just_created_takes_records_at_once(serve_node: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,8 @@ from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.errors import ChecksTakeLongError
+from ottla.storage.log.append_checks import check_and_recompress
 from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.storage.reading.plan import read
@@ -50,9 +53,14 @@ class Harness:
     def append(self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> AppendInfo:
         """Append one batch as a client's."""
         batch = self.batch(values, **options)
-        return log.append_as_leader(
-            batch, None, leader_epoch=leader_epoch, origin=AppendOrigin.CLIENT, now_ms=self.clock.time_ms()
+        now_ms = self.clock.time_ms()
+        append = partial(
+            log.append_as_leader, batch, None, leader_epoch=leader_epoch, origin=AppendOrigin.CLIENT, now_ms=now_ms
         )
+        try:
+            return append()
+        except ChecksTakeLongError:
+            return append(checked=check_and_recompress(batch, log.config, now_ms))
 
     @staticmethod
     async def read_records(

@@ -21,7 +21,7 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Struct, StructType
-from ottla.server.network.api_table import SERVED
+from ottla.server.served.api import SERVED
 from ottla.testing import Broker
 from ottla.testing.faults import answers
 

@@ -12,7 +12,7 @@ from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
-from ottla.server.kept_errors import kept
+from ottla.server.errors import kept
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager

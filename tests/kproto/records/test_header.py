@@ -148,6 +148,9 @@ def test_rules_of_every_batch(changes: dict[str, int], error: type[RecordError])
         {"attributes": 0x20},
         {"base_sequence": -1},
         {"producer_epoch": -1},
+        {"producer_id": -2},
+        {"base_offset": -1},
+        {"attributes": 0x10, "producer_id": -1},
     ],
 )
 def test_rules_of_produced_batches(changes: dict[str, int]) -> None:
@@ -155,6 +158,36 @@ def test_rules_of_produced_batches(changes: dict[str, int]) -> None:
     validate_produced_batch(header_of(producer_id=-1, producer_epoch=-1, base_sequence=-1))
     with pytest.raises(InvalidRecordError):
         validate_produced_batch(header_of(**changes))
+
+
+@pytest.mark.parametrize("flag", [0x40, 0x80, 0x100, 0x4000, -0x8000])
+def test_a_producer_sets_no_attribute_that_is_the_brokers_or_has_no_meaning(flag: int) -> None:
+    with pytest.raises(InvalidRecordError, match="attributes"):
+        validate_produced_batch(header_of(attributes=flag))
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_produced_batch_has_a_codec_that_exists(codec: int) -> None:
+    with pytest.raises(UnsupportedCompressionError):
+        validate_produced_batch(header_of(attributes=codec))
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_produced_batch_claims_no_more_records_than_its_bytes_can_hold(codec: Compression) -> None:
+    """Nor does any of the densest batches that the codecs make come near to what is refused."""
+    header = parse_batch_header(build_batch([Record(value=b"")] * 50_000, compression=codec))
+    validate_produced_batch(header)
+    claim = 2**31 - 1
+    with pytest.raises(InvalidRecordError, match="cannot hold"):
+        validate_produced_batch(header._replace(batch_length=149, record_count=claim, last_offset_delta=claim - 1))
+
+
+def test_a_batch_holds_as_many_uncompressed_records_as_have_room_and_not_one_more() -> None:
+    size_bytes = HEADER_SIZE_BYTES - 12 + 7 * 3
+    full = header_of(record_count=3, last_offset_delta=2, batch_length=size_bytes)
+    validate_produced_batch(full)
+    with pytest.raises(InvalidRecordError, match="cannot hold"):
+        validate_produced_batch(full._replace(batch_length=size_bytes - 1))
 
 
 def test_offset_and_epoch_are_patched_outside_the_crc() -> None:

@@ -10,11 +10,12 @@ import pytest
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
+from ottla.client.connection import BrokerConnection
+from ottla.client.errors import ConnectionLostError
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.schema import Request
-from ottla.pipeline.client import ClientSettings, Cluster, Connection, parse_bootstrap_servers
-from ottla.pipeline.client.connection import ConnectionLostError
+from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
 from ottla.pipeline.client.producer import OutgoingRecord, Producer
 from ottla.pipeline.errors import TopicError
 
@@ -71,17 +72,17 @@ def test_a_lost_answer_doubles_nothing(
 ) -> None:
     topic = new_topic()
     producer = Producer(cluster, topic)
-    call = Connection.call
+    call = BrokerConnection.call
     lost: list[Request] = []
 
-    def lose_the_first_answer(connection: Connection, request: Request) -> Any:
-        answer = call(connection, request)
+    def lose_the_first_answer(connection: BrokerConnection, request: Request, **options: Any) -> Any:
+        answer = call(connection, request, **options)
         if isinstance(request, ProduceRequest) and not lost:
             lost.append(request)
             raise ConnectionLostError("lost on the way")
         return answer
 
-    monkeypatch.setattr(Connection, "call", lose_the_first_answer)
+    monkeypatch.setattr(BrokerConnection, "call", lose_the_first_answer)
     producer.send_all(OutgoingRecord(None, b"%d" % number) for number in range(10))
     producer.send_all(OutgoingRecord(None, b"%d" % number) for number in range(10, 20))
     assert lost

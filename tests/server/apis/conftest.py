@@ -15,10 +15,11 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.apis.context import Deferred
-from ottla.server.config import BrokerConfig
 from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache
+from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 
 
@@ -60,6 +61,7 @@ class StubContext:
         self.fragment = None
         self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
+        self.when_kept: Callable[[], None] = lambda: None
         self.work = Work()
         self.counted = None
 
@@ -81,6 +83,7 @@ class Cluster:
         self.broker = SimpleNamespace(
             node_id=0,
             config=BrokerConfig({}),
+            quotas=ClientQuotas(),
             replica_manager=StubReplicaManager(),
             metadata=MetadataImage(
                 topics=image.topics.set("topic", self.topic),
@@ -99,6 +102,7 @@ class Cluster:
         response = await module.handle(received, self.context)
         if isinstance(response, Deferred):
             response = await response.finish()
+        self.context.when_kept()
         if response is None:
             return None
         if key is ApiKey.FETCH:

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.network.api_table import SERVED
+from ottla.server.served.api import SERVED
 
 from .generated import TOPIC, requests
 

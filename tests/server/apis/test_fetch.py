@@ -276,6 +276,52 @@ async def test_a_client_that_never_reads_does_not_stop_the_others(serve_node: Se
             await produce(producer, "topic")
 
 
+async def test_who_is_beyond_its_quota_is_told_nothing_and_gets_no_session(serve_node: Serve) -> None:
+    async def limit(rate: float | None) -> None:
+        await node.broker.controller.alter_client_quotas({(("client-id", None),): {"consumer_byte_rate": rate}})
+
+    async def fetch(session_id: int, epoch: int) -> FetchResponse:
+        client = await node.connect()  # the connection of who was told to wait is not read
+        asked = request(topic, 12, *(() if epoch else (0,)), request={"session_epoch": epoch, "session_id": session_id})
+        answered: FetchResponse = await client.call(asked, 12)
+        return answered
+
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        producer = await node.connect()
+        await produce(producer, "topic")
+        await limit(1.0)
+        throttled = await fetch(0, 0)
+        assert (throttled.session_id, throttled.responses) == (0, [])
+        assert throttled.throttle_time_ms > 0
+        assert len(node.broker.replica_manager.fetch_sessions) == 0
+
+        await limit(None)
+        session_id = (await fetch(0, 0)).session_id
+        assert session_id != 0
+        await produce(producer, "topic")
+        await limit(1.0)
+        throttled = await fetch(session_id, 1)
+        assert (throttled.error_code, throttled.session_id, throttled.responses) == (0, session_id, [])
+        await limit(None)
+        assert only(await fetch(session_id, 2)).high_watermark == 2
+
+
+async def test_a_fetch_asks_for_no_more_than_its_quota_can_ever_let_through(serve_node: Serve) -> None:
+    """Or it would be answered without records each time, however long the client rests in between."""
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        client = await node.connect()
+        for _ in range(10):
+            await produce(client, "topic", value=bytes(10_000))
+        await node.broker.controller.alter_client_quotas({(("client-id", None),): {"consumer_byte_rate": 4_000.0}})
+        asked = request(
+            topic, 12, request={"max_bytes": 50_000_000, "min_bytes": 100_000}, partition_max_bytes=50_000_000
+        )
+        answer = only(await client.call(asked, 12))
+        assert 30_000 < len(answer.records) <= 40_000  # what all windows of the rate but the present one hold
+
+
 async def test_partitions_get_their_share_in_turn(serve_node: Serve) -> None:
     """With room for one partition a time, a session goes round all of them."""
     async with serve_node() as node:

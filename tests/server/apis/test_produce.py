@@ -11,12 +11,14 @@ from uuid import uuid4
 import pytest
 import trio
 
+from ottla.kproto import codec, headers
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.replica import errors as replica
 from ottla.server.replica.append import AppendResult, TopicIdPartition
+from ottla.server.settings.config import BrokerConfig
 from ottla.storage import errors as storage
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
@@ -129,10 +131,15 @@ async def test_good_partitions_are_appended_beside_bad_ones(cluster: Cluster) ->
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_kafkas_admin_client_may_write_to_internal_topics(cluster: Cluster) -> None:
+@pytest.mark.parametrize("client_id", ["__admin_client", "test"])
+@pytest.mark.parametrize("writable", ["true", "false"])
+async def test_who_may_write_to_internal_topics(cluster: Cluster, client_id: str, writable: str) -> None:
+    """Who calls itself as Kafka's own admin client does, and only where the operator has allowed it."""
+    cluster.broker.config = BrokerConfig({"ottla.internal.topics.writable": writable})
     cluster.manager.append_result = AppendResult(base_offset=0)
-    await cluster.call(request(cluster.topic, 9), 9, client_id="__admin_client")
-    assert cluster.manager.appended[0]["internal_topics_allowed"]
+    await cluster.call(request(cluster.topic, 9), 9, client_id=client_id)
+    allowed = cluster.manager.appended[0]["internal_topics_allowed"]
+    assert allowed == (client_id == "__admin_client" and writable == "true")
 
 
 async def test_no_acks_no_answer(cluster: Cluster) -> None:
@@ -168,6 +175,25 @@ async def test_a_disk_that_fails_is_never_acknowledged(serve_node: Serve) -> Non
         for _ in range(2):
             answer = only(await client.call(request(topic, 9), 9))
             assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+async def test_a_name_is_no_permission_to_write_what_a_coordinator_reads(serve_node: Serve, name: str) -> None:
+    """One record that cannot be read would keep a coordinator's partition from being loaded ever again."""
+    async with serve_node() as node:
+        topic = await node.broker.controller.ensure_topic(name)
+        client = await node.connect()
+
+        async def produce() -> ErrorCode:
+            asked = request(topic, 12, records=build_batch([Record(-1, 1_700_000_000_000, b"?", b"?")]))
+            head = headers.build_request_header(asked.API_KEY, 12, 1, "__admin_client")
+            await client.send_frame(head + codec.build_request(asked, 12))
+            _, response = await client.receive(asked.API_KEY, 12)
+            return ErrorCode(only(response).error_code)
+
+        assert await produce() == ErrorCode.INVALID_TOPIC_EXCEPTION
+        partition = node.broker.replica_manager.get_partition(topic.topic_id, 0)
+        assert partition.log.log_end_offset == 0
 
 
 async def test_concurrent_producers_share_flushes(serve_node: Serve) -> None:

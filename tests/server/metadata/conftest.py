@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta
 from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.server.settings.config import BrokerConfig
 
 
 class Recorder:

@@ -37,7 +37,15 @@ def put_topic(name: str, topic_id: UUID, partitions: int, configs: dict[str, str
 
 def put_state(topic_id: UUID, number: int, epoch: int) -> list[Operation]:
     state = PartitionState(leader=1, replicas=(1,), isr=(1,), leader_epoch=epoch, partition_epoch=epoch)
-    return [Put(keys.partition(topic_id, number), keys.encode_partition(state))]
+    return [Put(keys.partition(topic_id, number), keys.encode_partition(state, {1: 1}))]
+
+
+def put_starts(node_id: int, count: int) -> list[Operation]:
+    return [Put(keys.starts(node_id), keys.encode(count))]
+
+
+def put_topic_at_a_start(name: str, topic_id: UUID, count: int) -> list[Operation]:
+    return put_topic(name, topic_id, 4, {}) + put_starts(1, count)
 
 
 def delete_topic(name: str, topic_id: UUID) -> list[Operation]:
@@ -67,6 +75,8 @@ _TRANSACTIONS = st.lists(
         st.builds(put_state, _IDS, st.integers(0, 5), st.integers(1, 3)),
         st.builds(delete_topic, _NAMES, _IDS),
         st.builds(put_other, st.integers(0, 8), st.integers(1, 3)),
+        st.builds(put_starts, st.integers(1, 2), st.integers(0, 3)),
+        st.builds(put_topic_at_a_start, _NAMES, _IDS, st.integers(0, 3)),
     ),
     max_size=25,
 )
@@ -224,7 +234,7 @@ class TestLoader:
         topic_id = UUID(int=1 << 16)
         await store.commit([], put_topic("t", topic_id, 2, {}))
         state = with_leader(PartitionState.initial((1,)), -1)
-        await store.commit([], [Put(keys.partition(topic_id, 1), keys.encode_partition(state))])
+        await store.commit([], [Put(keys.partition(topic_id, 1), keys.encode_partition(state, {}))])
         loader = MetadataLoader(store)
         await nursery.start(loader.run)
         assert loader.image.topics["t"].partitions == (PartitionState.initial((1,)), state)

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from ottla.server.config import BrokerConfig, ConfigError
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses, parse_listener
 from ottla.server.network.listener import ListenAddress
+from ottla.server.settings.config import BrokerConfig, ConfigError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.receiver import Frame, FrameReceiver
-from ottla.server.network.request_budget import RequestBudget
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool
 
 MAX_FRAME_BYTES = 1 << 20

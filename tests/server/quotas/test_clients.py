@@ -127,7 +127,7 @@ class TestCharging:
     async def test_a_consumer_gets_no_records_and_they_do_not_count(
         self, quotas: ClientQuotas, autojump_clock: MockClock
     ) -> None:
-        request = context(ApiKey.FETCH)
+        request = context(ApiKey.FETCH, request=FetchRequest(session_id=7, session_epoch=1))
         full = FetchResponse(session_id=7, responses=[FetchableTopicResponse(topic="t")])
         throttled = quotas.charge(request, full, 2000)
         assert quotas.throttles[CONSUMER_BYTE_RATE].count == 1
@@ -135,6 +135,15 @@ class TestCharging:
         assert isinstance(throttled, FetchResponse)
         assert (throttled.session_id, throttled.responses, throttled.throttle_time_ms) == (7, [], 10_000)
         assert quotas.charge(context(ApiKey.FETCH), full, 900) is None
+
+    async def test_a_consumer_without_records_has_no_new_session(
+        self, quotas: ClientQuotas, autojump_clock: MockClock
+    ) -> None:
+        for asked in (0, 5):
+            request = context(ApiKey.FETCH, request=FetchRequest(session_id=asked, session_epoch=0))
+            throttled = quotas.charge(request, FetchResponse(session_id=7), 2000)
+            assert isinstance(throttled, FetchResponse)
+            assert throttled.session_id == 0
 
     async def test_within_the_quota_nothing_happens(self, quotas: ClientQuotas) -> None:
         request = context(ApiKey.PRODUCE, 1000)

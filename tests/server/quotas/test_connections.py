@@ -13,7 +13,6 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.server.config import BrokerConfig
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.network.endpoints import connection_limits
@@ -23,6 +22,7 @@ from ottla.server.quotas.connections import (
     ConnectionRates,
     ListenerLimits,
 )
+from ottla.server.settings.config import BrokerConfig
 
 Serve = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Partition
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
+from ottla.storage.errors import ChecksTakeLongError, OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendInfo
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
@@ -83,7 +83,9 @@ class FakeLog:
         self.room = trio.Event()
         self.room.set()
         self.offline = False
-        self.checks_records = False
+        self.checks_take_long = False
+        self.checked = trio.Event()
+        self.checking = 0
         self.plans: list[FakePlan] = []
 
     @property
@@ -114,11 +116,28 @@ class FakeLog:
         if self.offline:
             raise StoreOfflineError("offline")
 
+    async def check_ahead(self, records: memoryview, *, now_ms: int) -> object:
+        assert not self.store.writer.is_held
+        self.checking += 1
+        await self.checked.wait()
+        self.checking -= 1
+        return "checked"
+
     def append_as_leader(
-        self, records: memoryview, fragment: object, *, leader_epoch: int, origin: object, now_ms: int, **_: object
+        self,
+        records: memoryview,
+        fragment: object,
+        *,
+        leader_epoch: int,
+        origin: object,
+        now_ms: int,
+        checked: object = None,
+        **_: object,
     ) -> AppendInfo:
         if self.offline:
             raise StoreOfflineError("offline")
+        if self.checks_take_long and checked is None:
+            raise ChecksTakeLongError
         base_offset = self.log_end_offset
         patch_base_offset_and_epoch(records, 0, base_offset, leader_epoch)
         header = parse_batch_header(records)

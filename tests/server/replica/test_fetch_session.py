@@ -48,9 +48,9 @@ def failed() -> FetchResult:
 class Sessions:
     """A cache and the requests of clients to it."""
 
-    def __init__(self, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10, **options: int) -> None:
         self.clock = ManualClock()
-        self.cache = FetchSessionCache(slots, self.clock, random.Random(0))
+        self.cache = FetchSessionCache(slots, self.clock, random.Random(0), **options)
 
     def open(
         self, session_id: int, epoch: int, partitions: dict[Any, FetchPartition] | None = None, **options: Any
@@ -62,7 +62,7 @@ class Sessions:
     def begin(self, *partitions: int, **options: Any) -> int:
         """Start a session in which everything was told as empty; returns its id, 0 if there is no room for it."""
         context = self.open(NO_SESSION, INITIAL_EPOCH, requested(*partitions), **options)
-        session_id, told = context.finish([answer()] * len(partitions))
+        session_id, told = finish(context, [answer()] * len(partitions))
         assert list(told) == list(range(len(partitions)))
         return session_id
 
@@ -70,6 +70,13 @@ class Sessions:
 @pytest.fixture
 def sessions() -> Sessions:
     return Sessions()
+
+
+def finish(context: FetchContext, results: list[FetchResult]) -> tuple[int, Any]:
+    """Answer, and tell it."""
+    answered = context.answer(results)
+    context.keep(results, answered[1])
+    return answered
 
 
 def indexes(context: FetchContext) -> list[int]:
@@ -84,7 +91,7 @@ def test_a_full_fetch_begins_a_session_and_is_told_everything(sessions: Sessions
 
 def test_the_final_epoch_begins_no_session(sessions: Sessions) -> None:
     context = sessions.open(NO_SESSION, FINAL_EPOCH, requested(0))
-    assert context.finish([answer()]) == (NO_SESSION, range(1))
+    assert finish(context, [answer()]) == (NO_SESSION, range(1))
     assert len(sessions.cache) == 0
 
 
@@ -100,7 +107,7 @@ def test_an_incremental_fetch_reads_all_and_tells_nothing_new(sessions: Sessions
     session_id = sessions.begin(0, 1)
     context = sessions.open(session_id, 1)
     assert indexes(context) == [0, 1]
-    assert context.finish([answer(), answer()]) == (session_id, [])
+    assert finish(context, [answer(), answer()]) == (session_id, [])
 
 
 @pytest.mark.parametrize(
@@ -117,20 +124,20 @@ def test_an_incremental_fetch_reads_all_and_tells_nothing_new(sessions: Sessions
 def test_only_what_changed_is_told(sessions: Sessions, changed: FetchResult) -> None:
     session_id = sessions.begin(0, 1, 2)
     context = sessions.open(session_id, 1)
-    assert context.finish([answer(), changed, answer()]) == (session_id, [1])
+    assert finish(context, [answer(), changed, answer()]) == (session_id, [1])
 
 
 def test_a_partition_is_told_again_when_its_error_is_gone(sessions: Sessions) -> None:
     session_id = sessions.begin(0)
     for epoch in (1, 2):
-        assert sessions.open(session_id, epoch).finish([failed()])[1] == [0]
-    assert sessions.open(session_id, 3).finish([answer()])[1] == [0]
-    assert sessions.open(session_id, 4).finish([answer()])[1] == []
+        assert finish(sessions.open(session_id, epoch), [failed()])[1] == [0]
+    assert finish(sessions.open(session_id, 3), [answer()])[1] == [0]
+    assert finish(sessions.open(session_id, 4), [answer()])[1] == []
 
 
 def test_what_got_data_is_read_last_the_next_time(sessions: Sessions) -> None:
     session_id = sessions.begin(0, 1, 2)
-    sessions.open(session_id, 1).finish([answer(size_bytes=5), answer(), answer(size_bytes=5)])
+    finish(sessions.open(session_id, 1), [answer(size_bytes=5), answer(), answer(size_bytes=5)])
     assert indexes(sessions.open(session_id, 2)) == [1, 0, 2]
 
 
@@ -141,13 +148,13 @@ def test_partitions_are_added_changed_and_forgotten(sessions: Sessions) -> None:
     assert indexes(context) == [1, 2]
     assert [partition.fetch_offset for partition in context.partitions] == [7, 7]
     # What is new was never told; what was only changed was.
-    assert context.finish([answer(), answer()])[1] == [1]
+    assert finish(context, [answer(), answer()])[1] == [1]
 
 
 def test_a_session_without_partitions_ends(sessions: Sessions) -> None:
     session_id = sessions.begin(0)
     context = sessions.open(session_id, 1, forgotten=[("topic", 0)])
-    assert context.finish([]) == (NO_SESSION, range(0))
+    assert finish(context, []) == (NO_SESSION, range(0))
     with pytest.raises(SessionNotFoundError):
         sessions.open(session_id, 2)
 
@@ -181,8 +188,8 @@ def test_an_overtaken_request_is_refused_at_its_end(sessions: Sessions) -> None:
     first = sessions.open(session_id, 1)
     second = sessions.open(session_id, 2)
     with pytest.raises(InvalidSessionEpochError):
-        first.finish([answer()])
-    assert second.finish([answer()]) == (session_id, [])
+        finish(first, [answer()])
+    assert finish(second, [answer()]) == (session_id, [])
 
 
 def test_epochs_wrap_to_one() -> None:
@@ -238,6 +245,54 @@ def test_a_follower_displaces_a_consumer_and_never_the_other_way() -> None:
     assert sessions.begin(0, 1, 2, 3) == NO_SESSION
 
 
+def test_a_session_that_is_not_told_never_was() -> None:
+    """The client got an empty answer instead, being beyond its quota."""
+    full = Sessions(slots=1)
+    other = full.begin(0)
+    context = full.open(NO_SESSION, INITIAL_EPOCH, requested(0, 1), is_follower=True)
+    session_id, _ = context.answer([answer(), answer()])
+    assert session_id != NO_SESSION
+    assert (len(full.cache), full.cache.evictions, full.cache.partition_count) == (1, 0, 1)
+    full.open(other, 1)
+    with pytest.raises(SessionNotFoundError):
+        full.open(session_id, 1)
+
+
+def test_what_is_not_told_now_is_told_the_next_time(sessions: Sessions) -> None:
+    session_id = sessions.begin(0, 1, 2)
+    results = [answer(size_bytes=5, high_watermark=3), answer(high_watermark=1), answer()]
+    for epoch in (1, 2):
+        context = sessions.open(session_id, epoch)
+        assert indexes(context) == [0, 1, 2]
+        assert context.answer(results) == (session_id, [0, 1])
+    assert finish(sessions.open(session_id, 3), results) == (session_id, [0, 1])
+    context = sessions.open(session_id, 4)
+    assert indexes(context) == [1, 2, 0]
+    assert context.answer([answer(high_watermark=1), answer(), answer(high_watermark=3)]) == (session_id, [])
+
+
+def test_sessions_have_so_many_partitions_together() -> None:
+    sessions = Sessions(max_partitions=5)
+    first, second = sessions.begin(0, 1), sessions.begin(0, 1)
+    assert sessions.begin(0, 1) == NO_SESSION
+    assert sessions.begin(7) != NO_SESSION
+    assert sessions.begin(7) == NO_SESSION
+    with pytest.raises(SessionNotFoundError):  # it begins anew, and is told that there is no room
+        sessions.open(first, 1, requested(2))
+    assert sessions.cache.partition_count == 3
+    sessions.open(second, 1, requested(2), forgotten=[("topic", 0), ("topic", 1)])
+    assert sessions.cache.partition_count == 2
+    sessions.open(second, FINAL_EPOCH)
+    assert sessions.cache.partition_count == 1
+
+
+def test_who_makes_room_counts() -> None:
+    sessions = Sessions(slots=1, max_partitions=3)
+    sessions.begin(0, 1)
+    assert sessions.begin(0, 1, 2, is_follower=True) != NO_SESSION
+    assert sessions.cache.partition_count == 3
+
+
 @given(
     st.lists(
         st.tuples(
@@ -262,7 +317,7 @@ def test_a_client_that_applies_what_it_is_told_knows_everything(
         wanted = (wanted | added) - forgotten
         context = sessions.open(session_id, epoch, requested(*added), forgotten=[("topic", i) for i in forgotten])
         answers = [answer(high_watermark=watermarks[index]) for index in indexes(context)]
-        answered_id, told = context.finish(answers)
+        answered_id, told = finish(context, answers)
         if not wanted:
             assert answered_id == NO_SESSION
             return

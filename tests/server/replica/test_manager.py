@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -103,6 +104,42 @@ async def test_an_append_is_begun_without_a_wait(node: Node, topic: TopicImage, 
     with assert_no_checkpoints():
         results = await node.manager.finish_append(operation)
     assert results[0].base_offset == 0
+
+
+async def test_records_are_looked_at_in_two_threads_at_most(
+    node: Node, topic: TopicImage, make_batch: MakeBatch, nursery: trio.Nursery
+) -> None:
+    log = node.log(topic)
+    log.checks_take_long = True
+    for _ in range(4):
+        nursery.start_soon(partial(node.append, topic, acks=0))
+    await wait_all_tasks_blocked()
+    assert (log.checking, log.log_end_offset) == (2, 0)
+    assert not log.store.writer.is_held
+    assert (await node.append(topic, 1, acks=0)).error is None  # who needs none is not held up
+    log.checked.set()
+    await wait_all_tasks_blocked()
+    assert (log.checking, log.log_end_offset) == (0, 4)
+
+
+async def test_a_batch_that_was_looked_at_too_late_is_refused(
+    node: Node, topic: TopicImage, nursery: trio.Nursery
+) -> None:
+    """The node stops leading while a worker thread checks the records."""
+    log = node.log(topic)
+    log.checks_take_long = True
+    results: list[AppendResult] = []
+
+    async def append() -> None:
+        results.append(await node.append(topic, acks=0))
+
+    nursery.start_soon(append)
+    await wait_all_tasks_blocked()
+    node.manager.get_partition(topic.topic_id, 0).go_offline()
+    log.checked.set()
+    await wait_all_tasks_blocked()
+    assert isinstance(results[0].error, StoreOfflineError)
+    assert log.batches == []
 
 
 async def test_a_store_without_room_holds_the_append_back(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:

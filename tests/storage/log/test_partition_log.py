@@ -12,6 +12,7 @@ from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
 from ottla.storage.config import LogConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import (
+    ChecksTakeLongError,
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -393,7 +394,7 @@ async def test_what_was_checked_ahead_is_appended_as_it_was_checked(harness: Any
     async with harness.manager() as manager:
         log = await harness.open(manager, compression_type="gzip")
         batch = harness.batch([b"x" * 5000] * 3)
-        checked = await log.check_ahead(batch, origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms())
+        checked = await log.check_ahead(batch, now_ms=harness.clock.time_ms())
         assert log.log_end_offset == 0
         log.append_as_leader(batch, None, leader_epoch=0, now_ms=harness.clock.time_ms(), checked=checked)
         await log.flush()
@@ -405,7 +406,7 @@ async def test_what_was_checked_under_other_settings_is_checked_again(harness: A
     async with harness.manager() as manager:
         log = await harness.open(manager)
         batch = harness.batch([b"x" * 500])
-        checked = await log.check_ahead(batch, origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms())
+        checked = await log.check_ahead(batch, now_ms=harness.clock.time_ms())
         log.set_config(LogConfig(max_message_bytes=100))
         with pytest.raises(RecordTooLargeError):
             log.append_as_leader(batch, None, leader_epoch=0, now_ms=harness.clock.time_ms(), checked=checked)
@@ -415,6 +416,16 @@ async def test_check_ahead_refuses_as_an_append_does(harness: Any) -> None:
     async with harness.manager() as manager:
         log = await harness.open(manager, compact=True)
         with pytest.raises(InvalidRecordError):
-            await log.check_ahead(
-                harness.batch([b"no key"]), origin=AppendOrigin.CLIENT, now_ms=harness.clock.time_ms()
-            )
+            await log.check_ahead(harness.batch([b"no key"]), now_ms=harness.clock.time_ms())
+
+
+async def test_an_append_does_not_begin_what_takes_long(harness: Any) -> None:
+    async with harness.manager() as manager:
+        log = await harness.open(manager, compact=True)
+        batch = harness.batch([b"x" * 5000] * 3, key=b"k")
+        now_ms = harness.clock.time_ms()
+        with pytest.raises(ChecksTakeLongError):
+            log.append_as_leader(batch, None, leader_epoch=0, now_ms=now_ms)
+        assert log.log_end_offset == 0
+        checked = await log.check_ahead(batch, now_ms=now_ms)
+        assert log.append_as_leader(batch, None, leader_epoch=0, now_ms=now_ms, checked=checked).last_offset == 2

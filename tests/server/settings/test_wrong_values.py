@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.server.config import BROKER_SETTINGS, ConfigError
+from ottla.server.settings.config import BROKER_SETTINGS, ConfigError
 from ottla.server.settings.sources import load
 from ottla.server.settings.types import SettingType
 

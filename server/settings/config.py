@@ -1,7 +1,7 @@
 """Typed views of the settings: of the broker, of one topic, of one group.
 
 An attribute has Kafka's name with underscores for dots: `config.num_partitions`. The settings themselves are
-declared in `ottla.server.settings`; files, environment and flags are read by `ottla.server.settings.sources`.
+declared in the modules beside this one; files, environment and flags are read by `ottla.server.settings.sources`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The APIs that this broker serves: their versions, codecs and handlers.
+"""The APIs that this broker serves: their versions, what parses, handles and builds them, and what they have cost.
 
-A handler is a module `ottla.server.apis.<api>` with
-
-    async def handle(request: XxxRequest, context: RequestContext) -> XxxResponse | None
-
-loaded when its API is first called. None means that Kafka answers nothing (Produce with acks=0).
+A handler is a module `ottla.server.apis.<api>` that is known here by its name alone and loaded, as the codec is, when
+the API is first called.
 """
 
 from __future__ import annotations
@@ -18,15 +15,15 @@ import trio
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.apis.context import RequestContext
 from ottla.server.errors import CloseConnectionError
-from ottla.server.telemetry.requests import ApiMetrics
+from ottla.server.served.metrics import ApiMetrics
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
 
-Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+Handler = Callable[[Any, Any], Awaitable[Any]]
+"""From a request and its context (`ottla.server.apis.context`) to the response."""
 
 SERVED: Final = (
     ApiKey.PRODUCE,

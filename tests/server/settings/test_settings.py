@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ottla.server.config
-from ottla.server.config import (
+import ottla.server.settings.config
+from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
@@ -120,12 +120,12 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
 
     Whoever begins or ceases to read a setting changes `in_use` in its declaration, and writes the page anew.
     """
-    server = Path(ottla.server.config.__file__).parent
+    server = Path(ottla.server.settings.config.__file__).parent.parent
     owners = {owner for view in (BrokerConfig, TopicConfig, GroupConfig) for owner in view.__mro__}
     declarations = {Path(inspect.getfile(owner)) for owner in owners if owner.__module__.startswith("ottla.")}
     readers = [server, server.parent / "console", server.parent / "cli"]
     modules = (path for folder in readers for path in folder.rglob("*.py"))
-    sources = [path for path in modules if path not in declarations - {server / "config.py"}]
+    sources = [path for path in modules if path not in declarations - {server / "settings" / "config.py"}]
     words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     read = {name for table in TABLES.values() for name, setting in table.items() if setting.attribute in words}
     for name, setting in {**TOPIC_SETTINGS, **GROUP_SETTINGS}.items():

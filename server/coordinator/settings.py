@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.server.config import BrokerConfig
 from ottla.server.coordinator.group.config import GroupConfig
 from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig
+from ottla.server.settings.config import BrokerConfig
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

@@ -18,8 +18,8 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchR
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
-from ottla.server.network.api_table import SERVED
-from ottla.server.telemetry.requests import ApiMetrics
+from ottla.server.served.api import SERVED
+from ottla.server.served.metrics import ApiMetrics
 
 
 def produced(*codes: int) -> ProduceResponse:

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from ottla.kproto.api_keys import ApiKey
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.receiver import Frame, FrameReceiver
-from ottla.server.network.request_budget import RequestBudget
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool
 
 MIB = 1024 * 1024

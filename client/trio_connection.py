@@ -1,0 +1,293 @@
+"""One connection to a broker on Trio, shared by tasks: many requests in flight, each task waits for its own answer.
+
+Whoever runs `run` owns the connection and ends it; the tasks that call own nothing of it. Three tasks live in `run`:
+one sends what calls have queued, one receives and hands out answers, one watches the deadlines.
+
+A call may be cancelled at any point:
+
+| it waits for | what a cancellation does |
+|---|---|
+| a place (at most `max_in_flight` calls have one) | nothing was sent |
+| the sender, in the queue | it leaves the queue, and nothing was sent |
+| the answer | the answer is dropped when it comes; until then the call keeps its place |
+
+So a frame is never sent in part, an answer never reaches another call, and a peer that does not answer holds up those
+who call instead of filling memory. A request that is not answered by its deadline ends the connection, as in Kafka's
+NetworkClient, even if its caller has gone: answers come in order, so none behind it would come.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
+from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State, has_answer
+from ottla.kproto.versions import OPEN_END
+
+if TYPE_CHECKING:
+    from ottla.kproto.api_keys import ApiKey
+    from ottla.kproto.schema import Request
+    from ottla.kproto.types import Buffer
+
+MAX_IN_FLIGHT: Final = 64
+_RECEIVE_BYTES: Final = 64 * 1024
+_JOINED_BYTES: Final = 256 * 1024
+
+OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
+
+
+class _Call:
+    """A request, from the queue until its answer is here or will never come."""
+
+    __slots__ = ("answer", "body", "deadline", "done", "failure", "has_answer", "key", "version")
+
+    def __init__(self, key: ApiKey, version: int, body: list[Buffer], deadline: float, *, has_answer: bool) -> None:
+        self.key = key
+        self.version = version
+        self.body = body
+        self.deadline = deadline
+        self.has_answer = has_answer
+        self.answer: Answer | None = None
+        self.failure: ClientError | None = None
+        self.done = trio.Event()
+
+
+class TrioConnection:
+    """One connection, made by `run` and usable from when that says that it has started until it returns.
+
+    `open_stream` connects; by default to host and port over TCP. Each call, and the connecting, ends after
+    `timeout_seconds`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float = 30,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        open_stream: OpenStream | None = None,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._timeout_seconds = timeout_seconds
+        self._open_stream = open_stream or partial(trio.open_tcp_stream, host, port)
+        self._protocol = ClientProtocol(
+            self.address, client_id, max_answer_bytes=max_answer_bytes, max_in_flight=max_in_flight
+        )
+        self._free_places = max_in_flight
+        self._without_place = trio.lowlevel.ParkingLot()
+        self._queue: deque[_Call] = deque()
+        self._queued = trio.Event()
+        self._in_flight: dict[int, _Call] = {}
+        self._patience = trio.CancelScope()
+        self._life = trio.CancelScope()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may be made. It may be over at any moment: a call says so by ConnectionLostError."""
+        return self._protocol.state is State.OPEN
+
+    async def run(self, task_status: trio.TaskStatus[TrioConnection] = trio.TASK_STATUS_IGNORED) -> None:
+        """Connect, and carry calls until the peer hangs up, a deadline passes, or `close`; then return.
+
+        Raises a ClientError if there never was a connection. To be run once, by the owner: `nursery.start(it.run)`.
+        """
+        was_open = False
+        try:
+            with self._life:
+                stream = await self._connect()
+                try:
+                    await self._negotiate(stream)
+                    was_open = True
+                    task_status.started(self)
+                    await self._carry(stream)
+                finally:
+                    await trio.aclose_forcefully(stream)
+        finally:
+            self._end()
+        if not was_open:
+            raise ConnectionLostError(f"the connection to {self.address} was closed before it was made")
+
+    def close(self) -> None:
+        """End `run`. Calls that still wait raise ConnectionLostError."""
+        self._life.cancel()
+
+    async def call(self, request: Request, *, at_most: int = OPEN_END, timeout_seconds: float | None = None) -> Any:
+        """The answer to a request in the highest common version; None for a Produce with acks=0, when it is sent.
+
+        ConnectionLostError if it may or may not have been carried out; RequestTimedOutError, which is one, after
+        `timeout_seconds` (by default the connection's); UnsupportedVersionError if it cannot be sent to this broker.
+        """
+        deadline = trio.current_time() + (self._timeout_seconds if timeout_seconds is None else timeout_seconds)
+        version = self._protocol.version(request.API_KEY, at_most)
+        body = self._protocol.build(request, version)
+        call = _Call(request.API_KEY, version, body, deadline, has_answer=has_answer(request))
+        with trio.CancelScope(deadline=deadline):
+            await self._take_place()
+            self._enqueue(call)
+            try:
+                await call.done.wait()
+            finally:
+                self._withdraw(call)
+        if not call.done.is_set():
+            late = self._too_late(call)
+            self._lose(late)
+            raise late
+        if call.failure is not None:
+            raise call.failure
+        try:
+            return None if call.answer is None else self._protocol.parse(call.answer)
+        except ConnectionLostError as error:
+            self._lose(error)
+            raise
+
+    # What happens to a call
+
+    async def _take_place(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._free_places:
+            self._free_places -= 1
+        else:
+            await self._without_place.park()  # whoever gives a place up hands it over
+            self._protocol.check_open()
+
+    def _give_place(self) -> None:
+        if self._without_place:
+            self._without_place.unpark()
+        else:
+            self._free_places += 1
+
+    def _enqueue(self, call: _Call) -> None:
+        self._queue.append(call)
+        self._queued.set()
+
+    def _withdraw(self, call: _Call) -> None:
+        """The caller no longer waits: what has not been sent never will be."""
+        if call in self._queue:
+            self._queue.remove(call)
+            self._give_place()
+
+    def _begin(self, call: _Call) -> int:
+        """Give a call its correlation id: from now on it cannot be withdrawn."""
+        sent = self._protocol.send_body(call.key, call.version, call.body, has_answer=call.has_answer)
+        call.body.clear()
+        self._in_flight[sent.correlation_id] = call
+        self._patience.deadline = min(self._patience.deadline, call.deadline)
+        return sent.correlation_id
+
+    def _finish(self, correlation_id: int, answer: Answer | None) -> None:
+        call = self._in_flight.pop(correlation_id)
+        call.answer = answer
+        call.done.set()
+        self._give_place()
+
+    # The life of the connection
+
+    async def _connect(self) -> trio.abc.Stream:
+        try:
+            with trio.fail_after(self._timeout_seconds):
+                return await self._open_stream()
+        except trio.TooSlowError:
+            raise UnreachableError(self.address, f"not within {self._timeout_seconds:g} s") from None
+        except OSError as error:
+            raise UnreachableError(self.address, _reason(error)) from None
+
+    async def _negotiate(self, stream: trio.abc.Stream) -> None:
+        self._protocol.start()
+        try:
+            with trio.fail_after(self._timeout_seconds):
+                while self._protocol.state is not State.OPEN:
+                    await self._flush(stream)
+                    self._protocol.feed(await stream.receive_some(_RECEIVE_BYTES))
+        except trio.TooSlowError:
+            raise RequestTimedOutError(f"the broker at {self.address} did not answer API_VERSIONS in time") from None
+        except trio.BrokenResourceError as error:
+            raise self._broken(error) from None
+
+    async def _carry(self, stream: trio.abc.Stream) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send, stream)
+            nursery.start_soon(self._receive, stream)
+            nursery.start_soon(self._watch)
+
+    async def _send(self, stream: trio.abc.Stream) -> None:
+        try:
+            while True:
+                await self._queued.wait()
+                self._queued = trio.Event()
+                sent = [self._begin(self._queue.popleft()) for _ in range(len(self._queue))]
+                await self._flush(stream)
+                for correlation_id in sent:
+                    if (call := self._in_flight.get(correlation_id)) is not None and not call.has_answer:
+                        self._finish(correlation_id, None)
+        except trio.BrokenResourceError as error:
+            self._lose(self._broken(error))
+
+    async def _receive(self, stream: trio.abc.Stream) -> None:
+        try:
+            while True:
+                for answer in self._protocol.feed(await stream.receive_some(_RECEIVE_BYTES)):
+                    self._finish(answer.request.correlation_id, answer)
+        except trio.BrokenResourceError as error:
+            self._lose(self._broken(error))
+        except ConnectionLostError as error:
+            self._lose(error)
+
+    async def _watch(self) -> None:
+        while True:
+            deadline = min((call.deadline for call in self._in_flight.values()), default=inf)
+            with trio.CancelScope(deadline=deadline) as self._patience:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for call in self._in_flight.values():
+                if call.deadline <= now:
+                    self._lose(self._too_late(call))
+                    return
+
+    async def _flush(self, stream: trio.abc.Stream) -> None:
+        data = self._protocol.data_to_send()
+        if sum(map(len, data)) <= _JOINED_BYTES:
+            data = [b"".join(data)]
+        for part in data:
+            await stream.send_all(part)
+
+    def _broken(self, error: trio.BrokenResourceError) -> ConnectionLostError:
+        return ConnectionLostError(f"the connection to {self.address} ended: {_reason(error)}")
+
+    def _too_late(self, call: _Call) -> RequestTimedOutError:
+        return RequestTimedOutError(f"the broker at {self.address} did not answer {call.key.name} in time")
+
+    def _lose(self, error: ClientError) -> None:
+        """End `run`; who waits is told of this error, unless another came first."""
+        self._protocol.lose(error)
+        self._life.cancel()
+
+    def _end(self) -> None:
+        """No answer will come any more: tell all who wait for one, or for a place."""
+        failure = self._protocol.lose(ConnectionLostError(f"the connection to {self.address} is closed"))
+        for call in (*self._queue, *self._in_flight.values()):
+            call.failure = ConnectionLostError(str(failure))
+            call.done.set()
+        self._queue.clear()
+        self._in_flight.clear()
+        self._without_place.unpark_all()
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, below what Trio says."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

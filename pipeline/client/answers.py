@@ -1,0 +1,26 @@
+"""What a broker's error codes mean for a job."""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.pipeline.errors import PipelineError, TopicError
+
+__all__ = ["RetriableError", "check"]
+
+
+class RetriableError(Exception):
+    """A broker asked for another attempt."""
+
+
+def check(code: int, what: object) -> None:
+    """Raise what an answer's error code means: RetriableError if another attempt may help, else TopicError."""
+    if code == ErrorCode.NONE:
+        return
+    try:
+        error = ErrorCode(code)
+    except ValueError:
+        raise PipelineError(f"The broker answers error {code} for {what}.") from None
+    sentence = f"The broker answers {error.name} for {what}: {error.message}"
+    if error.retriable and error is not ErrorCode.CORRUPT_MESSAGE:
+        raise RetriableError(sentence)
+    raise TopicError(sentence)
