@@ -15,7 +15,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
@@ -24,7 +24,8 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.records import Record, build_batch
+from ottla.kproto.records import Compression, Record, assemble_batch, build_batch, compress, parse_batch_header
+from ottla.kproto.records.record import encode_record
 from ottla.kproto.schema import Request
 from ottla.server.served.api import SERVED
 from tests.server.apis.generated import requests
@@ -282,6 +283,46 @@ def _fill(target: Target, mib: int) -> None:
         with suppress(ClientError):
             connection.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), at_most=12)
     connection.close()
+
+
+#: What makes the broker look at every record, or compress them anew, or store them as they are.
+_TOPICS: Final = {
+    "plain": {},
+    "validated": {"ottla.records.validate": "all"},
+    "compact": {"cleanup.policy": "compact"},
+    "recompressed": {"compression.type": "lz4"},
+    "timed": {"message.timestamp.before.max.ms": "1000000"},
+}
+
+
+@attack("record bombs: 2 million records in 1.4 KB, on five kinds of topics, 20 connections")
+def record_bombs(target: Target) -> None:
+    topics = [
+        CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        for name, configs in _TOPICS.items()
+    ]
+    target.connect().call(CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    frames = []
+    for count in (500_000, 2_000_000):
+        records = _bomb(count)
+        for name in _TOPICS:
+            data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
+            frames.append(framed(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data]), 9))
+    _together(target, frames * 2)
+
+
+def _bomb(count: int) -> bytes:
+    """So many empty records with far timestamps, all of the same offset."""
+    payload = encode_record(0, 0, b"", b"", ()) * count
+    far_ms = time.time_ns() // 1_000_000 + 86_400_000
+    like = parse_batch_header(build_batch([Record(timestamp_ms=far_ms)]))
+    header = like._replace(attributes=Compression.ZSTD, record_count=count, last_offset_delta=count - 1)
+    return assemble_batch(header, compress(Compression.ZSTD, payload))
 
 
 @attack("1,000 connections that come and go")
