@@ -67,6 +67,8 @@ def read_unknown_tags(
     buf: Buffer, pos: int, count: int, size: int
 ) -> tuple[tuple[TaggedField, ...], int]:  # fmt: skip
     """Keep the tagged fields of a struct that declares none in this version. `count` is its first byte."""
+    if not count:
+        return (), pos
     steps = read_tags_in_steps(buf, pos, count, size)
     while True:
         try:

@@ -60,9 +60,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
     manager = context.broker.replica_manager
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     params = _params(request, context)
-    if sum(len(topic.partitions) for topic in request.topics) > MAX_PARTITIONS:
-        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
     requested = await _requested(request, context, by_id=by_id)
+    if len(requested) > MAX_PARTITIONS:
+        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
     try:
         fetch = manager.fetch_sessions.open(
             request.session_id,

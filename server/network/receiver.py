@@ -205,10 +205,9 @@ class FrameReceiver:
             self._budget.unfinished.add(self)
 
     def _end_waiting(self) -> None:
-        if self._begun_at is not None:
-            self._begun_at = None
-            self._waited_seconds = 0.0
-            self._budget.unfinished.discard(self)
+        self._begun_at = None
+        self._waited_seconds = 0.0
+        self._budget.unfinished.discard(self)
 
     async def _wait_for_buffer(self) -> None:
         if self._fragment is not None:
@@ -352,7 +351,8 @@ class FrameReceiver:
         # What is read beyond this frame belongs to the next ones, which are charged when they begin.
         count = min(count, self._needed - self._start - PREFIX_SIZE - self._charged)
         if count > 0:
-            self._charge(count)
+            self._charged += count
+            self._share.charge(count)
 
     def _charge(self, count: int) -> None:
         self._charged += count
@@ -367,7 +367,8 @@ class FrameReceiver:
     def _release_fragment(self) -> None:
         if self._charged:
             self._share.refund(self._charged)
-        self._end_waiting()
+        if self._begun_at is not None:
+            self._end_waiting()
         if self._claim is not None:
             self._end_claim()
         if self._fragment is not None:
