@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop fuzz simulate simulate-coordinators bench jars clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,9 +80,13 @@ simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS hi
 simulate-coordinators: .venv/.test-ready ## groups and offsets with every order of their steps, SEEDS histories (5000)
 	$(BIN)/python -m simulation.coordinators --seeds $${SEEDS:-5000}
 
-fuzz: .venv/.fuzz-ready ## a coverage-guided fuzzer over every parser, for FUZZ_SECONDS (300)
+attack: .venv/.test-ready ## what one client can do to the others: every attack, measured, as a table
+	$(BIN)/python -m tests.attack
+
+fuzz: .venv/.fuzz-ready ## coverage-guided fuzzers over every parser and every handler, for FUZZ_SECONDS (300) each
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}
 	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$${FUZZ_SECONDS:-300}
+	$(BIN)/python -m tests.fuzz.fuzz_handlers -max_total_time=$${FUZZ_SECONDS:-300}
 
 bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks

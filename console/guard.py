@@ -10,11 +10,12 @@ import hmac
 import secrets
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
+
+from ottla.server.http.hosts import host_name, is_local
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -85,7 +86,7 @@ class Guard:
 
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._is_allowed(host):
+        if not is_local(host_name(host), self._allowed_hosts()):
             refusal = PlainTextResponse(
                 "This name is not one of the console's. Set ottla.console.allowed.hosts to let it in.\n", 421
             )
@@ -95,12 +96,6 @@ class Guard:
         else:
             await self._app(scope, receive, send_guarded)
 
-    def _is_allowed(self, host: str) -> bool:
-        name = _without_port(host).lower().rstrip(".")
-        return (
-            _is_address(name) or name == "localhost" or name in {allowed.lower() for allowed in self._allowed_hosts()}
-        )
-
 
 def _is_same_origin(headers: Headers, host: str) -> bool:
     """Whether a browser says that the request comes from a page of this host; what says nothing needs the token."""
@@ -108,17 +103,3 @@ def _is_same_origin(headers: Headers, host: str) -> bool:
         return False
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2] == host
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

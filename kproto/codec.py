@@ -12,6 +12,7 @@ The code for a class and a version is compiled when it is first used and kept (`
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ottla.kproto.types import Buffer as Buffer
 
 M = TypeVar("M", bound="Message")
+R = TypeVar("R")
+Steps = Generator[None, None, R]
+"""Work that stops now and then, and returns its result at the end."""
 
 _MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 _UNFIT = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
@@ -80,10 +84,53 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
     return parsed
 
 
+def parse_request_in_steps(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Steps[Request]:
+    """`parse_request` with stops: a generator that yields behind each STEP_ELEMENTS elements of arrays and returns it.
+
+    Who drives it may do something else in between, or give up.
+    """
+    request, _ = yield from parse_prefix_in_steps(_served_request(api_key, version), version, buf, pos)
+    return request
+
+
+def parse_prefix_in_steps(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> Steps[tuple[M, int]]:
+    """`parse_prefix` with stops."""
+    try:
+        parsed: tuple[M, int] = yield from _parser_in_steps(cls, version)(memoryview(buf), pos)
+    except _MALFORMED as error:
+        raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
+    return parsed
+
+
+def build_in_steps(message: Message, version: int) -> Steps[list[bytes]]:
+    """`build_parts` with stops, as `parse_request_in_steps` has them. What lies between two stops is one piece.
+
+    Not for messages that carry record batches.
+    """
+    cls = type(message)
+    parts: list[bytes] = []
+    pieces: list[Buffer] = []
+    try:
+        for _ in _builder_in_steps(cls, version)(message, pieces.append):
+            parts.append(b"".join(pieces))
+            pieces.clear()
+            yield
+    except _UNFIT as error:
+        raise EncodeError(f"{cls.__name__} does not fit version {version}: {error}") from error
+    parts.append(b"".join(pieces))
+    return parts
+
+
 def prepare(api_key: ApiKey, version: int) -> None:
     """Compile what serving this version takes, instead of at its first use. It may run in any thread."""
     _parser(request_class(api_key), version)
     _builder(response_class(api_key), version)
+
+
+def prepare_steps(api_key: ApiKey, version: int) -> None:
+    """`prepare` for the work in steps."""
+    _parser_in_steps(request_class(api_key), version)
+    _builder_in_steps(response_class(api_key), version)
 
 
 def build(message: Message, version: int) -> bytes:
@@ -115,6 +162,18 @@ def _builder(cls: type[Message], version: int) -> Callable[..., None]:
     if not cls.VERSIONS.includes(version):
         raise EncodeError(f"{cls.__name__} has no version {version}")
     return compile_builder(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version))
+
+
+@cache
+def _parser_in_steps(cls: type[Message], version: int) -> Callable[..., Steps[tuple[Any, int]]]:
+    _parser(cls, version)  # raises where there is no such version
+    return compile_parser(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version), in_steps=True)
+
+
+@cache
+def _builder_in_steps(cls: type[Message], version: int) -> Callable[..., Steps[None]]:
+    _builder(cls, version)
+    return compile_builder(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version), in_steps=True)
 
 
 @cache

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.server.event_loop.work import Lane
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
 
 
 class OpenConnections(Protocol):
@@ -50,7 +52,9 @@ class Broker:
     clock: Clock
     apis: ApiTable
     pool: BufferPool
-    budget: MemoryBudget
+    budget: RequestBudget
+    #: Where requests of many elements go one by one.
+    lane: Lane
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager

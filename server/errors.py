@@ -1,4 +1,10 @@
-"""What the server raises where a connection, and not one request's answer, is concerned."""
+"""What the server raises where a connection, and not one request's answer, is concerned; and errors kept as results."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ServerError(Exception):
@@ -14,3 +20,13 @@ class CloseConnectionError(ServerError):
 
 class StartupError(ServerError):
     """The broker cannot start; the text says why and what to do about it."""
+
+
+def kept(error: E) -> E:
+    """The same exception without the frames that it was raised in, and without what it was raised for.
+
+    Kept with them, as one of many results, it would be a circle with the frame that holds the results: a kilobyte for
+    each, which only the garbage collector finds, and that hardly ever runs.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error

@@ -20,6 +20,7 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
+from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
@@ -32,6 +33,7 @@ from ottla.server.replica.manager import ReplicaManager
 from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
@@ -139,7 +141,7 @@ class Node:
     ) -> None:
         config = self._config
         controller = Controller(store, config, node_id=config.node_id)
-        budget = MemoryBudget(config.ottla_memory_budget_bytes)
+        budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
             self._clock,
@@ -164,6 +166,7 @@ class Node:
             apis=ApiTable.default(),
             pool=log_manager.context.pool,
             budget=budget,
+            lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, replica_manager.response_budget),
             controller=controller,
             log_manager=log_manager,
             replica_manager=replica_manager,
@@ -178,6 +181,7 @@ class Node:
             budget,
             connection_limits(config),
             connection_rates,
+            responses=replica_manager.response_budget,
         )
         http = _http_server(config)
         try:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
+from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.network.dispatch import Dispatcher
@@ -22,6 +24,7 @@ from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
 from ottla.server.served.api import Api, ApiTable
 from ottla.server.settings.config import BrokerConfig
+from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
@@ -89,12 +92,19 @@ class ConnectionServer:
                 api.prepared_versions.add(version)
         self.clients: list[Client] = []
         self.pool = BufferPool()
-        self.budget = MemoryBudget(64 * 1024 * 1024)
+        self.budget = RequestBudget(64 * 1024 * 1024)
+        self.responses = MemoryBudget(64 * 1024 * 1024)
+        broker = SimpleNamespace(
+            budget=self.budget,
+            lane=Lane(lambda: 500_000, self.budget.parsed, self.responses),
+            replica_manager=SimpleNamespace(response_budget=self.responses),
+        )
         self.listeners = Listeners(
-            Dispatcher(self.apis, broker=None),  # type: ignore[arg-type]
+            Dispatcher(self.apis, broker),  # type: ignore[arg-type]
             self.pool,
             self.budget,
             ConnectionLimits(**limits),
+            responses=self.responses,
         )
         self.port = self.listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", 0), backlog=50)
 
@@ -106,6 +116,7 @@ class ConnectionServer:
     def assert_nothing_held(self) -> None:
         self.pool.check_no_leak()
         assert self.budget.used_bytes == 0
+        assert self.responses.used_bytes == 0
         assert self.listeners.connection_count == 0
 
 

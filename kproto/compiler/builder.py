@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.kproto.compiler.layout import FEW, FORMATS, NULL_STRUCT, is_flexible, packers
+from ottla.kproto.compiler.layout import FEW, FORMATS, NULL_STRUCT, STEP_ELEMENTS, is_flexible, packers
 from ottla.kproto.compiler.source import Source
 from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
 
@@ -16,28 +16,34 @@ if TYPE_CHECKING:
 
 
 def compile_builder(
-    cls: StructType, version: int, *, flexible: bool
-) -> Callable[[Any, Callable[[Buffer], object]], None]:
+    cls: StructType, version: int, *, flexible: bool, in_steps: bool = False
+) -> Callable[[Any, Callable[[Buffer], object]], Any]:
     """The function `build(message, write)`, which hands the encoded pieces to `write` in order.
 
     Record batches are handed over as they are, so that the caller may send them without a copy. Beside EncodeError the
     function lets out what Python says of a value of a wrong type or range (struct.error, TypeError, AttributeError,
     ValueError).
+
+    `in_steps` makes it a generator, which stops behind each STEP_ELEMENTS elements of arrays.
     """
-    return _BuilderCompiler(cls, version, flexible).compile()
+    return _BuilderCompiler(cls, version, flexible, in_steps).compile()
 
 
 class _BuilderCompiler:
-    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
+    def __init__(self, cls: StructType, version: int, flexible: bool, in_steps: bool) -> None:
         self._cls = cls
         self._version = version
         self._flexible = flexible
+        self._in_steps = in_steps
         self._formats = ""
         self._values: list[str] = []
         self._write = "w"
         self._source = Source("build(message, w)")
 
     def compile(self) -> Callable[..., None]:
+        if self._in_steps:
+            self._source.line("elements = 0")
+            self._source.line("if elements: yield")  # a generator even where the message has no arrays
         self._struct(self._cls, "message")
         self._flush()
         return self._source.compile(f"<build {self._cls.__name__} v{self._version}>")
@@ -136,6 +142,9 @@ class _BuilderCompiler:
         self._prefix(count, "i", self._flexible, "uvarint")
         if isinstance(element, Primitive) and element.name in FORMATS and element.name != "uuid":
             formats = FORMATS[element.name]
+            if self._in_steps:
+                self._source.line(f"if {items}: yield from pack_in_steps({formats!r}, {items}, {self._write})")
+                return
             few = self._source.constant(f"packers_{element.name}", packers(formats))
             number = f"len({items})"
             many = f"pack('>%d{formats}' % {number}, *{items})"
@@ -148,6 +157,9 @@ class _BuilderCompiler:
             else:
                 self._value(element.name, item, False, self._flexible)
             self._flush()
+            if self._in_steps:
+                self._source.line("elements += 1")
+                self._source.line(f"if not elements & {STEP_ELEMENTS - 1}: yield")
 
     def _nested(self, element: StructType, where: str, nullable: bool, null: int) -> None:
         nested = self._source.local("o")

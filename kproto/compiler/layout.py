@@ -32,6 +32,9 @@ MAX_STRING_SIZE: Final = 0x7FFF
 """Longest string in bytes, in both encodings, as in Kafka's own codec."""
 
 
+STEP_ELEMENTS: Final = 128
+"""A codec in steps stops behind so many elements, some ten microseconds; a power of two."""
+
 FEW: Final = 64
 """Arrays of fewer numbers than this are read and written by formats that are at hand."""
 

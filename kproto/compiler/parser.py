@@ -10,6 +10,7 @@ from ottla.kproto.compiler.layout import (
     FORMATS,
     MAX_STRING_SIZE,
     NULL_STRUCT,
+    STEP_ELEMENTS,
     carries_records,
     is_flexible,
     minimum_size,
@@ -23,18 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ottla.kproto.schema import Field, Struct
+    from ottla.kproto.schema import Field
 
 
 def compile_parser(
-    cls: StructType, version: int, *, flexible: bool
-) -> Callable[[bytes | memoryview, int], tuple[Struct, int]]:
+    cls: StructType, version: int, *, flexible: bool, in_steps: bool = False
+) -> Callable[[bytes | memoryview, int], Any]:
     """The function `parse(buffer, position) -> (message, end position)`.
 
     The buffer must be `bytes`, or a `memoryview` where the version carries records. Beside DecodeError the function
     lets IndexError, struct.error and UnicodeDecodeError out, each of which means that the bytes are malformed.
+
+    `in_steps` makes it a generator, which takes a `memoryview`, stops behind each STEP_ELEMENTS elements of arrays and
+    returns the same.
     """
-    return _ParserCompiler(cls, version, flexible).compile()
+    return _ParserCompiler(cls, version, flexible, in_steps).compile()
 
 
 class _Fixed(NamedTuple):
@@ -46,16 +50,20 @@ class _Fixed(NamedTuple):
 
 
 class _ParserCompiler:
-    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
+    def __init__(self, cls: StructType, version: int, flexible: bool, in_steps: bool) -> None:
         self._cls = cls
         self._version = version
         self._flexible = flexible
-        self._views = carries_records(cls, version)
+        self._in_steps = in_steps
+        self._views = in_steps or carries_records(cls, version)
         self._run: list[_Fixed] = []
         self._source = Source("parse(buf, p)")
 
     def compile(self) -> Callable[..., Any]:
         self._source.line("size = len(buf)")
+        if self._in_steps:
+            self._source.line("elements = 0")
+            self._source.line("if size < 0: yield")  # a generator even where the message has no arrays
         message = self._struct(self._cls)
         self._flush()
         self._source.line(f"return {message}, p")
@@ -170,9 +178,18 @@ class _ParserCompiler:
                     self._value(element.name, item, what, False, self._flexible)
                 self._flush()
                 self._source.line(f"{items}.append({item})")
+                self._step()
+
+    def _step(self) -> None:
+        if self._in_steps:
+            self._source.line("elements += 1")
+            self._source.line(f"if not elements & {STEP_ELEMENTS - 1}: yield")
 
     def _fixed_array(self, kind: str, count: str, target: str) -> None:
-        if kind == "uuid":
+        if self._in_steps:
+            fmt = FORMATS[kind]
+            self._source.line(f"{target} = yield from unpack_in_steps({fmt!r}, {size_of(fmt)}, buf, p, {count})")
+        elif kind == "uuid":
             self._source.line(f"{target} = [uuid_of(bytes(buf[q:q + 16])) for q in range(p, p + {count} * 16, 16)]")
         else:
             many = f"unpack_from('>%d{FORMATS[kind]}' % {count}, buf, p)"
@@ -200,9 +217,8 @@ class _ParserCompiler:
         self._source.line(f"if not {count}: {target}.unknown_tagged_fields = ()")
         with self._source.block("else:"):
             if not tagged:
-                self._source.line(
-                    f"{target}.unknown_tagged_fields, p = read_unknown_tags(buf, p, {count}, size)"
-                )  # fmt: skip
+                read = "(yield from read_tags_in_steps" if self._in_steps else "(read_unknown_tags"
+                self._source.line(f"{target}.unknown_tagged_fields, p = {read}(buf, p, {count}, size))")
                 return
             self._known_tags(cls, tagged, target, count)
 
@@ -223,6 +239,7 @@ class _ParserCompiler:
                     line(f"if p != {end}: wrong_tag_size('{cls.__name__}.{field.name}')")
             with self._source.block("else:"):
                 line(f"{unknown}.append(TaggedField({tag}, bytes(buf[p:{end}]))); p = {end}")
+            self._step()
         line(f"{target}.unknown_tagged_fields = tuple({unknown})")
 
     def _flush(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
 from struct import pack, unpack_from
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
 
-from ottla.kproto.compiler.layout import MAX_STRING_SIZE
+from ottla.kproto.compiler.layout import MAX_STRING_SIZE, STEP_ELEMENTS
 from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.schema import ZERO_UUID, TaggedField
 
@@ -67,11 +67,26 @@ def read_unknown_tags(
     buf: Buffer, pos: int, count: int, size: int
 ) -> tuple[tuple[TaggedField, ...], int]:  # fmt: skip
     """Keep the tagged fields of a struct that declares none in this version. `count` is its first byte."""
+    if not count:
+        return (), pos
+    steps = read_tags_in_steps(buf, pos, count, size)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[tuple[TaggedField, ...], int] = end.value
+            return found
+
+
+def read_tags_in_steps(
+    buf: Buffer, pos: int, count: int, size: int
+) -> Generator[None, None, tuple[tuple[TaggedField, ...], int]]:
+    """`read_unknown_tags` with stops."""
     if count > 127:
         count, pos = rest_of_uvarint(buf, pos, count)
     fields = []
     last = -1
-    for _ in range(count):
+    for number in range(1, count + 1):
         tag, pos = read_uvarint(buf, pos)
         length, pos = read_uvarint(buf, pos)
         if tag <= last:
@@ -82,7 +97,35 @@ def read_unknown_tags(
             truncated("a tagged field")
         fields.append(TaggedField(tag, bytes(buf[pos:end])))
         pos = end
+        if not number & (STEP_ELEMENTS - 1):
+            yield
     return tuple(fields), pos
+
+
+def unpack_in_steps(
+    formats: str, size_bytes: int, buf: Buffer, pos: int, count: int
+) -> Generator[None, None, list[Any]]:
+    """An array of `count` values of one fixed size, with stops."""
+    values: list[Any] = []
+    for first in range(0, count, STEP_ELEMENTS):
+        some = min(STEP_ELEMENTS, count - first)
+        at = pos + first * size_bytes
+        if formats == "16s":
+            values += [uuid_of(bytes(buf[at + i : at + i + 16])) for i in range(0, some * 16, 16)]
+        else:
+            values += unpack_from(f">{some}{formats}", buf, at)
+        if some == STEP_ELEMENTS:
+            yield
+    return values
+
+
+def pack_in_steps(formats: str, values: Sequence[Any], write: Callable[[bytes], object]) -> Generator[None, None, None]:
+    """Write an array of values of one fixed size, with stops."""
+    for first in range(0, len(values), STEP_ELEMENTS):
+        some = values[first : first + STEP_ELEMENTS]
+        write(pack(f">{len(some)}{formats}", *some))
+        if len(some) == STEP_ELEMENTS:
+            yield
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from ottla.kproto import codec
+from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.compiler.runtime import ONE_BYTE, uvarint
 from ottla.kproto.hot.fetched_partition import FetchedPartition, RecordsChain
 from ottla.kproto.messages.fetch import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import TaggedField
 
-__all__ = ["JOINED_BYTES", "FetchedPartition", "RecordsChain", "build_parts"]
+__all__ = ["JOINED_BYTES", "FetchedPartition", "RecordsChain", "build_in_steps", "build_parts"]
 
 _ORDINARY_VERSIONS: Final = range(7, FetchResponse.VERSIONS.highest + 1)
 _FIRST_VERSION_WITH_READ_REPLICA: Final = 11
@@ -52,8 +53,23 @@ def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
     """
     parts = None
     if version in _ORDINARY_VERSIONS and not response.node_endpoints:
+        steps = _build(response, _layout(version))
         try:
-            parts = _build(response, _layout(version))
+            while True:
+                next(steps)
+        except StopIteration as end:
+            parts = end.value
+        except struct.error:
+            parts = None
+    return _build_by_codec(response, version) if parts is None else parts
+
+
+def build_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:
+    """`build_parts` with stops; what is left to the schema's codec has none."""
+    parts = None
+    if version in _ORDINARY_VERSIONS and not response.node_endpoints:
+        try:
+            parts = yield from _build(response, _layout(version))
         except struct.error:
             parts = None
     return _build_by_codec(response, version) if parts is None else parts
@@ -107,9 +123,10 @@ def _size(count: int, *, is_flexible: bool) -> bytes:
     return ONE_BYTE[count + 1] if count <= _MAX_SHORT_COUNT else uvarint(count + 1)
 
 
-def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
+def _build(response: FetchResponse, layout: _Layout) -> codec.Steps[list[Buffer] | None]:
     is_flexible, is_by_id, pack_partition, pack_without_records, without_records, null, empty, *_ = layout
     parts: list[Buffer] = []
+    left = STEP_ELEMENTS
     joined: list[Buffer] = [_pack_head(response.throttle_time_ms, response.error_code, response.session_id)]
     joined.append(_size(len(response.responses), is_flexible=is_flexible))
     for topic in response.responses:
@@ -117,6 +134,12 @@ def _build(response: FetchResponse, layout: _Layout) -> list[Buffer] | None:
         joined.append(topic.topic_id.bytes if is_by_id else _name(topic.topic, is_flexible=is_flexible))
         joined.append(_size(len(partitions), is_flexible=is_flexible))
         for partition in partitions:
+            left -= 1
+            if not left:
+                left = STEP_ELEMENTS
+                parts.append(b"".join(joined))
+                joined = []
+                yield
             if not isinstance(partition, FetchedPartition):
                 return None
             aborted = partition.aborted_transactions

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.kproto import codec
+from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.compiler.runtime import uvarint
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.kproto.codec import Buffer
 
-__all__ = ["EncodedTopic", "build_parts", "encode_partitions", "encode_topic"]
+__all__ = ["EncodedTopic", "build_in_steps", "build_parts", "encode_partitions", "encode_topic"]
 
 
 class EncodedTopic(NamedTuple):
@@ -80,6 +81,27 @@ def build_parts(response: MetadataResponse, version: int) -> list[Buffer]:
     encoded = [topic.encoded for topic in topics if isinstance(topic, EncodedTopic)]
     if not encoded:
         return [codec.build(response, version)]
+    head, end = _around(response, len(encoded), version)
+    return [b"".join((head, *encoded, end))]
+
+
+def build_in_steps(response: MetadataResponse, version: int) -> codec.Steps[list[Buffer]]:
+    """`build_parts` with stops, and in several pieces."""
+    topics: Sequence[object] = response.topics
+    if not topics or not isinstance(topics[0], EncodedTopic):
+        return list((yield from codec.build_in_steps(response, version)))
+    head, end = _around(response, len(topics), version)
+    parts: list[Buffer] = [head]
+    for first in range(0, len(topics), STEP_ELEMENTS):
+        some = topics[first : first + STEP_ELEMENTS]
+        parts.append(b"".join(topic.encoded for topic in some if isinstance(topic, EncodedTopic)))
+        yield
+    parts.append(end)
+    return parts
+
+
+def _around(response: MetadataResponse, count: int, version: int) -> tuple[bytes, bytes]:
+    """What stands before so many topics of a response, and behind them."""
     around = MetadataResponse(
         throttle_time_ms=response.throttle_time_ms,
         brokers=response.brokers,
@@ -90,7 +112,7 @@ def build_parts(response: MetadataResponse, version: int) -> list[Buffer]:
         error_code=response.error_code,
     )
     layout = _layout(version)
-    return [_filled(codec.build(around, version), layout.behind_topics, len(encoded), encoded, layout)]
+    return _split(codec.build(around, version), layout.behind_topics, count, layout)
 
 
 def _topic(topic: MetadataResponseTopic, version: int) -> bytes:
@@ -102,9 +124,15 @@ def _topic(topic: MetadataResponseTopic, version: int) -> bytes:
 
 def _filled(around: bytes, behind: int, count: int, items: Sequence[bytes], layout: _Layout) -> bytes:
     """Put items in the place of the empty list that has `behind` bytes behind it."""
+    head, end = _split(around, behind, count, layout)
+    return b"".join((head, *items, end))
+
+
+def _split(around: bytes, behind: int, count: int, layout: _Layout) -> tuple[bytes, bytes]:
+    """What stands before `count` items in the place of the empty list, and the `behind` bytes behind them."""
     end = len(around) - behind
     start = end - len(_count(0, layout))
-    return b"".join((around[:start], _count(count, layout), *items, around[end:]))
+    return around[:start] + _count(count, layout), around[end:]
 
 
 def _count(count: int, layout: _Layout) -> bytes:

@@ -34,6 +34,9 @@ _unpack_index_varint = struct.Struct(">iBBB").unpack_from
 
 _NO_LEADER = LeaderIdAndEpoch()
 
+#: Requests of more partitions are left to the schema's codec.
+_MAX_PARTITIONS = 512
+
 
 class ProducedPartition:
     """One partition's answer: the light twin of `PartitionProduceResponse`, with its attributes.
@@ -61,19 +64,32 @@ class ProducedPartition:
 def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:
     """Parse the body of a Produce request, as `codec.parse_request` does."""
     view = memoryview(buf)
-    request = None
+    request = _parse_ordinary(version, view, pos)
+    return codec.parse_prefix(ProduceRequest, version, buf, pos)[0] if request is None else request
+
+
+def parse_request_in_steps(version: int, buf: Buffer, pos: int = 0) -> codec.Steps[ProduceRequest]:
+    """Parse the body of a Produce request, as `codec.parse_request_in_steps` does."""
+    request = _parse_ordinary(version, memoryview(buf), pos)
+    if request is None:
+        request, _ = yield from codec.parse_prefix_in_steps(ProduceRequest, version, buf, pos)
+    return request
+
+
+def _parse_ordinary(version: int, view: memoryview, pos: int) -> ProduceRequest | None:
     try:
         if 9 <= version <= 13:
-            request = _parse_flexible(view, pos, version)
-        elif 3 <= version <= 8:
-            request = _parse_classic(view, pos)
+            return _parse_flexible(view, pos, version)
+        if 3 <= version <= 8:
+            return _parse_classic(view, pos)
     except (struct.error, IndexError, UnicodeDecodeError):
-        request = None
-    return codec.parse_prefix(ProduceRequest, version, buf, pos)[0] if request is None else request
+        pass
+    return None
 
 
 def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | None:  # noqa: C901 - flat for speed
     size = len(buf)
+    left = _MAX_PARTITIONS
     request = _new(ProduceRequest)
     n = buf[p]
     p += 1
@@ -108,7 +124,8 @@ def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | N
             topic.topic_id = ZERO_UUID
         n = buf[end]
         p = end + 1
-        if not 0 < n <= 127:
+        left -= n
+        if not 0 < n <= 127 or left < 0:
             return None
         topic.partition_data = partitions = []
         for _ in range(n - 1):
@@ -145,6 +162,7 @@ def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | N
 
 def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
     size = len(buf)
+    left = _MAX_PARTITIONS
     request = _new(ProduceRequest)
     (n,) = _unpack_int16(buf, p)
     p += 2
@@ -158,7 +176,7 @@ def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
         p = end
     request.acks, request.timeout_ms, n = _unpack_acks_timeout_count(buf, p)
     p += 10
-    if not 0 <= n <= size:
+    if not 0 <= n <= left:
         return None
     request.topic_data = topics = []
     for _ in range(n):
@@ -170,7 +188,8 @@ def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
         topic.topic_id = ZERO_UUID
         (n,) = _unpack_int32(buf, end)
         p = end + 4
-        if not 0 <= n <= size:
+        left -= n + 1
+        if n < 0 or left < 0:
             return None
         topic.partition_data = partitions = []
         for _ in range(n):

@@ -55,23 +55,25 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
 
 
 async def _topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [Partition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    partitions = [
+        Partition(topic.name, index) for topic in asked.topics async for index in context.work.over(topic.partitions)
+    ]
     image = context.broker.metadata
     from_client = context.header.api_version < _FIRST_BATCHED
     refused = {
         partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if from_client and partition.topic in INTERNAL_TOPICS
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for partition in partitions
+        async for partition in context.work.over(partitions)
         if image.partition(*partition) is None or (from_client and partition.topic in INTERNAL_TOPICS)
     }
     if refused:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     elif asked.verify_only:
-        codes = {partition: _verify(asked, partition, context) for partition in partitions}
+        codes = {it: _verify(asked, it, context) async for it in context.work.over(partitions)}
     else:
         codes = dict.fromkeys(partitions, await _add(asked, partitions, context))
-    return _answer(asked.topics, codes)
+    return await _answer(asked.topics, codes, context)
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:
@@ -99,7 +101,9 @@ def _producer(asked: AddPartitionsToTxnTransaction) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
 
 
-def _answer(topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
+async def _answer(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes, context: RequestContext
+) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -107,8 +111,8 @@ def _answer(topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes) -> list[Ad
                 AddPartitionsToTxnPartitionResult(
                     partition_index=index, partition_error_code=codes[Partition(topic.name, index)]
                 )
-                for index in topic.partitions
+                async for index in context.work.over(topic.partitions)
             ],
         )
-        for topic in topics
+        async for topic in context.work.over(topics)
     ]

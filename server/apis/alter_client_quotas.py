@@ -21,7 +21,7 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
     named: dict[QuotaEntity, list[EntityData]] = {}
     asked: dict[QuotaEntity, dict[str, float | None]] = {}
     results: dict[QuotaEntity, MetadataError | None] = {}
-    for entry in request.entries:
+    async for entry in context.work.over(request.entries):
         pairs = [(it.entity_type, it.entity_name) for it in entry.entity]
         entity = tuple(sorted(pairs, key=lambda pair: (pair[0], pair[1] is not None, pair[1] or "")))
         if entity in named:
@@ -39,7 +39,7 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
     except MetadataError as error:
         results.update(dict.fromkeys(asked, error))
     answers = []
-    for entity, data in named.items():
+    async for entity, data in context.work.over(named.items()):
         code, message = outcome(results[entity])
         answers.append(EntryDataResponse(error_code=code, error_message=message, entity=data))
     return AlterClientQuotasResponse(entries=answers)

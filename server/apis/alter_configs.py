@@ -21,7 +21,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
             (resource.resource_type, resource.resource_name),
             [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
         )
-        for resource in request.resources
+        async for resource in context.work.over(request.resources)
     ]
     outcomes = await alter(asked, context.broker, replace=True, validate_only=request.validate_only)
     return AlterConfigsResponse(
@@ -29,6 +29,6 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
             AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=type_, resource_name=name
             )
-            for ((type_, name), _), (code, message) in zip(asked, outcomes, strict=True)
+            async for ((type_, name), _), (code, message) in context.work.over(zip(asked, outcomes, strict=True))
         ]
     )

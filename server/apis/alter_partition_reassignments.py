@@ -27,7 +27,7 @@ async def handle(
     for topic in request.topics:
         partitions = [
             await _alter(topic.name, partition, request.allow_replication_factor_change, context)
-            for partition in topic.partitions
+            async for partition in context.work.over(topic.partitions)
         ]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(

@@ -24,7 +24,7 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
         is_own = directory.path.rstrip("/") == own
         for topic in directory.topics:
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
-            for number in topic.partitions:
+            async for number in context.work.over(topic.partitions):
                 code = ErrorCode.NONE
                 if not is_own:
                     code = ErrorCode.LOG_DIR_NOT_FOUND

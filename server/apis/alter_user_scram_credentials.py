@@ -19,10 +19,10 @@ from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
 async def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    deletions = [ScramDeletion(it.name, it.mechanism) for it in request.deletions]
+    deletions = [ScramDeletion(it.name, it.mechanism) async for it in context.work.over(request.deletions)]
     upsertions = [
         ScramUpsertion(it.name, it.mechanism, it.iterations, bytes(it.salt), bytes(it.salted_password))
-        for it in request.upsertions
+        async for it in context.work.over(request.upsertions)
     ]
     errors: dict[str, MetadataError | None]
     try:
@@ -30,7 +30,7 @@ async def handle(
     except MetadataError as error:
         errors = dict.fromkeys([it.name for it in request.deletions] + [it.name for it in request.upsertions], error)
     results = []
-    for user, refusal in errors.items():
+    async for user, refusal in context.work.over(errors.items()):
         code, message = outcome(refusal)
         results.append(AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message))
     return AlterUserScramCredentialsResponse(results=results)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
+from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
@@ -29,11 +32,14 @@ async def alter(
     Changes that could not be read come as the error that they are answered with.
     """
     keys = [key for key, _ in asked]
+    times = Counter(keys)
     results: dict[ResourceKey, MetadataError | None] = {}
     stored: dict[ConfigResource, Sequence[ConfigChange]] = {}
+    pace = Pace()
     for key, changes in asked:
+        await pace.rest()
         try:
-            if keys.count(key) > 1:
+            if times[key] > 1:
                 raise InvalidRequestError(_REPEATED)
             if isinstance(changes, MetadataError):
                 raise changes
@@ -44,7 +50,7 @@ async def alter(
                 stored[resource] = changes
             results[key] = None
         except MetadataError as error:
-            results[key] = error
+            results[key] = kept(error)
     try:
         done: Mapping[ConfigResource, MetadataError | None] = await broker.controller.alter_configs(
             stored, replace=replace, validate_only=validate_only

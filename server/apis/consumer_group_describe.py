@@ -17,7 +17,7 @@ from ottla.kproto.messages.consumer_group_describe import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
@@ -27,7 +27,7 @@ CONSUMER_MEMBER: Final = 1
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    described = [_describe(group_id, context) for group_id in request.group_ids]
+    described = [await _describe(group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
@@ -35,25 +35,28 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
     except CoordinatorError as error:
-        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=str(error))
+        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=[_member(group, member, context) for member in group.members.values()],
+        members=[await _member(group, member, context) for member in group.members.values()],
     )
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
+async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
     subscription = member.subscription
+    told = len(subscription.topic_names) + sum(map(len, member.current.assigned.values()))
+    await context.work.rest(1 + told)
     return Member(
         member_id=member.member_id,
         instance_id=subscription.instance_id,

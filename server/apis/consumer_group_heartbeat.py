@@ -14,7 +14,7 @@ from ottla.kproto.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
 from ottla.server.coordinator.group.assignors import ASSIGNORS
 from ottla.server.coordinator.group.consumer import Heartbeat
@@ -29,7 +29,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
             request.group_id, _heartbeat(request, context)
         )
     except CoordinatorError as error:
-        return ConsumerGroupHeartbeatResponse(error_code=error_code(error), error_message=str(error))
+        return ConsumerGroupHeartbeatResponse(error_code=error_code(error), error_message=error_message(error))
     response = ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,
         member_epoch=result.member_epoch,

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.server.event_loop.work import Work
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -73,17 +75,20 @@ class RequestContext:
     __slots__ = (
         "_frame",
         "_held",
+        "_is_counted",
         "answered_at",
         "api",
         "begun_at",
         "body_start",
         "broker",
         "connection",
+        "counted",
         "handled_at",
         "header",
         "received_at",
         "remote_seconds",
         "request",
+        "request_bytes",
         "response",
         "response_bytes",
         "when_kept",
@@ -103,8 +108,12 @@ class RequestContext:
         self.body_start = body_start
         self.connection = connection
         self.broker = broker
-        self._frame = frame
+        self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
+        #: The work that was counted, None if there was none to count.
+        self.counted: Work | None = None
+        self._is_counted = False
+        self.request_bytes = len(frame.body)
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
@@ -123,12 +132,21 @@ class RequestContext:
     @property
     def frame(self) -> memoryview:
         """The request's bytes, header included."""
+        assert self._frame is not None
         return self._frame.body
 
     @property
     def fragment(self) -> Fragment:
         """The memory that every view of the request looks into."""
+        assert self._frame is not None
         return self._frame.fragment
+
+    @property
+    def work(self) -> Work:
+        """What counts and slices the work on this request."""
+        if self.counted is None:
+            self.counted = Work(self.broker.lane)
+        return self.counted
 
     @property
     def principal(self) -> str:
@@ -145,6 +163,17 @@ class RequestContext:
         """The peer's address, as Kafka prints it: with a leading slash."""
         return f"/{self.connection.peer_host}"
 
+    def leave_lane(self) -> None:
+        """The answer waits for others from here on: let other large requests be worked on."""
+        if self.counted is not None:
+            self.counted.leave_lane()
+
+    def let_go_of_frame(self) -> None:
+        """For the dispatcher: what was parsed stands by itself, and the answer may take minutes."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            frame.release()
+
     def release_after_send(self, held: Releasable) -> None:
         """Release `held` when the response has left or was given up."""
         if self._held is None:
@@ -160,6 +189,7 @@ class RequestContext:
     def answered(self, response: Response | None) -> None:
         """For the dispatcher: the response is ready to be sent, or there is none to send."""
         self.answered_at = perf_counter()
+        self._is_counted = True
         metrics = self.api.metrics
         if metrics is not None and response is not None:
             metrics.count_errors(response)
@@ -167,13 +197,13 @@ class RequestContext:
     def sent(self) -> None:
         """For the connection: the response has left. Counts the request."""
         metrics = self.api.metrics
-        if metrics is None or self.request is None:
+        if metrics is None or not self._is_counted:
             return
         worked = self.answered_at - self.begun_at
         # What a request has set going in the background may note a wait in a later one's time.
         remote = min(self.remote_seconds, worked)
         metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
-        metrics.request_bytes += len(self._frame.body)
+        metrics.request_bytes += self.request_bytes
         metrics.response_bytes += self.response_bytes
 
     def release(self) -> None:
@@ -182,8 +212,11 @@ class RequestContext:
         self.response = self.when_kept = (
             None  # what was deferred refers to this context: without the cycle both die here
         )
+        if self.counted is not None:
+            self.counted.leave_lane()
         try:
             for item in held or ():
                 item.release()
         finally:
-            self._frame.release()
+            if self._frame is not None:
+                self._frame.release()

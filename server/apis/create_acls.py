@@ -12,6 +12,6 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
+            async for _ in context.work.over(request.creations)
         ]
     )

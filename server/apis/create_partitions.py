@@ -27,7 +27,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
             topic.count,
             None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
         )
-        for topic in request.topics
+        async for topic in context.work.over(request.topics)
         if topic.name not in repeated
     ]
     quota = context.broker.quotas.mutation_quota(context, strict_from=3)
@@ -39,7 +39,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     except MetadataError as error:
         results.update((topic.name, error) for topic in asked)
     answers = []
-    for name in dict.fromkeys(topic.name for topic in request.topics):
+    async for name in context.work.over(dict.fromkeys(topic.name for topic in request.topics)):
         code, message = outcome(results[name])
         answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
     response = CreatePartitionsResponse(results=answers)

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.kproto.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -18,11 +20,15 @@ from ottla.kproto.messages.create_topics import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.description import describe_topic
+
+#: About as many configs has a topic.
+_CONFIGS_OF_TOPIC: Final = 32
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -33,13 +39,13 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     }
     quota = broker.quotas.mutation_quota(context, strict_from=6)
     asked = []
-    for topic in request.topics:
+    async for topic in context.work.over(request.topics):
         if topic.name in repeated:
             continue
         try:
             asked.append(_new_topic(topic))
         except MetadataError as error:
-            results[topic.name] = error
+            results[topic.name] = kept(error)
     try:
         results.update(
             await broker.controller.create_topics(asked, validate_only=request.validate_only, take_quota=quota.take)
@@ -48,7 +54,9 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         results.update((topic.name, error) for topic in asked)
     # Distinct names, in the order of the request.
     names = dict.fromkeys(topic.name for topic in request.topics)
-    response = CreateTopicsResponse(topics=[_result(name, results[name], broker.config) for name in names])
+    response = CreateTopicsResponse(
+        topics=[await _result(name, results[name], broker.config, context) for name in names]
+    )
     broker.quotas.settle(quota, context, response)
     return response
 
@@ -70,10 +78,14 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(name: str, result: TopicImage | MetadataError, config: BrokerConfig) -> CreatableTopicResult:
+async def _result(
+    name: str, result: TopicImage | MetadataError, config: BrokerConfig, context: RequestContext
+) -> CreatableTopicResult:
+    await context.work.rest()
     if isinstance(result, MetadataError):
         code, message = outcome(result)
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
+    await context.work.rest(_CONFIGS_OF_TOPIC)
     return CreatableTopicResult(
         name=name,
         error_message=None,

@@ -12,6 +12,6 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.filters
+            async for _ in context.work.over(request.filters)
         ]
     )

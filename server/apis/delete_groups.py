@@ -9,7 +9,7 @@ from ottla.server.coordinator.errors import CoordinatorError
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     results: list[DeletableGroupResult] = []
-    for group_id in dict.fromkeys(request.groups_names):
+    async for group_id in context.work.over(dict.fromkeys(request.groups_names)):
         code = ErrorCode.NONE
         try:
             await context.broker.group_coordinator.delete_group(group_id)

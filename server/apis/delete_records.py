@@ -23,20 +23,21 @@ from ottla.server.replica.delete_records import DeleteRecordsResult
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     image = context.broker.metadata
-    asked = [(topic, image.topic(topic.name)) for topic in request.topics]
+    asked = [(topic, image.topic(topic.name)) async for topic in context.work.over(request.topics)]
     offsets = {
         TopicIdPartition(found.topic_id, it.partition_index): it.offset
-        for topic, found in asked
+        async for topic, found in context.work.over(asked)
         if found is not None
-        for it in topic.partitions
+        async for it in context.work.over(topic.partitions)
     }
     results = await context.broker.replica_manager.delete_records(offsets, timeout_ms=request.timeout_ms)
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_result(it, found, results) for it in topic.partitions]
+                name=topic.name,
+                partitions=[_result(it, found, results) async for it in context.work.over(topic.partitions)],
             )
-            for topic, found in asked
+            async for topic, found in context.work.over(asked)
         ]
     )
 

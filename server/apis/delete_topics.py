@@ -19,6 +19,7 @@ from ottla.kproto.messages.delete_topics import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,
@@ -41,11 +42,11 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     names = duplicates(it.name for it in given if it.name is not None)
     ids = duplicates(it.topic_id.hex for it in given if it.topic_id != _NO_ID)
     found: list[UUID | MetadataError] = []
-    for it in asked:
+    async for it in context.work.over(asked):
         try:
             found.append(_resolve(it, names, ids, image))
         except MetadataError as error:
-            found.append(error)
+            found.append(kept(error))
     quota = context.broker.quotas.mutation_quota(context, strict_from=5)
     topic_ids = [it for it in found if isinstance(it, UUID)]
     results: dict[UUID, MetadataError | None]
@@ -60,7 +61,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     response = DeleteTopicsResponse(
         responses=[
             _result(it, topic, results[topic] if isinstance(topic, UUID) else topic, image)
-            for it, topic in zip(asked, found, strict=True)
+            async for it, topic in context.work.over(zip(asked, found, strict=True))
         ]
     )
     context.broker.quotas.settle(quota, context, response)

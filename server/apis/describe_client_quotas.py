@@ -19,7 +19,7 @@ from ottla.server.metadata.quota_changes import EntityFilter, Match, select_quot
 
 async def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
     try:
-        filters = [_filter(component) for component in request.components]
+        filters = [_filter(component) async for component in context.work.over(request.components)]
         found = select_quotas(context.broker.metadata.quotas, filters, strict=request.strict)
     except MetadataError as error:
         code, message = outcome(error)
@@ -30,7 +30,7 @@ async def handle(request: DescribeClientQuotasRequest, context: RequestContext) 
                 entity=[EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in quotas.items()],
             )
-            for entity, quotas in found.items()
+            async for entity, quotas in context.work.over(found.items())
         ],
     )
 

@@ -25,6 +25,7 @@ from ottla.server.broker import Broker
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name
+from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from ottla.server.settings.description import (
     ConfigDescription,
     ConfigSource,
@@ -39,8 +40,10 @@ from ottla.server.settings.types import SettingType
 
 
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    await context.work.expect(sum(map(_expected, request.resources)))
     results = []
     for asked in request.resources:
+        await context.work.rest()
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
             result.configs = [_answer(it, request) for it in _describe(asked, context.broker) if _is_asked(it, asked)]
@@ -48,10 +51,20 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             code, message = outcome(error)
             result.error_code, result.error_message = code, message or ""
         else:
+            await context.work.rest(len(result.configs))
             # Kafka sends an empty text and not null where there is no error.
             result.error_code, result.error_message = ErrorCode.NONE, ""
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _expected(asked: DescribeConfigsResource) -> int:
+    """About how many configs will be told of a resource."""
+    if asked.configuration_keys:
+        return len(asked.configuration_keys)
+    if asked.resource_type == ResourceType.TOPIC:
+        return len(TOPIC_SETTINGS)
+    return len(BROKER_SETTINGS) if asked.resource_type == ResourceType.BROKER and asked.resource_name else 1
 
 
 def _describe(asked: DescribeConfigsResource, broker: Broker) -> Iterable[ConfigDescription]:

@@ -14,7 +14,7 @@ from ottla.kproto.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 
@@ -23,7 +23,7 @@ ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    described = [_describe(group_id, context) for group_id in request.groups]
+    described = [await _describe(group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
@@ -31,17 +31,19 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
     try:
         group: ClassicGroup = context.broker.group_coordinator.describe_group(group_id)
     except GroupIdNotFoundError as error:
         absent = DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)
         if context.header.api_version >= 6:
             absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            absent.error_message = str(error)
+            absent.error_message = error_message(error)
         return absent
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error))
+    await context.work.rest(len(group.members))
     stable = group.is_in(ClassicState.STABLE)
     protocol = group.protocol_name or "" if stable else ""
     return DescribedGroup(

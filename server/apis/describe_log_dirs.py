@@ -28,11 +28,13 @@ def log_dir(broker: Broker) -> str:
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     broker = context.broker
+    work = context.work
     asked = None
     if request.topics is not None:
-        asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+        asked = {(topic.topic, number) for topic in request.topics async for number in work.over(topic.partitions)}
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition in broker.replica_manager.partitions():
+        await work.rest()
         if asked is None or (partition.topic, partition.index) in asked:
             log = partition.log
             topics[partition.topic].append(

@@ -9,7 +9,7 @@ from ottla.kproto.messages.describe_producers import (
     TopicResponse,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.replica.errors import ReplicaError
@@ -21,18 +21,21 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_describe(topic.name, index, context) for index in topic.partition_indexes],
+                partitions=[await _describe(topic.name, index, context) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
+async def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
+    await context.work.rest()
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
-        return PartitionResponse(partition_index=index, error_code=error_code(error), error_message=str(error))
+        return PartitionResponse(
+            partition_index=index, error_code=error_code(error), error_message=error_message(error)
+        )
     topic = context.broker.metadata.topic(name)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -29,10 +29,11 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             TopicDataResponse(
                 topic_name=topic.topic_name,
                 partitions=[
-                    _partition(topic.topic_name, partition.partition_index, context) for partition in topic.partitions
+                    _partition(topic.topic_name, partition.partition_index, context)
+                    async for partition in context.work.over(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in context.work.over(request.topics)
         ],
         nodes=_nodes(image) if is_known and context.header.api_version >= 2 else [],
     )

@@ -38,7 +38,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     live = {broker.node_id for broker in image.live_brokers()}
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
-    for name in names:
+    async for name in context.work.over(names):
         topic = image.topic(name)
         if topic is None:
             answers.append(_unknown(name))

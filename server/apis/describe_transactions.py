@@ -13,15 +13,17 @@ from ottla.server.coordinator.transaction.state import Transaction
 
 
 async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
-    described = [_describe(transactional_id, context) for transactional_id in request.transactional_ids]
+    described = [await _describe(transactional_id, context) for transactional_id in request.transactional_ids]
     return DescribeTransactionsResponse(transaction_states=described)
 
 
-def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+async def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+    await context.work.rest()
     try:
         transaction: Transaction = context.broker.transaction_coordinator.describe(transactional_id)
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error_code(error))
+    await context.work.rest(len(transaction.partitions))
     topics: dict[str, list[int]] = {}
     for partition in sorted(transaction.partitions):
         topics.setdefault(partition.topic, []).append(partition.partition)

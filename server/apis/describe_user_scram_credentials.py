@@ -25,7 +25,7 @@ async def handle(
     asked = [user.name for user in request.users or ()]
     repeated = duplicates(asked)
     results = []
-    for user in dict.fromkeys(asked) if asked else infos:
+    async for user in context.work.over(dict.fromkeys(asked) if asked else infos):
         code, message = outcome(_refusal(user, repeated, infos))
         results.append(
             DescribeUserScramCredentialsResult(

@@ -39,7 +39,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     answers = []
     for name, partitions in asked:
         results = []
-        for partition in partitions:
+        async for partition in context.work.over(partitions):
             failure: MetadataError | None = None
             try:
                 await broker.controller.change_partition(name, partition, partial(election, live=live))

@@ -20,6 +20,7 @@ from ottla.storage import errors as storage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.kproto.codec import Steps
     from ottla.kproto.schema import Request, Response
 
 ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
@@ -142,25 +143,46 @@ def error_code(error: BaseException) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+#: Longer texts could not be sent: a string holds 32,767 bytes, and names in it come from clients.
+_MAX_MESSAGE_LENGTH: Final = 4_000
+
+
+def error_message(error: BaseException) -> str:
+    """What a client is told of an error: its words, cut to a length that every client takes."""
+    return str(error)[:_MAX_MESSAGE_LENGTH]
+
+
 def error_response(request: Request, version: int, code: ErrorCode) -> Response | None:
     """The API's own way to say that a whole request failed, as Kafka's `getErrorResponse`.
 
     It is the top-level error code where the version has one; otherwise one for each thing that the request named. None
     where nothing may be answered: a Produce with acks=0.
     """
+    steps = error_response_in_steps(request, version, code)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response: Response | None = end.value
+            return response
+
+
+def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> Steps[Response | None]:
+    """`error_response` with stops, for a request that names many things."""
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     response = response_class(request.API_KEY)()
-    _fail(response, request, version, code)
+    yield from _fail(response, request, version, code)
     return response
 
 
 _CODE_FIELDS: Final = ("error_code", "partition_error_code")
 # Where request and response name the same thing differently.
 _ALIASES: Final = {"partition_index": ("index", "partition"), "partition": ("partition_index",)}
+_STEP: Final = 64
 
 
-def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> None:
+def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
     """Set the answer's error code, or else fail each element of its first list that has one somewhere."""
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
@@ -170,22 +192,30 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> None:
     for field in fields:
         element = field.element
         if field.kind == "array" and isinstance(element, StructType) and _has_error_code(element, version):
-            setattr(answer, field.name, [_failed(element, item, version, code) for item in _asked(asked, version)])
+            failed: list[Any] = []
+            setattr(answer, field.name, failed)
+            for number, item in enumerate(_asked(asked, version), 1):
+                failed.append((yield from _failed(element, item, version, code)))
+                if not number % _STEP:
+                    yield
             return
 
 
-def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Any:
+def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Steps[Any]:
     """The answer to one thing that was asked: it names the same thing, and fails."""
     failed = element()
-    names = [f.name for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
+    fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
     if isinstance(item, Struct):
-        for name in names:
-            source = next((n for n in (name, *_ALIASES.get(name, ())) if hasattr(item, n)), None)
-            if source is not None:
-                setattr(failed, name, getattr(item, source))
+        for field in fields:
+            source = next((n for n in (field.name, *_ALIASES.get(field.name, ())) if hasattr(item, n)), None)
+            if source is not None and (getattr(item, source) is not None or field.nullable.includes(version)):
+                setattr(failed, field.name, getattr(item, source))
+            elif source is not None and field.kind == "string":
+                setattr(failed, field.name, "")  # as Kafka answers a null name
     else:
-        setattr(failed, names[0], item)  # in a list of bare names or numbers these are what the first field repeats
-    _fail(failed, item, version, code)
+        # In a list of bare names or numbers these are what the first field repeats.
+        setattr(failed, fields[0].name, item)
+    yield from _fail(failed, item, version, code)
     return failed
 
 

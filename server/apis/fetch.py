@@ -8,6 +8,7 @@
 - aborted_transactions is null unless the fetch is read_committed; ordered by first offset.
 - No preferred read replica is named: -1. From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and
   FENCED_LEADER_EPOCH (KIP-951).
+- More than 50,000 partitions are INVALID_REQUEST.
 - An error of the session is the whole answer, with session id 0, and the client starts a new session.
 """
 
@@ -29,8 +30,8 @@ from ottla.kproto.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.kproto.schema import ZERO_UUID
-from ottla.server.apis.errors import error_code
+from ottla.kproto.schema import ZERO_UUID, Response
+from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.replica.errors import FetchSessionError
 from ottla.server.replica.fetch import FetchParams, FetchResult
@@ -41,6 +42,10 @@ from ottla.server.replica.partition import Isolation
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
+#: In one request; a session may have more of them.
+MAX_PARTITIONS: Final = 50_000
+
+_AT_ONCE: Final = 128
 _READ_COMMITTED: Final = 1
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_RACKS: Final = 11
@@ -51,22 +56,25 @@ _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
+async def handle(request: FetchRequest, context: RequestContext) -> Response | None:
     manager = context.broker.replica_manager
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     params = _params(request, context)
+    requested = await _requested(request, context, by_id=by_id)
+    if len(requested) > MAX_PARTITIONS:
+        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
     try:
         fetch = manager.fetch_sessions.open(
             request.session_id,
             request.session_epoch,
-            _requested(request, context, by_id=by_id),
+            requested,
             _forgotten(request, by_id=by_id),
             uses_topic_ids=by_id,
             is_follower=params.is_from_follower,
         )
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)
-        results = await manager.fetch(params, fetch.partitions)
+        results = await manager.fetch(params, fetch.partitions, before_wait=context.leave_lane)
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
@@ -75,7 +83,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         return FetchResponse(error_code=error_code(error))
     context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
-    _fill(response, fetch.partitions, results, told, context)
+    await _fill(response, fetch.partitions, results, told, context)
     return response
 
 
@@ -103,9 +111,12 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
     )
 
 
-def _requested(request: FetchRequest, context: RequestContext, *, by_id: bool) -> dict[PartitionKey, AskedPartition]:
+async def _requested(
+    request: FetchRequest, context: RequestContext, *, by_id: bool
+) -> dict[PartitionKey, AskedPartition]:
     topics = context.broker.metadata.topics
     requested: dict[PartitionKey, AskedPartition] = {}
+    number = 0
     for topic in request.topics:
         name: str | UUID
         if by_id:
@@ -113,6 +124,9 @@ def _requested(request: FetchRequest, context: RequestContext, *, by_id: bool) -
         else:
             name, topic_id = topic.topic, id_of(topics, topic.topic)
         for asked in topic.partitions:
+            number += 1
+            if not number % _AT_ONCE:
+                await context.work.rest(0)
             index = asked.partition
             requested[name, index] = AskedPartition(
                 topic_id,
@@ -143,7 +157,7 @@ def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
     return code
 
 
-def _fill(
+async def _fill(
     response: FetchResponse,
     partitions: Sequence[AskedPartition],
     results: Sequence[FetchResult],
@@ -154,7 +168,9 @@ def _fill(
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
     answers: list[FetchedPartition | PartitionData] = []
-    for position in told:
+    for number, position in enumerate(told, 1):
+        if not number % _AT_ONCE:
+            await context.work.rest(0)
         asked, result = partitions[position], results[position]
         if asked.name is not name and asked.name != name:
             name = asked.name

@@ -21,14 +21,14 @@ from ottla.server.metadata.errors import InvalidRequestError
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    asked = [((it.resource_type, it.resource_name), _changes(it)) for it in request.resources]
+    asked = [((it.resource_type, it.resource_name), _changes(it)) async for it in context.work.over(request.resources)]
     outcomes = await alter(asked, context.broker, replace=False, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=type_, resource_name=name
             )
-            for ((type_, name), _), (code, message) in zip(asked, outcomes, strict=True)
+            async for ((type_, name), _), (code, message) in context.work.over(zip(asked, outcomes, strict=True))
         ]
     )
 

@@ -17,7 +17,7 @@ from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     version = context.header.api_version
     try:
-        result = await context.broker.group_coordinator.join(request.group_id, _join_request(request, context))
+        result = await context.broker.group_coordinator.join(request.group_id, await _join_request(request, context))
     except CoordinatorError as error:
         return JoinGroupResponse(
             error_code=error_code(error),
@@ -27,7 +27,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
     return _response(result, version)
 
 
-def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+async def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
     version = context.header.api_version
     rebalance_timeout_ms = request.rebalance_timeout_ms
     return JoinRequest(
@@ -38,7 +38,9 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         rebalance_timeout_ms=request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=[Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
+        protocols=[
+            Protocol(protocol.name, bytes(protocol.metadata)) async for protocol in context.work.over(request.protocols)
+        ],
         known_member_id_required=version >= 4 and request.group_instance_id is None,
         supports_skipping_assignment=version >= 9,
     )

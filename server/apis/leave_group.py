@@ -23,7 +23,7 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     left: list[MemberResponse] = []
-    for member in members:
+    async for member in context.work.over(members):
         code = ErrorCode.NONE
         try:
             await context.broker.group_coordinator.leave(request.group_id, member.member_id, member.group_instance_id)

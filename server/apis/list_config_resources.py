@@ -31,7 +31,7 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
         config_resources=[
             ConfigResource(resource_name=name, resource_type=type_)
             for type_ in dict.fromkeys(types)
-            for name in _names(type_, image)
+            async for name in context.work.over(_names(type_, image))
         ]
     )
 

@@ -24,7 +24,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in listings
+            async for group in context.work.over(listings)
             if (not states or group.state.casefold() in states) and (not types or group.group_type.casefold() in types)
         ]
     )

@@ -60,6 +60,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         for asked in topic.partitions:
+            await context.work.rest()
             key = (topic.name, asked.partition_index)
             if key in answers:
                 _take_back(answers[key])

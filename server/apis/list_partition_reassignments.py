@@ -28,7 +28,7 @@ async def handle(
     for topic, numbers in asked:
         if topic is None:
             continue
-        partitions = [it for number in numbers if (it := _ongoing(topic, number)) is not None]
+        partitions = [it async for number in context.work.over(numbers) if (it := _ongoing(topic, number)) is not None]
         if partitions:
             topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)

@@ -39,7 +39,7 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
             producer_id=transaction.producer_id,
             transaction_state=transaction.status.title,
         )
-        for transaction in transactions
+        async for transaction in context.work.over(transactions)
         if (not wanted or transaction.status.title in wanted) and _is_wanted(transaction, request, pattern, now_ms)
     ]
     return response

@@ -26,10 +26,13 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
+
+#: They are kept encoded, so that a partition costs little.
+_PARTITIONS_AS_ELEMENT: Final = 8
 
 _NO_ID: Final = UUID(int=0)
 # Of every node in the process: what a topic's image is encoded to depends on nothing else.
@@ -45,7 +48,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
         answered: list[TopicImage | MetadataResponseTopic] = list(context.broker.metadata.topics.values())
     else:
         distinct = {(it.topic_id, it.name): it for it in asked}
-        answered = [await _find(it, request, context) for it in distinct.values()]
+        answered = [await _find(it, request, context) async for it in context.work.over(distinct.values())]
     # After the auto-creations, so that what was created is in it.
     image = context.broker.metadata
     brokers = _brokers(image, context.listener)
@@ -55,22 +58,21 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=await _encoded(answered, view),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
+        topics=await _encoded(answered, view, context.work),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
-async def _encoded(topics: list[TopicImage | MetadataResponseTopic], view: View) -> list[EncodedTopic]:
-    pace = Pace()
+async def _encoded(topics: list[TopicImage | MetadataResponseTopic], view: View, work: Work) -> list[EncodedTopic]:
     encoded = []
     for topic in topics:
         if isinstance(topic, TopicImage):
-            encoded.append(await _ENCODED.get(topic, view, pace))
+            encoded.append(await _ENCODED.get(topic, view, work))
         else:
             encoded.append(encode_topic(topic, view.version))
-        await pace.rest()
+        await work.rest(1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT)
     return encoded
 
 

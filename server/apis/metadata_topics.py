@@ -17,7 +17,7 @@ from ottla.server.metadata.image import NO_LEADER, PartitionState, TopicImage
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.event_loop.pace import Pace
+    from ottla.server.event_loop.work import Work
 
 _PARTITIONS_A_STEP: Final = 32
 _ENTRY_BYTES: Final = 400
@@ -43,14 +43,14 @@ class EncodedTopics:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def get(self, topic: TopicImage, view: View, pace: Pace) -> EncodedTopic:
+    async def get(self, topic: TopicImage, view: View, work: Work) -> EncodedTopic:
         """The topic's part of a response."""
         key = (topic.topic_id, view)
         kept = self._entries.get(key)
         if kept is not None and kept[0] is topic:
             self._entries.move_to_end(key)
             return kept[1]
-        encoded = await _encode(topic, view, pace)
+        encoded = await _encode(topic, view, work)
         self._keep(key, topic, encoded)
         return encoded
 
@@ -71,13 +71,13 @@ def _size_of(encoded: EncodedTopic) -> int:
     return len(encoded.encoded) + _ENTRY_BYTES
 
 
-async def _encode(topic: TopicImage, view: View, pace: Pace) -> EncodedTopic:
+async def _encode(topic: TopicImage, view: View, work: Work) -> EncodedTopic:
     pieces = []
     for first in range(0, len(topic.partitions), _PARTITIONS_A_STEP):
         some = topic.partitions[first : first + _PARTITIONS_A_STEP]
         partitions = [_partition(number, state, view) for number, state in enumerate(some, first)]
         pieces.append(encode_partitions(partitions, view.version))
-        await pace.rest()
+        await work.rest(0)
     head = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -34,7 +34,9 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
     answers: Answers = {}
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     response = OffsetCommitResponse(
-        topics=[_sort_out(asked, request.retention_time_ms, context, answers, offsets) for asked in request.topics]
+        topics=[
+            await _sort_out(asked, request.retention_time_ms, context, answers, offsets) for asked in request.topics
+        ]
     )
     if not offsets:
         return response
@@ -55,7 +57,7 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
     return _Commit(response, answers, commit, version)
 
 
-def _sort_out(
+async def _sort_out(
     asked: OffsetCommitRequestTopic,
     retention_ms: int,
     context: RequestContext,
@@ -64,10 +66,13 @@ def _sort_out(
 ) -> OffsetCommitResponseTopic:
     """The answer of one topic: what can be committed goes into `offsets`, the rest has failed."""
     image = context.broker.metadata
+    is_large = context.counted is not None
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     topic: TopicImage | None = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
     answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
     for partition in asked.partitions:
+        if is_large:
+            await context.work.rest()
         index = partition.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
         answered.partitions.append(answer)

@@ -20,9 +20,9 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     wanted = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
-        for partition in topic.partitions
+        async for partition in context.work.over(topic.partitions)
     ]
-    known = [partition for partition in wanted if image.partition(*partition) is not None]
+    known = [partition async for partition in context.work.over(wanted) if image.partition(*partition) is not None]
     try:
         refused = await context.broker.group_coordinator.delete_offsets(request.group_id, known)
     except CoordinatorError as error:
@@ -39,9 +39,9 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                         partition_index=partition.partition_index,
                         error_code=codes[TopicPartition(topic.name, partition.partition_index)],
                     )
-                    for partition in topic.partitions
+                    async for partition in context.work.over(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in context.work.over(request.topics)
         ]
     )

@@ -9,7 +9,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
@@ -42,31 +42,44 @@ class _Answer(NamedTuple):
 _Found = dict[TopicPartition, _Answer]
 
 
+_AT_ONCE: Final = 128
+
+
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     version = context.header.api_version
     if version >= 8:
-        return OffsetFetchResponse(groups=[_fetch_group(group, request, context) for group in request.groups])
-    wanted = _partitions((topic.name, topic.partition_indexes) for topic in request.topics or ())
+        return OffsetFetchResponse(groups=[await _fetch_group(group, request, context) for group in request.groups])
+    wanted = await _partitions(((it.name, it.partition_indexes) for it in request.topics or ()), context)
     try:
-        found = _fetch(request.group_id, None if request.topics is None else wanted, request, context)
+        found = await _fetch(request.group_id, None if request.topics is None else wanted, request, context)
     except CoordinatorError as error:
         code = error_code(error)
         failed = {partition: _Answer(error_code=code) for partition in wanted} if version < 2 else {}
-        return OffsetFetchResponse(error_code=code, topics=_topics(failed))
-    return OffsetFetchResponse(topics=_topics(found))
+        return OffsetFetchResponse(error_code=code, topics=await _topics(failed, context))
+    return OffsetFetchResponse(topics=await _topics(found, context))
 
 
-def _fetch(
+async def _fetch(
     group_id: str,
     partitions: Sequence[TopicPartition] | None,
     request: OffsetFetchRequest,
     context: RequestContext,
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
-    found = context.broker.group_coordinator.fetch_offsets(
-        group_id, partitions, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
-    )
-    return {partition: _answer(value) for partition, value in found.items()}
+    answers: _Found = {}
+    for some in [partitions] if partitions is None else _slices(partitions):
+        await context.work.rest(0)
+        found = context.broker.group_coordinator.fetch_offsets(
+            group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
+        )
+        async for partition, value in context.work.over(found.items()):
+            answers[partition] = _answer(value)
+    return answers
+
+
+def _slices(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
+    """As many at a time as are found at once; one slice if there are none, since the group may have to answer."""
+    return [partitions[first : first + _AT_ONCE] for first in range(0, max(1, len(partitions)), _AT_ONCE)]
 
 
 def _answer(found: CommittedOffset | Exception | None) -> _Answer:
@@ -77,11 +90,11 @@ def _answer(found: CommittedOffset | Exception | None) -> _Answer:
     return _Answer(found.offset, found.leader_epoch, found.metadata)
 
 
-def _partitions(topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
-    return [TopicPartition(name, index) for name, indexes in topics for index in indexes]
+async def _partitions(topics: Iterable[tuple[str, Sequence[int]]], context: RequestContext) -> list[TopicPartition]:
+    return [TopicPartition(name, index) for name, indexes in topics async for index in context.work.over(indexes)]
 
 
-def _topics(found: _Found) -> list[OffsetFetchResponseTopic]:
+async def _topics(found: _Found, context: RequestContext) -> list[OffsetFetchResponseTopic]:
     return [
         OffsetFetchResponseTopic(
             name=name,
@@ -93,30 +106,31 @@ def _topics(found: _Found) -> list[OffsetFetchResponseTopic]:
                     metadata=answer.metadata,
                     error_code=answer.error_code,
                 )
-                for partition, answer in group
+                async for partition, answer in context.work.over(group)
             ],
         )
         for name, group in groupby(found.items(), key=lambda item: item[0].topic)
     ]
 
 
-def _fetch_group(
+async def _fetch_group(
     group: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     by_id = context.header.api_version >= 10
+    await context.work.rest()
     answered = OffsetFetchResponseGroup(group_id=group.group_id)
     names: dict[str, UUID] = {}
     wanted: list[TopicPartition] | None = None if group.topics is None else []
     for topic in group.topics or ():
         name = _name(topic.topic_id, context) if by_id else topic.name
         if name is None:
-            answered.topics.append(_unknown_id(topic.topic_id, topic.partition_indexes))
+            answered.topics.append(await _unknown_id(topic.topic_id, topic.partition_indexes, context))
         else:
             names[name] = topic.topic_id
             assert wanted is not None
-            wanted += _partitions([(name, topic.partition_indexes)])
+            wanted += await _partitions([(name, topic.partition_indexes)], context)
     try:
-        found = _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
+        found = await _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
     except CoordinatorError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
     for name, partitions in groupby(found.items(), key=lambda item: item[0].topic):
@@ -126,7 +140,10 @@ def _fetch_group(
                 OffsetFetchResponseTopics(
                     name=name,
                     topic_id=topic_id,
-                    partitions=[_partition(partition.partition, answer) for partition, answer in partitions],
+                    partitions=[
+                        _partition(partition.partition, answer)
+                        async for partition, answer in context.work.over(partitions)
+                    ],
                 )
             )
     return answered
@@ -142,9 +159,10 @@ def _partition(index: int, answer: _Answer) -> OffsetFetchResponsePartitions:
     )
 
 
-def _unknown_id(topic_id: UUID, indexes: Sequence[int]) -> OffsetFetchResponseTopics:
+async def _unknown_id(topic_id: UUID, indexes: Sequence[int], context: RequestContext) -> OffsetFetchResponseTopics:
     unknown = _Answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-    return OffsetFetchResponseTopics(topic_id=topic_id, partitions=[_partition(index, unknown) for index in indexes])
+    partitions = [_partition(index, unknown) async for index in context.work.over(indexes)]
+    return OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
 
 
 def _name(topic_id: UUID, context: RequestContext) -> str | None:

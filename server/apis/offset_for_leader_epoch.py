@@ -33,13 +33,14 @@ async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) 
         image = context.broker.metadata.topic(topic.topic)
         response.topics.append(
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(asked, image, context) for asked in topic.partitions]
+                topic=topic.topic, partitions=[await _answer(asked, image, context) for asked in topic.partitions]
             )
         )
     return response
 
 
-def _answer(asked: OffsetForLeaderPartition, topic: TopicImage | None, context: RequestContext) -> EpochEndOffset:
+async def _answer(asked: OffsetForLeaderPartition, topic: TopicImage | None, context: RequestContext) -> EpochEndOffset:
+    await context.work.rest()
     answer = EpochEndOffset(partition=asked.partition)
     if topic is None:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -29,7 +29,7 @@ from ottla.kproto.messages.produce import (
 )
 from ottla.kproto.records import RecordError
 from ottla.server.apis.context import Deferred
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
@@ -57,7 +57,7 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 async def handle(request: ProduceRequest, context: RequestContext) -> Deferred | ProduceResponse | None:
     produce = _Produce(request, context)
-    produce.sort_out()
+    await produce.sort_out()
     if produce.entries and request.transactional_id is not None:
         await produce.join_transaction(request.transactional_id)
     if produce.entries:
@@ -86,13 +86,14 @@ class _Produce(Deferred):
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
 
-    def sort_out(self) -> None:
+    async def sort_out(self) -> None:
         """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         image = self._context.broker.metadata
         fragment = self._context.fragment
+        is_large = self._context.counted is not None
         is_plain = request.transactional_id is None
         for topic_data in request.topic_data:
             topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
@@ -105,6 +106,8 @@ class _Produce(Deferred):
                 )
             )
             for data in topic_data.partition_data:
+                if is_large:
+                    await self._context.work.rest(0)
                 index = data.index
                 answer = ProducedPartition(index)
                 answers.append(answer)
@@ -248,7 +251,7 @@ class _Produce(Deferred):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.error_code = code
         if isinstance(error, storage.RefusedRecordsError):
-            answer.error_message = str(error)
+            answer.error_message = error_message(error)
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
                 for index, reason in error.refused

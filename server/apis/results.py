@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.apis.errors import error_code
+from ottla.server.apis.errors import error_code, error_message
 
 #: Bits of the operations that exist for a resource, which without an authorizer are all allowed (KIP-430).
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -18,7 +18,7 @@ NOT_ASKED: Final = -(1 << 31)
 
 def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:
     """The code and message of an error, NONE for success; an error without words has no message."""
-    return (ErrorCode.NONE, None) if error is None else (error_code(error), str(error) or None)
+    return (ErrorCode.NONE, None) if error is None else (error_code(error), error_message(error) or None)
 
 
 def duplicates(names: Iterable[str]) -> set[str]:

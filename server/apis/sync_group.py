@@ -22,7 +22,9 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
             generation_id=request.generation_id,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+            assignments={
+                each.member_id: bytes(each.assignment) async for each in context.work.over(request.assignments)
+            },
         )
     except CoordinatorError as error:
         return SyncGroupResponse(error_code=error_code(error))

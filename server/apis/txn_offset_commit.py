@@ -37,7 +37,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
-        for partition in topic.partitions:
+        async for partition in context.work.over(topic.partitions):
             key = TopicPartition(topic.name, partition.partition_index)
             known = image.topic(topic.name)
             if known is None or image.partition(*key) is None:
@@ -52,7 +52,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
                 )
     if offsets:
         codes |= await _commit(request, context, offsets)
-    return _response(request, codes)
+    return await _response(request, codes, context)
 
 
 async def _commit(
@@ -95,7 +95,9 @@ def _code(error: CoordinatorError, version: int) -> ErrorCode:
     return error_code(error)
 
 
-def _response(request: TxnOffsetCommitRequest, codes: dict[TopicPartition, ErrorCode]) -> TxnOffsetCommitResponse:
+async def _response(
+    request: TxnOffsetCommitRequest, codes: dict[TopicPartition, ErrorCode], context: RequestContext
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -105,7 +107,7 @@ def _response(request: TxnOffsetCommitRequest, codes: dict[TopicPartition, Error
                         partition_index=partition.partition_index,
                         error_code=codes[TopicPartition(topic.name, partition.partition_index)],
                     )
-                    for partition in topic.partitions
+                    async for partition in context.work.over(topic.partitions)
                 ],
             )
             for topic in request.topics

@@ -23,7 +23,7 @@ async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Upd
     try:
         if duplicates(it.feature for it in asked):
             raise InvalidRequestError("A feature may be named only once.")
-        updates = [_update(it, version) for it in asked]
+        updates = [_update(it, version) async for it in context.work.over(asked)]
         await context.broker.controller.update_features(updates, validate_only=request.validate_only)
     except MetadataError as error:
         code, message = outcome(error)

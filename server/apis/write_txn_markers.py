@@ -34,8 +34,11 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
 
 async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
     image = context.broker.metadata
-    partitions = [Partition(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
-    known = [partition for partition in partitions if image.partition(*partition) is not None]
+    work = context.work
+    partitions = [
+        Partition(topic.name, index) for topic in asked.topics async for index in work.over(topic.partition_indexes)
+    ]
+    known = [partition async for partition in work.over(partitions) if image.partition(*partition) is not None]
     marker = EndTxnMarker(
         producer_id=asked.producer_id,
         producer_epoch=asked.producer_epoch,
@@ -57,10 +60,10 @@ async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableT
                     WritableTxnMarkerPartitionResult(
                         partition_index=index, error_code=codes[Partition(topic.name, index)]
                     )
-                    for index in topic.partition_indexes
+                    async for index in work.over(topic.partition_indexes)
                 ],
             )
-            for topic in asked.topics
+            async for topic in work.over(asked.topics)
         ],
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from ottla.server.http.hosts import for_known_hosts
 from ottla.server.telemetry import catalog, node
 from ottla.server.telemetry.exposition import CONTENT_TYPE, render
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def routes(broker: Broker) -> list[BaseRoute]:
-    """The route of a node's metrics."""
+    """The route of a node's metrics, for those who ask by a name of the node."""
     node.version_labels()
 
     async def metrics(_: Request) -> Response:
         lines: AsyncIterator[bytes] = render(catalog.collect(broker))
         return StreamingResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
-    return [Route("/metrics", metrics)]
+    return [Route("/metrics", for_known_hosts(broker, metrics))]

@@ -6,12 +6,14 @@ What a change consists of is another module's affair, loaded when the first chan
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID, uuid4
 
 import trio
 
+from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
@@ -114,12 +116,16 @@ class Controller:
         current = await self._store.get(key)
         if current is not None and current.value == value:
             return
-        await self._transact(lambda _: ([], [Put(key, value)], None))
+
+        async def plan(_image: MetadataImage) -> _Plan[None]:
+            return [], [Put(key, value)], None
+
+        await self._transact(plan)
 
     async def unregister_broker(self, node_id: int) -> None:
         """Forget a broker that is gone; raises BrokerIdNotRegisteredError or InvalidRequestError."""
 
-        def plan(image: MetadataImage) -> _Plan[None]:
+        async def plan(image: MetadataImage) -> _Plan[None]:
             broker = image.brokers.get(node_id)
             if broker is None:
                 raise BrokerIdNotRegisteredError(f"Broker ID {node_id} is not currently registered")
@@ -136,27 +142,29 @@ class Controller:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, TopicImage | MetadataError]:
         """Create topics, or only say what would be created. Names are distinct."""
-        from ottla.server.metadata.topic_changes import plan_topic
+        from ottla.server.metadata.topic_changes import partitions_of, plan_topic
 
+        _check_total(partitions_of(topic, self._config) for topic in topics)
         chosen = {topic.name: self._topic_id() for topic in topics}
 
-        def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
             results: dict[str, TopicImage | MetadataError] = {}
             operations: list[Operation] = []
             here = CollisionIndex()
+            pace = Pace()
             for topic in topics:
+                await pace.rest()
                 try:
                     replicas, configs = plan_topic(topic, image, (self._collisions, here), self._config)
                     take_quota(topic.name, len(replicas))
                 except MetadataError as error:
-                    results[topic.name] = error
+                    results[topic.name] = kept(error)
                     continue
                 here.add(topic.name)
                 topic_id = chosen[topic.name]
                 states = tuple(initial_state(one, image.starts) for one in replicas)
                 results[topic.name] = TopicImage(topic.name, topic_id, states, configs)
                 operations.append(Put(keys.topic(topic.name), keys.encode_topic(topic_id, replicas, configs)))
-            _check_total(len(it.partitions) for it in results.values() if isinstance(it, TopicImage))
             compares = [Compare(put.key, 0) for put in operations if isinstance(put, Put)]
             return compares, [] if validate_only else operations, results
 
@@ -196,11 +204,13 @@ class Controller:
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError("Topic deletion is disabled.")
 
-        def plan(image: MetadataImage) -> _Plan[dict[UUID, MetadataError | None]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[UUID, MetadataError | None]]:
             results: dict[UUID, MetadataError | None] = {}
             compares: list[Compare] = []
             operations: list[Operation] = []
+            pace = Pace()
             for topic_id in topic_ids:
+                await pace.rest()
                 topic = image.topic_by_id(topic_id)
                 results[topic_id] = None
                 if topic is None:
@@ -209,7 +219,7 @@ class Controller:
                 try:
                     take_quota(topic.name, len(topic.partitions))
                 except MetadataError as error:
-                    results[topic_id] = error
+                    results[topic_id] = kept(error)
                     continue
                 compares.append(Compare(keys.topic(topic.name), topic.revision))
                 operations.append(Delete(keys.topic(topic.name)))
@@ -222,14 +232,16 @@ class Controller:
         self, asked: Sequence[NewPartitions], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, MetadataError | None]:
         """Add partitions to topics. Names are distinct."""
-        from ottla.server.metadata.topic_changes import plan_partitions
+        from ottla.server.metadata.topic_changes import added_partitions, plan_partitions
 
-        def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
+            _check_total(added_partitions(one, image) for one in asked)
             results: dict[str, MetadataError | None] = {}
             compares: list[Compare] = []
             operations: list[Operation] = []
-            total = 0
+            pace = Pace()
             for one in asked:
+                await pace.rest()
                 try:
                     topic = image.topic(one.name)
                     if topic is None:
@@ -237,15 +249,13 @@ class Controller:
                     added = plan_partitions(one, topic, image)
                     take_quota(one.name, len(added))
                 except MetadataError as error:
-                    results[one.name] = error
+                    results[one.name] = kept(error)
                     continue
                 results[one.name] = None
-                total += len(added)
                 replicas = [*(state.replicas for state in topic.partitions), *added]
                 value = keys.encode_topic(topic.topic_id, replicas, topic.configs)
                 compares.append(Compare(keys.topic(one.name), topic.revision))
                 operations.append(Put(keys.topic(one.name), value))
-            _check_total([total])
             return compares, [] if validate_only else operations, results
 
         return await self._transact(plan)
@@ -253,7 +263,7 @@ class Controller:
     async def change_partition(self, topic: str, partition: int, update: PartitionUpdate) -> PartitionState:
         """Replace a partition's state by `update(state)`, which may raise a MetadataError to refuse."""
 
-        def plan(image: MetadataImage) -> _Plan[PartitionState]:
+        async def plan(image: MetadataImage) -> _Plan[PartitionState]:
             current = image.topic(topic)
             if current is None or not 0 <= partition < len(current.partitions):
                 raise UnknownTopicError("This server does not host this topic-partition.")
@@ -280,16 +290,18 @@ class Controller:
         """Change the configs of resources; with `replace`, what is not named goes."""
         from ottla.server.metadata.config_changes import change_configs, check_configs
 
-        def plan(image: MetadataImage) -> _Plan[dict[ConfigResource, MetadataError | None]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[ConfigResource, MetadataError | None]]:
             results: dict[ConfigResource, MetadataError | None] = {}
             compares: list[Compare] = []
             operations: list[Operation] = []
+            pace = Pace()
             for resource, changes in asked.items():
+                await pace.rest()
                 try:
                     configs = change_configs(resource, {} if replace else image.resource_configs(resource), changes)
                     check_configs(resource, configs, image, self.node_id, self._config)
                 except MetadataError as error:
-                    results[resource] = error
+                    results[resource] = kept(error)
                     continue
                 results[resource] = None
                 if configs == image.resource_configs(resource):
@@ -307,16 +319,18 @@ class Controller:
         """Set and remove (None) quotas of entities."""
         from ottla.server.metadata.quota_changes import change_quota
 
-        def plan(image: MetadataImage) -> _Plan[dict[QuotaEntity, MetadataError | None]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[QuotaEntity, MetadataError | None]]:
             results: dict[QuotaEntity, MetadataError | None] = {}
             compares: list[Compare] = []
             operations: list[Operation] = []
+            pace = Pace()
             for entity, changes in asked.items():
+                await pace.rest()
                 current = image.quotas.get(entity, {})
                 try:
                     after = change_quota(entity, current, changes)
                 except MetadataError as error:
-                    results[entity] = error
+                    results[entity] = kept(error)
                     continue
                 results[entity] = None
                 if after != current:
@@ -333,7 +347,7 @@ class Controller:
         """Set and remove credentials; the answer is by user."""
         from ottla.server.metadata.scram_changes import plan_scram
 
-        def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
+        async def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
             changes, errors = plan_scram(image.scram_credentials, deletions, upsertions)
             compares = [Compare(key, self._loader.revision_of(key)) for key in map(keys.scram, changes)]
             operations: list[Operation] = [
@@ -348,7 +362,7 @@ class Controller:
         """Set the finalized levels of features, all or none; raises InvalidUpdateVersionError."""
         from ottla.server.metadata.feature_changes import change_feature
 
-        def plan(image: MetadataImage) -> _Plan[None]:
+        async def plan(image: MetadataImage) -> _Plan[None]:
             levels = dict(image.features)
             operations: list[Operation] = []
             for update in updates:
@@ -376,10 +390,14 @@ class Controller:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    async def _transact(self, plan: Callable[[MetadataImage], _Plan[R]]) -> R:
-        """Commit what `plan` makes of the present image, and return when it is applied here."""
+    async def _transact(self, plan: Callable[[MetadataImage], Awaitable[_Plan[R]]]) -> R:
+        """Commit what `plan` makes of the present image, and return when it is applied here.
+
+        A plan of many things lets others run in between: an image never changes, and what was committed meanwhile is
+        found by the comparison of its keys.
+        """
         for _ in range(_MAX_ATTEMPTS):
-            compares, operations, result = plan(self.image)
+            compares, operations, result = await plan(self.image)
             if not operations:
                 return result
             revision = await self._store.commit(compares, operations)
@@ -438,6 +456,7 @@ def _put_configs(resource: ConfigResource, configs: Mapping[str, str], image: Me
 
 
 def _check_total(new_partitions: Iterable[int]) -> None:
+    """Before any partition is placed: a request may claim billions of them."""
     if sum(new_partitions) > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 

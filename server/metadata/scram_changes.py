@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla.server.errors import kept
 from ottla.server.metadata.errors import (
     DuplicateResourceError,
     MetadataError,
@@ -86,7 +87,7 @@ def plan_scram(
         try:
             changes[one.user] = _change(one, current)
         except MetadataError as error:
-            errors[one.user] = error
+            errors[one.user] = kept(error)
     done = dict(change for user, change in changes.items() if errors[user] is None)
     return done, errors
 

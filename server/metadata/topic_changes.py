@@ -50,6 +50,19 @@ class NewPartitions:
     assignments: Sequence[Sequence[int]] | None = None
 
 
+def partitions_of(topic: NewTopic, config: BrokerConfig) -> int:
+    """How many partitions a topic to be created asks for, 0 if that is no number of partitions."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return config.num_partitions if topic.num_partitions == USE_DEFAULT else max(0, topic.num_partitions)
+
+
+def added_partitions(asked: NewPartitions, image: MetadataImage) -> int:
+    """How many partitions would be added to a topic, 0 if it does not exist or has as many already."""
+    topic = image.topic(asked.name)
+    return 0 if topic is None else max(0, asked.count - len(topic.partitions))
+
+
 def plan_topic(
     topic: NewTopic, image: MetadataImage, collisions: Sequence[CollisionIndex], config: BrokerConfig
 ) -> tuple[list[tuple[int, ...]], dict[str, str]]:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.server.waiting.request_budget import RequestBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Connection:
         "_muted_until",
         "_pipeline",
         "_receiver",
+        "_stalled_since",
         "_stopping",
         "_transport",
         "_working",
@@ -69,7 +71,7 @@ class Connection:
         transport: Transport,
         dispatcher: Dispatcher,
         pool: BufferPool,
-        budget: MemoryBudget,
+        budget: RequestBudget,
         *,
         max_frame_bytes: int,
         max_pipelined: int,
@@ -97,6 +99,7 @@ class Connection:
         self._failure: CloseConnectionError | OSError | None = None
         self._working = 0
         self._stopping = False
+        self._stalled_since: float | None = None  # the peer takes nothing of an answer
         self._has_moved = False  # since `abort_if_idle` looked last, which then was at
         self._last_progress = trio.current_time()
 
@@ -148,6 +151,13 @@ class Connection:
             self._has_moved = False
             self._last_progress = now
         if now - self._last_progress < idle_seconds:
+            return False
+        self._transport.shut_down(socket.SHUT_RDWR)
+        return True
+
+    def abort_if_stalled(self, seconds: float) -> bool:
+        """End the connection if its peer has taken nothing of an answer for this long."""
+        if self._stalled_since is None or trio.current_time() - self._stalled_since < seconds:
             return False
         self._transport.shut_down(socket.SHUT_RDWR)
         return True
@@ -315,10 +325,14 @@ class Connection:
             try:
                 sent = self._transport.send(group)
             except BlockingIOError:
+                if self._stalled_since is None:
+                    self._stalled_since = trio.current_time()
                 await self._transport.wait_writable()
                 continue
             self._has_moved = True
+            self._stalled_since = None
             if sent < wanted:
+                self._stalled_since = trio.current_time()
                 await self._transport.wait_writable()
             elif first + len(group) < count or offset + sent < len(views[first]):
                 await trio.lowlevel.checkpoint()

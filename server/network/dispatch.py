@@ -1,12 +1,7 @@
 """From a frame to its handler and back to the bytes of the response.
 
-A handler is a module `ottla.server.apis.<api>` with
-
-    async def handle(request: XxxRequest, context: RequestContext) -> XxxResponse | None
-
-loaded when its API is first called. None means that Kafka answers nothing (Produce with acks=0). Whatever a handler
-raises that it did not mean to is logged in full and answered as UNKNOWN_SERVER_ERROR in the API's own shape, as Kafka's
-`getErrorResponse` does; the connection stays usable.
+Whatever a handler raises that it did not mean to is logged in full and answered as UNKNOWN_SERVER_ERROR in the API's
+own shape, as Kafka's `getErrorResponse` does; the connection stays usable.
 
 What Kafka answers by closing the connection closes it here: an unknown API key, a version that is not served (but for
 ApiVersions, which answers UNSUPPORTED_VERSION so that a newer client can step down), a body that does not decode.
@@ -26,6 +21,13 @@ from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis.context import Deferred, RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.errors import CloseConnectionError
+from ottla.server.network import large_requests
+from ottla.server.network.large_requests import (
+    ENCODED_AT_ONCE_ELEMENTS,
+    PARSED_AT_ONCE_BYTES,
+    UNCOUNTED_BYTES,
+    Charge,
+)
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.waiting import remote_time
 
@@ -85,8 +87,15 @@ class Dispatcher:
             if not context.api.min_version <= version <= context.api.max_version:
                 return
             await context.api.prepare(version)
-        self._parse(context)
-        await self._handle(context)
+        if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+            self._parse(context)
+        else:
+            await large_requests.parse(context, self._broker.budget)
+            context.response = await large_requests.refusal(context)
+        if context.api.lets_frame_go:
+            context.let_go_of_frame()
+        if context.response is None:
+            await self._handle(context)
         context.handled_at = perf_counter()
 
     def _parse(self, context: RequestContext) -> None:
@@ -118,7 +127,15 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             response = _failed(context)
             parts = _encode(response, context, version)
-        context.answered(response)
+        is_large = context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
+        context.answered(None if is_large else response)
+        if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
+            budget = self._broker.replica_manager.response_budget
+            context.release_after_send(Charge(budget, context.response_bytes))
+        if is_large:
+            context.response, response = response, None
+            await large_requests.forget(context)
+            context.work.leave_lane()
         return parts
 
     async def _respond(self, context: RequestContext, version: int) -> tuple[Response | None, list[Buffer] | None]:
@@ -128,7 +145,12 @@ class Dispatcher:
             context.remote_seconds = perf_counter() - context.handled_at
         else:
             context.remote_seconds = remote_time.waited_seconds()
-        parts = None if response is None else _encode(response, context, version)
+        if response is None:
+            parts = None
+        elif context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS:
+            parts = _framed(await large_requests.build(response, context), context, version)
+        else:
+            parts = _encode(response, context, version)
         if self._quotas.is_active:
             throttled = self._quotas.charge(context, response, context.response_bytes)
             if throttled is not None:

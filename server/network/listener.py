@@ -22,6 +22,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ _RETRY_SECONDS: Final = 0.1
 _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
 _MAX_KEPT: Final = 1_000
+_SLOW_SCAN_SECONDS: Final = 0.5
+_STALLED_SECONDS: Final = 10
 
 
 class ListenAddress(NamedTuple):
@@ -82,14 +85,17 @@ class Listeners:
         self,
         dispatcher: Dispatcher,
         pool: BufferPool,
-        budget: MemoryBudget,
+        budget: RequestBudget,
         limits: ConnectionLimits,
         rates: ConnectionRates | None = None,
+        *,
+        responses: MemoryBudget,
     ) -> None:
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
         self._limits = limits
+        self._responses = responses
         self._rates = rates or ConnectionRates()
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
@@ -133,6 +139,7 @@ class Listeners:
             async with trio.open_nursery() as serving:
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self._close_idle)
+                    accepting.start_soon(self._cut_slow)
                     for name, listening in self._sockets:
                         accepting.start_soon(self._accept, name, listening, serving)
                     await self._stop.wait()
@@ -156,6 +163,8 @@ class Listeners:
             await self._wait_for_slot(name)
             await trio.lowlevel.wait_readable(listening)
             for _ in range(_ACCEPT_BURST):
+                if self._is_full(name):
+                    break
                 try:
                     accepted, peer = listening.accept()
                 except BlockingIOError:
@@ -175,6 +184,8 @@ class Listeners:
                 delay_seconds = self._rates.delay_seconds(name, self._limits)
                 if delay_seconds:
                     await self._pause(accepted, delay_seconds)
+                    if self._is_full(name):  # another listener has taken the last place meanwhile
+                        await self._wait_with(accepted, name)
                 self._admit(name, accepted, peer, serving)
 
     async def _pause(self, accepted: socket.socket, seconds: float) -> None:
@@ -182,6 +193,14 @@ class Listeners:
         self.delayed += 1
         try:
             await trio.sleep(seconds)
+        except BaseException:
+            accepted.close()
+            raise
+
+    async def _wait_with(self, accepted: socket.socket, name: str) -> None:
+        """Wait for a place with a connection that was accepted already."""
+        try:
+            await self._wait_for_slot(name)
         except BaseException:
             accepted.close()
             raise
@@ -265,6 +284,27 @@ class Listeners:
             if not self._per_ip[host]:
                 del self._per_ip[host]
             self._slot_freed.set()
+
+    async def _cut_slow(self) -> None:
+        while True:
+            await trio.sleep(_SLOW_SCAN_SECONDS)
+            self._budget.cut_slow(trio.current_time())
+            if not self._responses.has_room:
+                await self._cut_stalled()
+
+    async def _cut_stalled(self) -> None:
+        """Who does not read keeps others from being answered only for so long."""
+        for index, connection in enumerate(list(self._connections), 1):
+            if connection.abort_if_stalled(_STALLED_SECONDS):
+                logger.warning(
+                    "closed the connection from %r: it has read nothing of its answer for %d s, and there is no memory "
+                    "for others (ottla.memory.budget.bytes)",
+                    connection,
+                    _STALLED_SECONDS,
+                    extra={"client": repr(connection), "client_id": connection.client_id},
+                )
+            if index % _IDLE_SCAN_BATCH == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _close_idle(self) -> None:
         if self._limits.max_idle_ms < 0:

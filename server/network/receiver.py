@@ -3,11 +3,11 @@
 Small requests that arrive together share a fragment. One that does not fit in the rest of it gets a buffer of its own
 tier, and its body is received straight into that; only what had already arrived of it is moved.
 
-Memory follows the bytes that came, not those that were promised: buffers of the large tiers are lazily committed, the
-budget is charged by what was received, and while the budget is spent no new request is begun (requests that have begun
-always finish, so that no two of them can wait for each other).
+Memory follows the bytes that came, not those that were promised: buffers of the large tiers are lazily committed, and
+large frames reserve memory piece by piece. While there is none nothing is received (`request_budget`).
 """
 
+import socket
 from collections.abc import Callable
 from struct import Struct
 from typing import Final
@@ -18,6 +18,7 @@ from ottla.kproto.errors import FrameError
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.transport import Transport
+from ottla.server.waiting.request_budget import Claim, RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 
@@ -34,16 +35,17 @@ _MAX_RECEIVE_BYTES: Final = 512 * 1024
 class Frame:
     """One request's bytes without their length prefix. It holds a reference to its fragment until `release`."""
 
-    __slots__ = ("_budget", "body", "fragment")
+    __slots__ = ("_charged_bytes", "_share", "body", "fragment")
 
-    def __init__(self, body: memoryview, fragment: Fragment, budget: MemoryBudget) -> None:
+    def __init__(self, body: memoryview, fragment: Fragment, share: MemoryBudget, charged_bytes: int) -> None:
         self.body = body
         self.fragment = fragment
-        self._budget = budget
+        self._share = share
+        self._charged_bytes = charged_bytes
 
     def release(self) -> None:
         """Give the fragment and the budget's share back; called exactly once."""
-        self._budget.refund(self.body.nbytes)
+        self._share.refund(self._charged_bytes)
         self.fragment.release()
 
 
@@ -54,26 +56,32 @@ class FrameReceiver:
     """
 
     __slots__ = (
+        "_begun_at",
         "_budget",
         "_charged",
         "_check_api",
+        "_claim",
+        "_cut_reason",
         "_end",
         "_expects_more",
         "_fragment",
         "_max_frame_bytes",
         "_needed",
         "_pool",
+        "_share",
         "_shared_bytes",
         "_start",
         "_taken_at_once",
         "_transport",
+        "_waited_seconds",
+        "_wanted",
     )
 
     def __init__(
         self,
         transport: Transport,
         pool: BufferPool,
-        budget: MemoryBudget,
+        budget: RequestBudget,
         *,
         max_frame_bytes: int,
         check_api: Callable[[int, int], object],
@@ -87,7 +95,14 @@ class FrameReceiver:
         self._start = 0  # where the frame under way begins in the fragment
         self._end = 0  # where received bytes end
         self._needed = 0  # where the frame under way will end, once its length is known; else 0
+        self._share = budget.small  # what the frame under way is charged to
         self._charged = 0  # of the frame under way
+        self._wanted = 0  # how large a buffer the frame under way needs for itself, until it has one
+        self._claim: Claim | None = None  # of a large frame under way
+        # Of a frame whose peer is waited for: since when, how long of that it waited for memory, why it is given up.
+        self._begun_at: float | None = None
+        self._waited_seconds = 0.0
+        self._cut_reason = ""
         self._shared_bytes = _MIN_SHARED_BYTES
         self._expects_more = False  # whether the last receive suggests that the next would not come back empty
         self._taken_at_once = 0  # frames since the last wait
@@ -114,7 +129,12 @@ class FrameReceiver:
                 if self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
                     await self._yield(frame)
                 return frame
-            await self._wait_for_buffer()
+            if self._wanted:
+                await self._begin_own_buffer()
+            elif self._claim is not None and self._end - self._start - PREFIX_SIZE >= self._charged:
+                await self._reserve(min(self._piece_bytes(), self._needed - self._end))
+            else:
+                await self._wait_for_buffer()
             try:
                 count = self._receive()
             except BlockingIOError:
@@ -122,11 +142,33 @@ class FrameReceiver:
                 if self._start == self._end:
                     self._go_idle()
                 else:
+                    self._begin_waiting()
                     await self._wait_readable()
                 continue
             if count == 0:
+                if self._cut_reason:
+                    raise CloseConnectionError(self._cut_reason)
                 self._release_fragment()
                 return None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the frame under way has a buffer that it shares with no other."""
+        return self._claim is not None
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much has come of the frame under way."""
+        return self._end - self._start
+
+    def receiving_seconds(self, now: float) -> float:
+        """For how long the peer has been waited for with the frame under way."""
+        return 0.0 if self._begun_at is None else now - self._begun_at - self._waited_seconds
+
+    def cut(self, reason: str) -> None:
+        """End the connection, because of what its peer sent or did not send."""
+        self._cut_reason = reason
+        self._transport.shut_down(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Give back what is held of a frame that will not be completed."""
@@ -149,14 +191,32 @@ class FrameReceiver:
         self._taken_at_once = 0
         await self._transport.wait_readable()
 
+    def _begin_waiting(self) -> None:
+        """A part of a frame has come: its rest has to come in time, and meanwhile the memory that it holds counts."""
+        assert self._fragment is not None
+        if self._claim is not None:
+            unfilled = self._charged - (self._end - self._start - PREFIX_SIZE)
+            self._charged -= unfilled
+            self._budget.large.give_back(self._claim, unfilled)
+        elif self._begun_at is None:
+            self._charge(self._fragment.capacity_bytes - self._charged)
+        if self._begun_at is None:
+            self._begun_at = trio.current_time()
+            self._budget.unfinished.add(self)
+
+    def _end_waiting(self) -> None:
+        self._begun_at = None
+        self._waited_seconds = 0.0
+        self._budget.unfinished.discard(self)
+
     async def _wait_for_buffer(self) -> None:
         if self._fragment is not None:
             if self._expects_more or self._start < self._end:
                 return
             self._go_idle()
         await self._wait_readable()
-        if not self._budget.has_room:
-            await self._budget.wait_available()
+        if not self._share.has_room:
+            await self._share.wait_available()
         self._fragment = self._pool.acquire(self._shared_bytes)
         self._start = self._end = 0
 
@@ -166,11 +226,14 @@ class FrameReceiver:
         # A large frame's buffer takes that frame alone: what follows would have to be moved out of it again.
         limit = self._needed if self._needed > _MAX_SHARED_BYTES else memory.nbytes
         limit = min(limit, self._end + _MAX_RECEIVE_BYTES)
+        if self._claim is not None:
+            limit = min(limit, self._start + PREFIX_SIZE + self._charged)
         count = self._transport.receive_into(memory[self._end : limit])
         self._end += count
         self._expects_more = self._end == limit
         if self._needed:
-            self._charge(count)
+            if self._claim is None:
+                self._charge_received(count)
         elif self._end == memory.nbytes and self._shared_bytes < _MAX_SHARED_BYTES:
             self._shared_bytes *= 2
         return count
@@ -190,16 +253,21 @@ class FrameReceiver:
                 return None
             size_bytes = self._frame_size(fragment.memory)
             self._needed = self._start + PREFIX_SIZE + size_bytes
-            self._charge(min(arrived - PREFIX_SIZE, size_bytes))
             if self._needed > fragment.capacity_bytes:
-                self._begin_own_buffer(fragment.memory, arrived, PREFIX_SIZE + size_bytes)
+                self._wanted = PREFIX_SIZE + size_bytes
                 return None
+            self._charge_received(arrived - PREFIX_SIZE)
         if self._end < self._needed:
             return None
         return self._complete(fragment)
 
     def _complete(self, fragment: Fragment) -> Frame:
-        frame = Frame(fragment.memory[self._start + PREFIX_SIZE : self._needed], fragment, self._budget)
+        body = fragment.memory[self._start + PREFIX_SIZE : self._needed]
+        frame = Frame(body, fragment, self._share, self._charged)
+        if self._begun_at is not None:
+            self._end_waiting()
+        if self._claim is not None:
+            self._end_claim()
         if self._end > self._needed:
             self._expects_more = True
         self._start = self._needed
@@ -220,14 +288,45 @@ class FrameReceiver:
         self._fragment.memory[: rest.nbytes] = rest
         self._start, self._end = 0, rest.nbytes
 
-    def _begin_own_buffer(self, memory: memoryview, arrived: int, total_bytes: int) -> None:
+    async def _begin_own_buffer(self) -> None:
+        """Get memory for a frame that does not fit into the rest of its fragment."""
+        assert self._fragment is not None
+        total_bytes, self._wanted = self._wanted, 0
+        arrived = self._end - self._start
         if arrived >= _LENGTH_AND_API.size:
-            _, api_key, api_version = _LENGTH_AND_API.unpack_from(memory, self._start)
+            _, api_key, api_version = _LENGTH_AND_API.unpack_from(self._fragment.memory, self._start)
             self._check_api(api_key, api_version)
+        if self._charged:
+            self._share.refund(self._charged)
+            self._charged = 0
         if total_bytes > _MAX_SHARED_BYTES:
             self._shared_bytes = _MIN_SHARED_BYTES
+            self._claim = self._budget.large.claim()
+            self._share = self._budget.large
+            await self._reserve(min(total_bytes - PREFIX_SIZE, self._piece_bytes()))
+        else:
+            await self._reserve(total_bytes - PREFIX_SIZE)
         self._move(max(total_bytes, self._shared_bytes))
         self._needed = total_bytes
+
+    def _piece_bytes(self) -> int:
+        """How much memory a large frame gets next: about as much as it has filled."""
+        return min(max(self._end - self._start, _MAX_SHARED_BYTES), _MAX_RECEIVE_BYTES)
+
+    async def _reserve(self, size_bytes: int) -> None:
+        """Wait for memory for so much more of the frame under way."""
+        began = trio.current_time()
+        self._budget.unfinished.discard(self)  # it is not the peer that is waited for
+        if self._claim is not None:
+            await self._budget.large.reserve_for(self._claim, size_bytes)
+        elif self._share.has_room:
+            self._share.charge(size_bytes)
+        else:
+            await self._share.reserve(size_bytes)
+        self._charged += size_bytes
+        if self._begun_at is not None:
+            self._waited_seconds += trio.current_time() - began
+            self._budget.unfinished.add(self)
 
     def _move(self, size_bytes: int) -> None:
         """Go on in a new fragment with what has arrived of the frame under way."""
@@ -248,16 +347,31 @@ class FrameReceiver:
             peer = describe_first_bytes(memory[self._start : self._start + 4])
             raise CloseConnectionError(peer or f"{error} (socket.request.max.bytes)") from None
 
-    def _charge(self, count: int) -> None:
+    def _charge_received(self, count: int) -> None:
         # What is read beyond this frame belongs to the next ones, which are charged when they begin.
         count = min(count, self._needed - self._start - PREFIX_SIZE - self._charged)
+        if count > 0:
+            self._charged += count
+            self._share.charge(count)
+
+    def _charge(self, count: int) -> None:
         self._charged += count
-        self._budget.charge(count)
+        self._share.charge(count)
+
+    def _end_claim(self) -> None:
+        assert self._claim is not None
+        self._budget.large.end(self._claim)
+        self._claim = None
+        self._share = self._budget.small
 
     def _release_fragment(self) -> None:
         if self._charged:
-            self._budget.refund(self._charged)
+            self._share.refund(self._charged)
+        if self._begun_at is not None:
+            self._end_waiting()
+        if self._claim is not None:
+            self._end_claim()
         if self._fragment is not None:
             self._fragment.release()
             self._fragment = None
-        self._start = self._end = self._needed = self._charged = 0
+        self._start = self._end = self._needed = self._charged = self._wanted = 0

@@ -71,13 +71,12 @@ class QuotaContext(Protocol):
     request: Request | None
     begun_at: float
     remote_seconds: float
+    request_bytes: int
 
     @property
     def api(self) -> _ServedApi: ...
     @property
     def connection(self) -> _Mutable: ...
-    @property
-    def frame(self) -> memoryview: ...
     @property
     def principal(self) -> str: ...
 
@@ -167,7 +166,7 @@ class ClientQuotas:
             return None
         client = context.principal, context.header.client_id or ""
         kind = _BYTE_RATE_OF.get(api)
-        amount = len(context.frame) if kind == PRODUCER_BYTE_RATE else sent_bytes
+        amount = context.request_bytes if kind == PRODUCER_BYTE_RATE else sent_bytes
         by_bytes = self.throttle_seconds(kind, *client, amount) if kind is not None else 0.0
         by_time = self._throttle_by_time(context, *client)
         seconds = max(by_bytes, by_time)

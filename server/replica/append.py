@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.server.errors import kept
 from ottla.server.replica.errors import (
     InternalTopicError,
     NotEnoughReplicasAfterAppendError,
@@ -169,7 +170,7 @@ class AppendOperation:
 
     def refused(self, error: Exception, partition: Partition | None) -> None:
         """A partition's records were not appended."""
-        result = AppendResult(error)
+        result = AppendResult(kept(error))
         if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
             result.log_start_offset = partition.log.log_start_offset
         self.results.append(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.server.errors import kept
 from ottla.server.replica.errors import DeletionNotAllowedError, InternalTopicError, RequestTimedOutError
 from ottla.storage.errors import OffsetOutOfRangeError
 
@@ -57,7 +58,7 @@ class DeleteRecordsOperation:
 
     def refused(self, key: TopicIdPartition, error: Exception) -> None:
         """A partition's records were not deleted."""
-        self.results[key] = DeleteRecordsResult(error)
+        self.results[key] = DeleteRecordsResult(kept(error))
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""
@@ -75,7 +76,7 @@ class DeleteRecordsOperation:
     def _settle(self, key: TopicIdPartition, partition: Partition, target: int) -> bool:
         error = partition.leadership_error()
         if error is not None:
-            self.results[key] = DeleteRecordsResult(error)
+            self.results[key] = DeleteRecordsResult(kept(error))
             return True
         low_watermark = partition.low_watermark()
         if low_watermark < target:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.kproto.hot.fetched_partition import FetchedPartition
+from ottla.server.errors import kept
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError
@@ -115,7 +116,7 @@ class FetchResult(FetchedPartition):
     offset, is None unless the fetch was read_committed. Whoever answers by it sets the index and the error code.
     """
 
-    __slots__ = ("budget", "diverging_epoch", "error", "partition", "plan", "planned_bytes")
+    __slots__ = ("budget", "charged_bytes", "diverging_epoch", "error", "partition", "plan", "planned_bytes")
 
     records: IOBuf | None
 
@@ -139,6 +140,7 @@ class FetchResult(FetchedPartition):
         self.diverging_epoch: EpochEndOffset | None = None
         self.plan: ReadPlan | None = None
         self.planned_bytes = 0
+        self.charged_bytes = 0
         #: What the records are charged to.
         self.budget: MemoryBudget | None = None
 
@@ -150,22 +152,38 @@ class FetchResult(FetchedPartition):
         """The size of the records; before they are read, at most how much it will be."""
         return self.planned_bytes if self.records is None else self.records.size_bytes
 
-    def take_records(self, records: IOBuf, budget: MemoryBudget) -> None:
-        """Have been read; until the release they are charged to the budget."""
-        self.records = records
+    def charge(self, budget: MemoryBudget) -> None:
+        """It will be read: until the release what is planned, and then what was read, is charged to the budget."""
         self.budget = budget
-        budget.charge(records.size_bytes)
+        self.charged_bytes = self.planned_bytes
+        budget.charge(self.charged_bytes)
+
+    def take_records(self, records: IOBuf) -> None:
+        """Have been read."""
+        self.records = records
+        size_bytes = records.size_bytes
+        if size_bytes != self.charged_bytes and self.budget is not None:
+            self.budget.charge(size_bytes)
+            self.budget.refund(self.charged_bytes)
+            self.charged_bytes = size_bytes
 
     def release(self) -> None:
         """Give back the records' memory. A second release does nothing."""
-        if self.budget is not None and self.records is not None:
-            self.budget.refund(self.records.size_bytes)
+        if self.budget is not None:
+            self.budget.refund(self.charged_bytes)
             self.budget = None
         if self.plan is not None:
             self.plan.release()
         self.plan = None
         self.planned_bytes = 0
         self.records = None
+
+    def let_go(self) -> None:
+        """Hold no memory while the fetch waits, and remember how much there is to read."""
+        assert self.budget is None
+        if self.plan is not None:
+            self.plan.release()
+            self.plan = None
 
     def fail(self, error: Exception) -> None:
         """Turn into an error's answer."""
@@ -178,7 +196,8 @@ class FetchOperation:
     """The delayed fetch: complete when `min_bytes` can be read, or something has to be said at once.
 
     It looks at every partition once, and again only at those that were signalled. Looking reads no disk: it makes
-    plans, which are read together when the operation is complete.
+    plans, which are read together when the operation is complete. A plan holds memory of the log's tail, so that none
+    outlives the look while the operation waits: only sizes are kept, and at its end it plans again (`plan_again`).
     """
 
     __slots__ = (
@@ -189,6 +208,7 @@ class FetchOperation:
         "_partitions",
         "_planned_bytes",
         "_positions",
+        "_readable_bytes",
         "_topic",
         "_topic_id",
         "_urgent",
@@ -204,7 +224,7 @@ class FetchOperation:
         partitions: Sequence[FetchPartition],
         hosted: HostedPartitions,
         *,
-        limit_bytes: int,
+        readable_bytes: Callable[[], int],
         now_ms: int,
     ) -> None:
         self._params = params
@@ -213,7 +233,8 @@ class FetchOperation:
         #: The topic that was looked up last, and its partitions.
         self._topic_id: UUID | None = None
         self._topic: Mapping[int, Partition] = {}
-        self._limit_bytes = limit_bytes
+        self._readable_bytes = readable_bytes
+        self._limit_bytes = min(params.max_bytes, readable_bytes())
         self._now_ms = now_ms
         self._planned_bytes = 0
         self._urgent = not partitions
@@ -252,18 +273,47 @@ class FetchOperation:
 
     def try_complete(self) -> bool | None:
         """Look again at what was signalled; True when the answer need not wait any longer."""
+        again: Sequence[FetchResult] = ()
         if self.signalled:
-            self._look_again()
+            again = self._look_again()
         if self._urgent or self._planned_bytes >= self._params.min_bytes:
             return True
+        if self._planned_bytes and self._limit_bytes < self._params.min_bytes:
+            return True  # the budget leaves less than was asked for: waiting would not help
+        for result in again:
+            result.let_go()
         return None
+
+    def begin_waiting(self) -> None:
+        """It is not complete: hold no memory meanwhile."""
+        if self._planned_bytes:
+            for result in self.results:
+                result.let_go()
+
+    async def plan_again(self) -> None:
+        """Plan what is to be read now, after a wait, where no plan is left."""
+        results = self.results
+        self._limit_bytes = min(self._params.max_bytes, self._readable_bytes())
+        let_go = sum(result.planned_bytes for result in results if result.plan is None)
+        if not let_go:
+            return
+        self._planned_bytes -= let_go
+        for position, old in enumerate(results):
+            if old.planned_bytes and old.plan is None:
+                old.release()
+                results[position] = result = self._look(self._partitions[position], is_first=False)
+                self._planned_bytes += result.planned_bytes
+            if position % LOOK_AT_ONCE == LOOK_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
 
     def release(self) -> None:
         """Give up: nobody will see the results."""
         for result in self.results:
             result.release()
 
-    def _look_again(self) -> None:
+    def _look_again(self) -> list[FetchResult]:
+        again = []
+        self._limit_bytes = min(self._params.max_bytes, self._readable_bytes())
         positions = self._positions
         if positions is None:
             positions = self._positions = {result.partition: i for i, result in enumerate(self.results)}
@@ -273,9 +323,11 @@ class FetchOperation:
             self._planned_bytes -= old.planned_bytes
             old.release()
             result = self._look(self._partitions[position], is_first=False)
+            again.append(result)
             self.results[position] = result
             self._planned_bytes += result.planned_bytes
         self.signalled.clear()
+        return again
 
     def _look(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         try:
@@ -283,7 +335,7 @@ class FetchOperation:
         except (ReplicaError, StorageError) as error:
             self._urgent = True
             self.errors += 1
-            return FetchResult(error)
+            return FetchResult(kept(error))
 
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params

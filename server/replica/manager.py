@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: An append to more partitions lets others run in between.
+_APPENDED_AT_ONCE: Final = 32
 #: In so many threads records are looked at: as much memory as that takes, and no more.
 _CHECKING_THREADS: Final = 2
 MIN_FETCH_BYTES: Final = 65_536
@@ -204,7 +206,13 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
         with HeldStore(more_expected=more_expected) as held:
+            left = _APPENDED_AT_ONCE
             for (topic_id, index), (view, fragment, guard) in entries:
+                left -= 1
+                if not left:
+                    left = _APPENDED_AT_ONCE
+                    held.leave_to_wait()
+                    await trio.lowlevel.checkpoint()
                 partition = None
                 try:
                     partition = find(topic_id, index)
@@ -283,18 +291,24 @@ class ReplicaManager:
 
     # Fetching -------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, params: FetchParams, partitions: Sequence[FetchPartition]) -> list[FetchResult]:
+    async def fetch(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        *,
+        before_wait: Callable[[], None] | None = None,
+    ) -> list[FetchResult]:
         """Read each partition up to its visible end; the results stand in the order of `partitions`, all distinct.
 
         Waits until `min_bytes` are there, an error or a divergence has to be told, or `max_wait_ms` have passed. The
         first partition that has data yields at least one batch, whatever the limits. The caller owns the results and
-        releases every one.
+        releases every one. `before_wait` is called if it has to wait.
         """
         operation = FetchOperation(
             params,
             partitions,
             self._partitions,
-            limit_bytes=min(params.max_bytes, self._readable_bytes()),
+            readable_bytes=self._readable_bytes,
             now_ms=self._clock.time_ms(),
         )
         self.counters.fetches += 1
@@ -303,9 +317,13 @@ class ReplicaManager:
             for partition in operation.progressed:
                 self._signal(partition)
             if operation.try_complete() is None:
+                operation.begin_waiting()
+                if before_wait is not None:
+                    before_wait()
                 await self.fetch_purgatory.wait(
                     operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
                 )
+                await operation.plan_again()
             self.counters.fetch_errors += operation.errors
             await self._read(params, partitions, operation.results)
         except BaseException:
@@ -325,6 +343,8 @@ class ReplicaManager:
         self, params: FetchParams, partitions: Sequence[FetchPartition], results: Sequence[FetchResult]
     ) -> None:
         planned = [result for result in results if result.plan is not None]
+        for result in planned:
+            result.charge(self._response_budget)
         unread = [result.plan for result in planned if result.plan is not None and not result.plan.is_complete]
         counters = self.counters
         counters.memory_reads += len(planned) - len(unread)
@@ -355,7 +375,7 @@ class ReplicaManager:
         if records is None or not size_bytes:
             result.release()
             return 0
-        result.take_records(records, self._response_budget)
+        result.take_records(records)
         self.counters.fetched_bytes += size_bytes
         return size_bytes
 

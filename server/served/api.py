@@ -90,21 +90,52 @@ PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
 """What a connection may have several of under way (see `ottla.server.network.connection`)."""
 
 
+WAITING: Final = PIPELINED | {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS}
+"""Whose answers may have to wait for others."""
+
+
+_GROUPS: Final = ("ottla.server.coordinator.group.coordinator", "ottla.server.coordinator.group.topics")
+_TRANSACTIONS: Final = (
+    "ottla.server.coordinator.transaction.coordinator",
+    "ottla.server.coordinator.transaction.markers",
+)
+_CONTROLLER: Final = (
+    "ottla.server.metadata.config_changes",
+    "ottla.server.metadata.quota_changes",
+    "ottla.server.metadata.scram_changes",
+    "ottla.server.metadata.topic_changes",
+)
+_IMPORTED_LATER: Final = {
+    **dict.fromkeys(
+        (key for key in SERVED if "GROUP" in key.name or key.name.startswith("OFFSET")), (*_GROUPS, *_TRANSACTIONS)
+    ),
+    **dict.fromkeys(
+        (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name), (*_GROUPS, *_TRANSACTIONS)
+    ),
+    **dict.fromkeys((key for key in SERVED if key.name.startswith(("CREATE", "ALTER", "INCREMENTAL"))), _CONTROLLER),
+}
+
+
 class Api:
     """One served API: its versions, and its handler and codec once it was called."""
 
     __slots__ = (
         "_handler",
         "advertised_min_version",
+        "build_in_steps",
         "build_parts",
         "handler",
         "is_pipelined",
         "key",
+        "lets_frame_go",
         "max_version",
+        "may_wait",
         "metrics",
         "min_version",
         "parse",
+        "parse_in_steps",
         "prepared_versions",
+        "versions_in_steps",
     )
 
     def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
@@ -113,13 +144,19 @@ class Api:
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
+        #: Whether others may be waited for as long as the request says.
+        self.may_wait = key in WAITING
+        self.lets_frame_go = self.may_wait and key is not ApiKey.PRODUCE
         self.prepared_versions: set[int] = set()
+        self.versions_in_steps: set[int] = set()
         #: What its requests cost; None until the first one.
         self.metrics: ApiMetrics | None = None
         self._handler = handler
         self.handler: Handler
         self.parse: Callable[[int, memoryview, int], Request]
         self.build_parts: Callable[[Any, int], list[Buffer]]
+        self.parse_in_steps: Callable[[int, memoryview, int], codec.Steps[Request]]
+        self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
 
     def __repr__(self) -> str:
         return f"{self.key.name} {self.min_version}-{self.max_version}"
@@ -132,28 +169,41 @@ class Api:
         await trio.to_thread.run_sync(self.load, version)
         self.prepared_versions.add(version)
 
+    async def prepare_steps(self, version: int) -> None:
+        """`prepare` for the first large request of a version."""
+        await trio.to_thread.run_sync(codec.prepare_steps, self.key, version)
+        self.versions_in_steps.add(version)
+
     def load(self, version: int) -> None:
         """Import what serving this API needs; three have codecs of their own for what they carry."""
         codec.prepare(self.key, version)
         if self.metrics is None:
             self.metrics = ApiMetrics(self.key)
         self.parse = partial(codec.parse_request, self.key)
+        self.parse_in_steps = partial(codec.parse_request_in_steps, self.key)
         self.build_parts = _build_whole
+        self.build_in_steps = codec.build_in_steps  # type: ignore[assignment]  # bytes are buffers
         if self.key is ApiKey.PRODUCE:
             from ottla.kproto.hot import produce
 
             self.parse = produce.parse_request
+            self.parse_in_steps = produce.parse_request_in_steps
         elif self.key is ApiKey.FETCH:
             from ottla.kproto.hot import fetch
 
             self.build_parts = fetch.build_parts
+            self.build_in_steps = fetch.build_in_steps
         elif self.key is ApiKey.METADATA:
             from ottla.kproto.hot import metadata
 
             self.build_parts = metadata.build_parts
+            self.build_in_steps = metadata.build_in_steps
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
         self.handler = self._handler
+        # What the first request of a kind would import on the event loop.
+        for name in _IMPORTED_LATER.get(self.key, ()):
+            import_module(name)
 
 
 class ApiTable:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.codec import Steps
 from ottla.kproto.messages import response_class
 from ottla.kproto.schema import StructType
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
@@ -81,6 +82,10 @@ class ApiMetrics:
         histogram.counts[0 if total <= _FIRST else bisect_left(BOUNDS_SECONDS, total)] += 1
         histogram.sum_seconds += total
 
+    def count_errors_in_steps(self, response: Any) -> Steps[None]:
+        """`count_errors` of a response with many elements."""
+        return _count_in_steps(self.errors, response)
+
 
 _CODE_FIELDS = ("error_code", "partition_error_code")
 
@@ -115,6 +120,20 @@ def _count_metadata(errors: _Errors, response: Any) -> None:
             _count(errors, topic.error_code)
 
 
+def _count_in_steps(errors: _Errors, answer: Any) -> Steps[None]:
+    """What `_counter_of` counts, and the special ones: an element's own code, or those of the elements in it."""
+    code = getattr(answer, "error_code", 0) or getattr(answer, "partition_error_code", 0)
+    if code:
+        _count(errors, code)
+        return
+    for field in getattr(answer, "FIELDS", ()):
+        if field.kind == "array" and isinstance(field.element, StructType) and _tells_errors(field.element):
+            for number, item in enumerate(getattr(answer, field.name) or ()):
+                yield from _count_in_steps(errors, item)
+                if number & 127 == 127:
+                    yield
+
+
 _SPECIAL: dict[ApiKey, _ErrorCounter] = {
     ApiKey.PRODUCE: _count_produce,
     ApiKey.FETCH: _count_fetch,
@@ -143,6 +162,7 @@ def _counter_of(struct: StructType) -> _ErrorCounter:
     return count
 
 
+@cache
 def _tells_errors(struct: StructType) -> bool:
     return any(
         field.name in _CODE_FIELDS

@@ -137,7 +137,7 @@ class BrokerConfig(_BrokerSettings):
 
     def accepted_without_effect(self) -> list[str]:
         """The static settings that were given and that nothing in Ottla depends on, for one line at the start."""
-        settings = ((name, setting_of_broker(name)) for name in self.static)
+        settings = ((name, setting_of_broker(name)) for name in self.static if name != "broker.id")
         return sorted(name for name, setting in settings if setting is None or not setting.in_use)
 
 

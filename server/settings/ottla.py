@@ -50,9 +50,14 @@ class OttlaSettings:
     )
     ottla_memory_budget_bytes: int = long(
         268_435_456,
-        "Memory for requests and unwritten records; beyond it the broker reads no more from clients.",
+        "Memory for requests, and as much again for answers; beyond it the broker reads no more from clients.",
         check=between(16_777_216),
         importance=HIGH,
+    )
+    ottla_request_max_elements: int = integer(
+        500_000,
+        "Elements of all arrays in a request and its answer; a request with more closes its connection.",
+        check=between(10_000),
     )
     ottla_max_in_flight_requests_per_connection: int = integer(
         16, "Requests of one connection that may be under way before reading from it stops.", check=between(1)

@@ -64,8 +64,9 @@ def load(
             _check(given)
             static[given.name] = given.text
             origins[given.name] = given.origin
-    if "broker.id" in static and "node.id" not in static:
-        static["node.id"], origins["node.id"] = static["broker.id"], origins["broker.id"]
+    for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if other in static and name not in static:  # two names of one thing, as in Kafka
+            static[name], origins[name] = static[other], origins[other]
     config = BrokerConfig(static, origins=origins)
     check_consistency(config)
     return config

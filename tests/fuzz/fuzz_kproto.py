@@ -65,7 +65,22 @@ def _holds_nan(value: object) -> bool:
 
 
 def _request(key: ApiKey, version: int, body: bytes) -> None:
-    _round_trip(codec.parse_request(key, version, body), version)
+    request = codec.parse_request(key, version, body)
+    if _last(codec.parse_request_in_steps(key, version, body)) != request and not _holds_nan(request):
+        raise AssertionError("parsing in steps disagrees")
+    _round_trip(request, version)
+
+
+def _request_in_steps(key: ApiKey, version: int, body: bytes) -> None:
+    _last(codec.parse_request_in_steps(key, version, body))
+
+
+def _last(steps: codec.Steps[Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def _response(key: ApiKey, version: int, body: bytes) -> None:
@@ -108,7 +123,10 @@ def _show(key: ApiKey, version: int, body: bytes) -> None:
     decode.decode_response(body, key, version).text(with_records=True)
 
 
-PARSERS = (_request, _response, _headers, _frames, _hot_produce, _records, _internal_record, _capture, _show)
+PARSERS = (
+    _request, _response, _headers, _frames, _hot_produce, _records, _internal_record, _capture, _show,
+    _request_in_steps,
+)  # fmt: skip
 
 
 def one_input(data: bytes) -> None:

@@ -12,8 +12,11 @@ from ottla.kproto import codec, reference
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
+from ottla.kproto.messages.elect_leaders import TopicPartitions as ElectTopicPartitions
 from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.schema import Message, TaggedField
@@ -39,8 +42,52 @@ def _check_agreement(cls: type[Message], version: int, messages: st.SearchStrate
         assert encoded == reference.build(message, version)
         assert codec.parse(cls, version, encoded) == message
         assert reference.parse(cls, version, encoded) == message
+        assert in_one_go(codec.parse_prefix_in_steps(cls, version, encoded)) == (message, len(encoded))
+        assert b"".join(in_one_go(codec.build_in_steps(message, version))) == encoded
 
     agree()
+
+
+def in_one_go(steps: codec.Steps[Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+class TestInSteps:
+    """Messages of many elements: stops on the way, and the same at the end."""
+
+    @pytest.mark.parametrize("version", [2, 6])
+    def test_it_stops_behind_every_128_elements_however_they_are_nested(self, version: int) -> None:
+        topics = [
+            ListOffsetsTopic(name=str(n), partitions=[ListOffsetsPartition(partition_index=i) for i in range(20)])
+            for n in range(100)
+        ]
+        request = ListOffsetsRequest(topics=topics)
+        raw = codec.build(request, version)
+        assert sum(1 for _ in codec.parse_request_in_steps(ApiKey.LIST_OFFSETS, version, raw)) == 2_100 // 128
+        assert sum(1 for _ in codec.build_in_steps(request, version)) == 2_100 // 128
+        assert in_one_go(codec.parse_request_in_steps(ApiKey.LIST_OFFSETS, version, raw)) == request
+        assert b"".join(in_one_go(codec.build_in_steps(request, version))) == raw
+
+    def test_numbers_ids_and_unknown_tags_are_elements_too(self) -> None:
+        tags = tuple(TaggedField(1000 + n, b"") for n in range(500))
+        topics = [ElectTopicPartitions(topic="t", partitions=list(range(1000)))]
+        elections = ElectLeadersRequest(topic_partitions=topics, unknown_tagged_fields=tags)
+        raw = codec.build(elections, 2)
+        stops = sum(1 for _ in codec.parse_request_in_steps(ApiKey.ELECT_LEADERS, 2, raw))
+        assert stops == 1_000 // 128 + 500 // 128
+        assert in_one_go(codec.parse_request_in_steps(ApiKey.ELECT_LEADERS, 2, raw)) == elections
+        assert b"".join(in_one_go(codec.build_in_steps(elections, 2))) == raw
+
+    def test_what_is_malformed_or_does_not_fit_is_said_as_by_the_others(self) -> None:
+        raw = codec.build(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t")] * 200), 6)
+        with pytest.raises(DecodeError):
+            in_one_go(codec.parse_request_in_steps(ApiKey.LIST_OFFSETS, 6, raw[:-5]))
+        with pytest.raises(EncodeError):
+            in_one_go(codec.build_in_steps(ListOffsetsRequest(topics=[ListOffsetsTopic(name=None)]), 6))  # type: ignore[arg-type]
 
 
 def test_defaults_survive_every_version(message_class: type[Message]) -> None:

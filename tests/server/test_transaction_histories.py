@@ -352,7 +352,9 @@ class History:
         )
         header = SimpleNamespace(api_version=V2_PRODUCE if producer.is_v2 else V1_PRODUCE, client_id="history")
         connection = SimpleNamespace(has_more=False)
-        context: Any = SimpleNamespace(header=header, broker=self.node, fragment=None, connection=connection)
+        context: Any = SimpleNamespace(
+            header=header, broker=self.node, fragment=None, connection=connection, elements=0
+        )
         while True:
             pending = await produce.handle(request, context)
             assert isinstance(pending, Deferred)

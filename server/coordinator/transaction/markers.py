@@ -24,6 +24,7 @@ from ottla.server.coordinator.errors import CoordinatorError, LaterEpochError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
+from ottla.server.errors import kept
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.manager import ReplicaManager
@@ -118,7 +119,7 @@ class ReplicaMarkers:
         try:
             await self._groups.complete_transaction(partition.partition, marker)
         except CoordinatorError as error:
-            failed[partition] = error
+            failed[partition] = kept(error)
 
 
 async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], marker: EndTxnMarker) -> None:

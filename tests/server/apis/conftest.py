@@ -15,6 +15,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.server.apis.context import Deferred
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache
@@ -40,7 +41,7 @@ class StubReplicaManager:
     async def finish_append(self, entries: Any) -> list[Any]:
         return [self.append_result for _ in entries]
 
-    async def fetch(self, params: Any, partitions: Any) -> list[Any]:
+    async def fetch(self, params: Any, partitions: Any, **options: Any) -> list[Any]:
         self.fetched.append((params, list(partitions)))
         return [self.fetch_result() for _ in partitions]
 
@@ -61,6 +62,11 @@ class StubContext:
         self.connection = SimpleNamespace(has_more=False)
         self.held: list[Any] = []
         self.when_kept: Callable[[], None] = lambda: None
+        self.work = Work()
+        self.counted = None
+
+    def leave_lane(self) -> None:
+        pass
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)

@@ -10,7 +10,7 @@ from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.server.apis.metadata_topics import EncodedTopics, View
-from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import PartitionState, TopicImage
 
 NOT_ASKED = -(2**31)
@@ -30,8 +30,8 @@ def decoded(answer: EncodedTopic, version: int) -> MetadataResponseTopic:
 
 async def test_a_topic_is_encoded_once() -> None:
     topics, image = EncodedTopics(10_000), topic()
-    first = await topics.get(image, HERE, Pace())
-    assert await topics.get(image, HERE, Pace()) is first
+    first = await topics.get(image, HERE, Work())
+    assert await topics.get(image, HERE, Work()) is first
     told = decoded(first, 12)
     assert (told.name, told.topic_id) == ("t", image.topic_id)
     assert [it.partition_index for it in told.partitions] == [0, 1, 2]
@@ -40,11 +40,11 @@ async def test_a_topic_is_encoded_once() -> None:
 
 async def test_what_has_changed_is_told_anew_and_replaces_what_was_kept() -> None:
     topics, image = EncodedTopics(10_000), topic()
-    await topics.get(image, HERE, Pace())
+    await topics.get(image, HERE, Work())
     size_bytes = topics.size_bytes
     state = image.partitions[1]._replace(leader_epoch=5)
     changed = image._replace(partitions=(image.partitions[0], state, image.partitions[2]))
-    told = decoded(await topics.get(changed, HERE, Pace()), 12)
+    told = decoded(await topics.get(changed, HERE, Work()), 12)
     assert [it.leader_epoch for it in told.partitions] == [0, 5, 0]
     assert len(topics) == 1
     assert topics.size_bytes == size_bytes
@@ -53,12 +53,12 @@ async def test_what_has_changed_is_told_anew_and_replaces_what_was_kept() -> Non
 async def test_each_view_has_its_own() -> None:
     topics, image = EncodedTopics(10_000), topic()
     far = HERE._replace(reachable=frozenset({2}))
-    assert [it.leader_id for it in decoded(await topics.get(image, HERE, Pace()), 12).partitions] == [1, 1, 1]
-    assert [it.leader_id for it in decoded(await topics.get(image, far, Pace()), 12).partitions] == [-1, -1, -1]
+    assert [it.leader_id for it in decoded(await topics.get(image, HERE, Work()), 12).partitions] == [1, 1, 1]
+    assert [it.leader_id for it in decoded(await topics.get(image, far, Work()), 12).partitions] == [-1, -1, -1]
     assert (
-        decoded(await topics.get(image, HERE._replace(topic_operations=7), Pace()), 12).topic_authorized_operations == 7
+        decoded(await topics.get(image, HERE._replace(topic_operations=7), Work()), 12).topic_authorized_operations == 7
     )
-    assert len(decoded(await topics.get(image, HERE._replace(version=1), Pace()), 1).partitions) == 3
+    assert len(decoded(await topics.get(image, HERE._replace(version=1), Work()), 1).partitions) == 3
     assert len(topics) == 4
 
 
@@ -66,11 +66,11 @@ async def test_what_is_kept_is_bounded() -> None:
     topics = EncodedTopics(20_000)
     images = [topic(50) for _ in range(40)]
     for image in images:
-        await topics.get(image, HERE, Pace())
+        await topics.get(image, HERE, Work())
         assert topics.size_bytes <= 20_000
     assert 0 < len(topics) < 20
     kept = len(topics)
-    assert len(decoded(await topics.get(topic(5_000), HERE, Pace()), 12).partitions) == 5_000
+    assert len(decoded(await topics.get(topic(5_000), HERE, Work()), 12).partitions) == 5_000
     assert len(topics) == kept, "what is too large is not kept, and takes no other's place"
 
 
@@ -85,6 +85,6 @@ async def test_others_run_while_a_large_topic_is_encoded() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        await EncodedTopics(10_000_000).get(topic(10_000), HERE, Pace())
+        await EncodedTopics(10_000_000).get(topic(10_000), HERE, Work())
         nursery.cancel_scope.cancel()
     assert turns > 3

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 import trio
 import trio.testing
@@ -34,12 +35,42 @@ async def get(url: str, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
+async def status_of(url: str, path: str, host_header: str) -> int:
+    async with httpx.AsyncClient(headers={"host": host_header}) as client:
+        return (await client.get(url + path)).status_code
+
+
 async def test_a_node_that_serves_is_healthy_and_ready(serve_node: Serve) -> None:
     async with serve_node(HTTP) as node:
         assert await get(node.http_url, "/healthz") == (200, "ok\n")
         status, body = await get(node.http_url, "/readyz")
         assert (status, json.loads(body)) == (200, {"ready": True, "reasons": []})
         assert (await get(node.http_url, "/nothing"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("127.0.0.1:9100", 200),
+        ("[::1]:9100", 200),
+        ("localhost", 200),
+        ("ottla:9100", 200),
+        ("", 200),
+        ("metrics.example.com", 200),
+        ("broker.example.com:9100", 200),
+        ("evil.example.com", 421),
+        ("evil.example.com:9100", 421),
+        ("127.0.0.1.evil.example.com", 421),
+    ],
+)
+async def test_metrics_are_told_under_names_of_the_broker_only(serve_node: Serve, name: str, status: int) -> None:
+    settings = {
+        **HTTP,
+        "ottla.console.allowed.hosts": "metrics.example.com",
+        "advertised.listeners": "PLAINTEXT://broker.example.com:9092",
+    }
+    async with serve_node(settings) as node:
+        assert await status_of(node.http_url, "/metrics", name) == status
 
 
 async def test_without_the_setting_there_is_no_http_port(serve_node: Serve) -> None:

@@ -46,6 +46,7 @@ from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 from ottla.server.settings.config import BrokerConfig
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
+MOST_PARTITIONS = (1 << 31) - 1
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT
 
 
@@ -143,6 +144,24 @@ class TestCreateTopics:
             await controller.create_topics([NewTopic("a", half, 1), NewTopic("b", half + 1, 1)])
         await controller.create_topic(NewTopic("a", MAX_PARTITIONS_PER_REQUEST, 1))
         assert len(controller.image.topics["a"].partitions) == MAX_PARTITIONS_PER_REQUEST
+
+    @pytest.mark.parametrize("validate_only", [False, True])
+    async def test_more_partitions_than_there_is_memory_for_are_refused_before_they_are_placed(
+        self, controller: Controller, monkeypatch: pytest.MonkeyPatch, validate_only: bool
+    ) -> None:
+        await controller.create_topic(NewTopic("t", 1, 1))
+        monkeypatch.setattr("ottla.server.metadata.topic_changes.place_replicas", None)
+        words = "Excessively large number of partitions per request."
+        for asked in ([NewTopic("a", MOST_PARTITIONS, 1)], [NewTopic(f"a{n}", 1, 1) for n in range(10_001)]):
+            with pytest.raises(PolicyViolationError, match=words):
+                await controller.create_topics(asked, validate_only=validate_only)
+        with pytest.raises(PolicyViolationError, match=words):
+            await controller.create_partitions([NewPartitions("t", MOST_PARTITIONS)], validate_only=validate_only)
+
+    async def test_what_is_no_number_of_partitions_does_not_count(self, controller: Controller) -> None:
+        results = await controller.create_topics([NewTopic("a", 0, 1), NewTopic("b", MAX_PARTITIONS_PER_REQUEST, 1)])
+        assert isinstance(results["a"], InvalidPartitionsError)
+        assert isinstance(results["b"], TopicImage)
 
     async def test_of_many_that_create_the_same_topic_one_wins(
         self, store: MemoryMetadataStore, controller: Controller, nursery: trio.Nursery

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.kproto.messages.produce import (
     PartitionProduceData,
@@ -320,6 +320,31 @@ async def test_an_idle_connection_is_closed_and_a_working_one_is_not(
         assert (await working.receive(ApiKey.METADATA, 5))[1].controller_id == 1
 
 
+async def test_who_does_not_read_is_closed_when_the_memory_for_answers_is_spent(
+    serve_handlers: Serve, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def large(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        topics = [MetadataResponseTopic(name="x" * 30_000) for _ in range(1_000)]
+        return MetadataResponse(topics=topics)
+
+    async with serve_handlers({ApiKey.METADATA: large}) as server:
+        deaf, idle = await server.connect(), await server.connect()
+        await deaf.send(MetadataRequest(), 5)
+        await wait_all_tasks_blocked(0.05)
+        assert server.responses.used_bytes > 30_000_000
+        autojump_clock.autojump_threshold = 0.02
+        await trio.sleep(60)
+        assert server.listeners.connection_count == 2  # there is memory: it may take its time
+        left_bytes = server.responses.limit_bytes - server.responses.used_bytes
+        server.responses.charge(left_bytes)
+        await trio.sleep(11)
+        assert server.listeners.connection_count == 1
+        assert "has read nothing of its answer for 10 s" in caplog.text
+        assert server.responses.used_bytes == left_bytes
+        server.responses.refund(left_bytes)
+        await idle.stream.aclose()
+
+
 async def test_connections_beyond_the_limit_of_an_address_are_refused(
     serve_handlers: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -346,6 +371,16 @@ async def test_connections_beyond_the_limit_wait_for_a_slot(serve_handlers: Serv
         assert server.listeners.connection_count == 1
         await first.stream.aclose()
         assert (await second.receive(ApiKey.METADATA, 5))[1].controller_id == 7
+
+
+async def test_a_burst_of_connections_does_not_go_beyond_the_limit(serve_handlers: Serve) -> None:
+    async with serve_handlers({ApiKey.METADATA: metadata}, max_connections=2) as server:
+        waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        await wait_all_tasks_blocked(0.02)
+        assert server.listeners.connection_count == 2
+        for one in waiting:
+            one.close()
+        await (await server.connect()).call(MetadataRequest(), 5)
 
 
 async def test_stop_answers_what_is_under_way(serve_handlers: Serve) -> None:

@@ -14,6 +14,7 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.errors import StartupError
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
+from ottla.storage.memory.buffer_pool import MemoryBudget
 
 Serve = Callable[..., Any]
 
@@ -73,7 +74,7 @@ async def test_an_accept_that_fails_is_tried_again(
 
 
 def test_an_address_that_cannot_be_had_is_said_with_what_to_do() -> None:
-    listeners = Listeners(None, None, None, ConnectionLimits())  # type: ignore[arg-type]
+    listeners = Listeners(None, None, None, ConnectionLimits(), responses=MemoryBudget(1))  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=r"already in use.*--port"):

@@ -254,7 +254,7 @@ async def test_only_what_was_signalled_is_looked_at_again(node: Node, topic: Top
     results: list[FetchResult] = []
 
     async def fetch() -> None:
-        min_bytes = 4 * node.log(topic).size_bytes
+        min_bytes = 5 * node.log(topic).size_bytes
         results.extend(await node.manager.fetch(FetchParams(max_wait_ms=10_000, min_bytes=min_bytes), asked))
 
     nursery.start_soon(fetch)
@@ -263,7 +263,48 @@ async def test_only_what_was_signalled_is_looked_at_again(node: Node, topic: Top
     await node.append_flushed(topic, 1)
     await wait_all_tasks_blocked()
     assert [len(node.log(topic, index).plans) for index in (0, 1, 2)] == [1, 2, 1]
-    assert [offsets(result) for result in results] == [[0], [0, 1], [0]]
+    # Nothing that it has planned holds memory while it waits; at the end it plans again.
+    held = [plan for index in (0, 1, 2) for plan in node.log(topic, index).plans if plan.records.size_bytes]
+    assert held == []
+    assert node.budget.used_bytes == 0
+    await node.append_flushed(topic, 1)
+    await wait_all_tasks_blocked()
+    assert [len(node.log(topic, index).plans) for index in (0, 1, 2)] == [2, 3, 2]
+    assert [offsets(result) for result in results] == [[0], [0, 1, 2], [0]]
+    assert node.budget.used_bytes == sum(result.size_bytes for result in results)
+
+
+async def test_what_is_planned_before_the_deadline_is_read_at_it(node: Node, topic: TopicImage) -> None:
+    await node.append_flushed(topic)
+    result = await node.fetch(topic, min_bytes=10_000, max_wait_ms=10)
+    assert offsets(result) == [0]
+    assert result.size_bytes == node.budget.used_bytes > 0
+    result.release()
+    assert node.budget.used_bytes == 0
+
+
+async def test_fetches_that_are_woken_together_share_what_the_budget_leaves(
+    node: Node, topic: TopicImage, nursery: trio.Nursery
+) -> None:
+    value = bytes(100_000)
+    results: list[FetchResult] = []
+
+    async def fetch() -> None:
+        results.append(await node.fetch(topic, min_bytes=500_000, max_wait_ms=1_000_000))
+
+    for _ in range(10):
+        nursery.start_soon(fetch)
+    await wait_all_tasks_blocked()
+    for _ in range(6):
+        await node.manager.append({key(topic): batch_of(value)}, required_acks=0, timeout_ms=0)
+    node.flush()
+    await wait_all_tasks_blocked()
+    assert len(results) == 10
+    assert node.budget.used_bytes == sum(result.size_bytes for result in results)
+    assert node.budget.used_bytes < node.budget.limit_bytes + 10 * 120_000  # a first batch has everybody
+    for result in results:
+        result.release()
+    assert node.budget.used_bytes == 0
 
 
 async def test_an_error_is_told_at_once_with_what_else_there_is(node: Node, topic: TopicImage) -> None:
@@ -486,3 +527,16 @@ async def test_deletion_that_takes_too_long(node: Node, autojump_clock: MockCloc
     error, _ = await delete(node, topic, 3, timeout_ms=100)
     assert isinstance(error, RequestTimedOutError)
     assert node.log(topic).log_start_offset == 3
+
+
+async def test_errors_are_kept_without_the_frames_that_they_were_raised_in(node: Node, topic: TopicImage) -> None:
+    asked = [FetchPartition(topic.topic_id, 77, 0), FetchPartition(topic.topic_id, 1, 7)]
+    for result in await node.manager.fetch(FetchParams(), asked):
+        assert result.error is not None
+        assert (result.error.__traceback__, result.error.__context__) == (None, None)
+    appended = await node.manager.append(
+        {TopicIdPartition(topic.topic_id, 77): batch_of(b"")}, required_acks=1, timeout_ms=0
+    )
+    for failed in appended.values():
+        assert failed.error is not None
+        assert (failed.error.__traceback__, failed.error.__context__) == (None, None)

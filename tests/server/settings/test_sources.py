@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.settings.config import ConfigError
+from ottla.server.settings.description import describe_broker
 from ottla.server.settings.properties import parse_properties
 from ottla.server.settings.sources import load
 
@@ -52,9 +53,13 @@ def test_ottlas_own_settings_in_the_environment_with_and_without_repeating_the_n
     assert load(environment={"OTTLA_OTTLA_TAIL_CACHE_BYTES": "2"}).ottla_tail_cache_bytes == 2
 
 
-def test_broker_id_stands_for_node_id_where_that_is_absent() -> None:
+def test_broker_id_and_node_id_stand_for_each_other_where_one_is_absent() -> None:
     assert load(flags={"broker.id": "7"}).node_id == 7
     assert load(flags={"broker.id": "7", "node.id": "8"}).node_id == 8
+    config = load(flags={"node.id": "8"})
+    assert config.broker_id == 8
+    assert {it.name: it.value for it in describe_broker(config)}["broker.id"] == "8"
+    assert config.accepted_without_effect() == []
 
 
 def test_what_ottla_does_not_need_is_taken_and_can_be_reported(tmp_path: Path) -> None:

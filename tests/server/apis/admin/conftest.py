@@ -14,6 +14,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import metadata as hot_metadata
 from ottla.kproto.schema import Request
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
@@ -74,6 +75,7 @@ def call(broker: FakeBroker) -> Call:
             listener=listener,
             header=SimpleNamespace(api_version=version, client_id="test"),
             principal="User:ann",
+            work=Work(),
             connection=SimpleNamespace(mute=broker.muted.append),
         )
         response = await module.handle(received, context)

@@ -1,0 +1,152 @@
+"""What one request makes this node do: counted by elements, done in slices, and when it is much, one after the other.
+
+An element is what an array holds, of the request or of its answer: a name, a number, a partition. As an object it takes
+up to a hundred times the memory that it took on the wire, and microseconds of the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import trio
+
+from ottla.kproto.compiler.layout import STEP_ELEMENTS
+from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.pace import SLICE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: Work on fewer elements is done at once for everybody who asks.
+LIGHT_ELEMENTS: Final = 1_000
+
+
+class Room(Protocol):
+    """Memory that may be spent."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    async def wait_available(self) -> None: ...
+
+
+class Lane:
+    """Lets one request after the other be worked on that has many elements, in the order in which they come.
+
+    So what they take in memory is bounded by the largest of them. The next one waits until the budgets have room.
+    """
+
+    def __init__(self, max_elements: Callable[[], int], *budgets: Room) -> None:
+        self.max_elements = max_elements
+        self._budgets = budgets
+        self._place = trio.Semaphore(1)
+
+    async def enter(self) -> None:
+        """Wait for the place; who has it calls `leave` once."""
+        await self._place.acquire()
+        try:
+            for budget in self._budgets:
+                if not budget.has_room:
+                    await budget.wait_available()
+        except BaseException:
+            self._place.release()
+            raise
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        self._place.release()
+
+
+class Over(Generic[T]):
+    """See `Work.over`. No async generator, whose end is uncertain where the loop over it is left."""
+
+    __slots__ = ("_items", "_work")
+
+    def __init__(self, work: Work, items: Iterable[T]) -> None:
+        self._work = work
+        self._items = iter(items)
+
+    def __aiter__(self) -> Over[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        for item in self._items:
+            await self._work.rest()
+            return item
+        raise StopAsyncIteration
+
+
+class Work:
+    """The work on one request. Without a lane it is only counted and sliced."""
+
+    __slots__ = ("_allowed", "_began", "_is_in_lane", "_lane", "elements")
+
+    def __init__(self, lane: Lane | None = None) -> None:
+        self._lane = lane
+        self._is_in_lane = False
+        self._allowed = LIGHT_ELEMENTS
+        self._began = perf_counter()
+        #: How many elements were worked on.
+        self.elements = 0
+
+    async def rest(self, elements: int = 1) -> None:
+        """Call for each element, or for a few: counts them, and lets others run when a slice of time is used up.
+
+        Raises CloseConnectionError beyond `ottla.request.max.elements`.
+        """
+        self.elements += elements
+        if self.elements > self._allowed:
+            await self._enter_lane()
+        if perf_counter() - self._began > SLICE_SECONDS:
+            await trio.lowlevel.checkpoint()
+            self._began = perf_counter()
+
+    def over(self, items: Iterable[T]) -> Over[T]:
+        """Iterate with `rest` before each item."""
+        return Over(self, items)
+
+    async def expect(self, elements: int) -> None:
+        """Refuse at once what would be refused later: call with what is known of the answer before it is made."""
+        self.elements += elements
+        await self.rest(0)
+        self.elements -= elements
+
+    async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
+        """Do what stops behind each STEP_ELEMENTS elements."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            await self.rest(STEP_ELEMENTS if counts else 0)
+
+    def leave_lane(self) -> None:
+        """What is left to do does not count, or waits for others. A second call does nothing."""
+        if self._is_in_lane:
+            assert self._lane is not None
+            self._is_in_lane = False
+            self._lane.leave()
+
+    def stay_out(self) -> None:
+        """Leave the lane for good: what is left to do may wait for others as long as a client says."""
+        self.leave_lane()
+        self._lane = None
+
+    async def _enter_lane(self) -> None:
+        if self._lane is None:
+            return
+        if not self._is_in_lane:
+            await self._lane.enter()
+            self._is_in_lane = True
+            self._began = perf_counter()
+        self._allowed = self._lane.max_elements()
+        if self.elements > self._allowed:
+            raise CloseConnectionError(
+                f"a request with its answer has more than {self._allowed} elements (ottla.request.max.elements)"
+            )

@@ -1,0 +1,153 @@
+"""Requests of more than a few bytes or elements: parsed, answered and forgotten in steps, within budgets.
+
+For ordinary requests nothing in here is called.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.schema import Struct, StructType
+from ottla.server.apis.errors import error_response_in_steps
+from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.work import LIGHT_ELEMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ottla.kproto.codec import Buffer
+    from ottla.kproto.schema import Request, Response
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.waiting.request_budget import RequestBudget
+    from ottla.storage.memory.buffer_pool import MemoryBudget
+
+#: What is shorter is parsed at once: names of no bytes take 0.2 µs each.
+PARSED_AT_ONCE_BYTES: Final = 2_048
+#: What has fewer elements is encoded at once.
+ENCODED_AT_ONCE_ELEMENTS: Final = 256
+#: Responses up to this size are not counted: a connection has one at a time.
+UNCOUNTED_BYTES: Final = 16 * 1024
+
+# What an element of a request takes as an object, with the list that it is in.
+_ELEMENT_BYTES: Final = 160
+# A partition of a Fetch is three objects as long as it waits.
+_FETCHED_BYTES: Final = 600
+_STEP: Final = 128
+
+
+#: As many records has a change of Kafka's metadata at most (QuorumController.MAX_RECORDS_PER_USER_OP).
+_MAX_CHANGES: Final = 10_000
+_CHANGES: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+
+
+class Charge:
+    """A charge to a budget that is given back with a response."""
+
+    __slots__ = ("_budget", "_size_bytes")
+
+    def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
+        budget.charge(size_bytes)
+        self._budget = budget
+        self._size_bytes = size_bytes
+
+    def release(self) -> None:
+        """Give it back."""
+        self._budget.refund(self._size_bytes)
+
+
+async def parse(context: RequestContext, budget: RequestBudget) -> None:
+    """Parse a large request. What many elements take stays charged as long as the request is under way.
+
+    Raises CloseConnectionError.
+    """
+    api, version = context.api, context.header.api_version
+    if version not in api.versions_in_steps:
+        await api.prepare_steps(version)
+    work = context.work
+    try:
+        context.request = await work.run(api.parse_in_steps(version, context.frame, context.body_start))
+    except DecodeError as error:
+        raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+    if work.elements > LIGHT_ELEMENTS:
+        size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
+        context.release_after_send(Charge(budget.parsed, work.elements * size_bytes))
+    if api.may_wait and api.key is not ApiKey.FETCH:
+        work.stay_out()
+
+
+async def refusal(context: RequestContext) -> Response | None:
+    """The answer to a request that asks for too many changes of the metadata at once."""
+    request, api = context.request, context.api
+    if request is None or api.key not in _CHANGES or _named(request) <= _MAX_CHANGES:
+        return None
+    steps = error_response_in_steps(request, context.header.api_version, ErrorCode.POLICY_VIOLATION)
+    return await context.work.run(steps, counts=False)
+
+
+def _named(request: Request) -> int:
+    """How many things a request names."""
+    lists = (getattr(request, field.name) for field in request.FIELDS if field.kind == "array")
+    return sum(len(items) for items in lists if items is not None)
+
+
+async def build(response: Response, context: RequestContext) -> list[Buffer]:
+    """The encoded response in pieces."""
+    api, version = context.api, context.header.api_version
+    if version not in api.versions_in_steps:
+        await api.prepare_steps(version)
+    return await context.work.run(api.build_in_steps(response, version), counts=False)
+
+
+async def forget(context: RequestContext) -> None:
+    """Count the errors of the answer, then let go of both messages and free their objects a few at a time.
+
+    Freeing all of them at once would hold up everybody. Lists that others keep are not touched.
+    """
+    run = context.work.run
+    messages = [it for it in (context.request, context.response) if isinstance(it, Struct)]
+    if context.response is not None and context.api.metrics is not None:
+        await run(context.api.metrics.count_errors_in_steps(context.response), counts=False)
+    kept: deque[list[object]] = deque()
+    while messages:
+        await run(_keep_elements(messages.pop(), kept), counts=False)
+    context.request = context.response = None
+    await run(_drop(kept), counts=False)
+
+
+def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None, None, None]:
+    """Refer to the elements of all lists, those of the outer ones first."""
+    for field in struct.FIELDS:
+        items = getattr(struct, field.name) if field.kind == "array" else None
+        if not isinstance(items, list):
+            continue
+        has_lists = isinstance(field.element, StructType) and any(it.kind == "array" for it in field.element.FIELDS)
+        for first in range(0, len(items), _STEP):
+            some = items[first : first + _STEP]
+            kept.append(some)
+            if has_lists:
+                for item in some:
+                    if isinstance(item, Struct):
+                        yield from _keep_elements(item, kept)
+            yield
+
+
+def _drop(kept: deque[list[object]]) -> Generator[None, None, None]:
+    while kept:
+        kept.popleft()
+        yield

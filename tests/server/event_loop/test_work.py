@@ -1,0 +1,118 @@
+"""Work that is counted: light work by all at once, heavy work one after the other, and not without end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.work import LIGHT_ELEMENTS, Lane, Work
+from ottla.storage.memory.buffer_pool import MemoryBudget
+
+LIMIT = 5_000
+
+
+@pytest.fixture
+def budget() -> MemoryBudget:
+    return MemoryBudget(100)
+
+
+@pytest.fixture
+def lane(budget: MemoryBudget) -> Lane:
+    return Lane(lambda: LIMIT, budget)
+
+
+async def test_light_work_needs_no_lane(lane: Lane) -> None:
+    await lane.enter()
+    works = [Work(lane) for _ in range(10)]
+    for work in works:
+        await work.rest(LIGHT_ELEMENTS)
+    assert [work.elements for work in works] == [LIGHT_ELEMENTS] * 10
+
+
+async def test_heavy_work_is_done_one_after_the_other(lane: Lane, nursery: trio.Nursery) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+
+    async def do(number: int) -> None:
+        work = Work(lane)
+        async for _ in work.over(range(LIGHT_ELEMENTS)):
+            pass
+        async for _ in work.over(range(100)):
+            if number not in under_way:
+                under_way.append(number)
+            most.append(len(under_way))
+            await trio.lowlevel.checkpoint()
+        under_way.remove(number)
+        work.leave_lane()
+        work.leave_lane()
+
+    async with trio.open_nursery() as doing:
+        for number in range(5):
+            doing.start_soon(do, number)
+    assert max(most) == 1
+
+
+async def test_it_waits_until_there_is_memory_for_it(lane: Lane, budget: MemoryBudget, nursery: trio.Nursery) -> None:
+    budget.charge(100)
+    work = Work(lane)
+    nursery.start_soon(work.rest, LIGHT_ELEMENTS + 1)
+    await wait_all_tasks_blocked()
+    assert budget.waiting == 1
+    budget.refund(1)
+    await wait_all_tasks_blocked()
+    assert budget.waiting == 0
+    work.leave_lane()
+
+
+async def test_who_gives_up_waiting_leaves_the_lane_to_others(lane: Lane, budget: MemoryBudget) -> None:
+    budget.charge(100)
+    with trio.move_on_after(0):
+        await Work(lane).rest(LIGHT_ELEMENTS + 1)
+    budget.refund(100)
+    work = Work(lane)
+    with trio.fail_after(1):
+        await work.rest(LIGHT_ELEMENTS + 1)
+    work.leave_lane()
+
+
+async def test_there_is_an_end(lane: Lane) -> None:
+    work = Work(lane)
+    await work.rest(LIMIT)
+    with pytest.raises(CloseConnectionError, match="more than 5000 elements"):
+        await work.rest()
+    work.leave_lane()
+    with trio.fail_after(1):
+        await lane.enter()
+
+
+async def test_steps_count_and_return_their_result(lane: Lane) -> None:
+    def steps(count: int) -> Generator[None, None, str]:
+        for _ in range(count):
+            yield
+        return "done"
+
+    work = Work(lane)
+    assert await work.run(steps(3)) == "done"
+    assert work.elements == 3 * 128
+    assert await work.run(steps(1_000), counts=False) == "done"
+    assert work.elements == 3 * 128
+
+
+async def test_others_run_in_between(nursery: trio.Nursery) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    nursery.start_soon(other)
+    async for _ in Work().over(range(50_000)):
+        pass
+    assert turns > 3
+    nursery.cancel_scope.cancel()

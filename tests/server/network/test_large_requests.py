@@ -1,0 +1,150 @@
+"""Requests of many elements on a whole node: answered as others are, within limits, and with nothing kept of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.server.apis.fetch import MAX_PARTITIONS
+from ottla.server.network.large_requests import _drop, _keep_elements
+
+Serve = Callable[..., Any]
+
+
+async def test_more_elements_than_allowed_close_the_connection(
+    serve_node: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_node({"ottla.request.max.elements": "10000"}) as node:
+        client = await node.connect()
+        await client.send(FindCoordinatorRequest(coordinator_keys=[""] * 10_500), 4)
+        assert await client.is_closed()
+        assert "more than 10000 elements (ottla.request.max.elements)" in caplog.text
+        other = await node.connect()
+        answer = await other.call(FindCoordinatorRequest(coordinator_keys=["g"] * 4_900), 4)
+        assert {it.error_code for it in answer.coordinators} == {0}
+        # What was asked counts together with what is answered.
+        await other.send(FindCoordinatorRequest(coordinator_keys=["g"] * 5_100), 4)
+        assert await other.is_closed()
+
+
+async def test_an_answer_larger_than_its_request_counts_too(
+    serve_node: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_node({"ottla.request.max.elements": "10000"}) as node:
+        client = await node.connect()
+        resources = [DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)] * 100
+        await client.send(DescribeConfigsRequest(resources=resources), 4)
+        assert await client.is_closed()
+    assert "ottla.request.max.elements" in caplog.text
+
+
+@pytest.mark.parametrize("version", [1, 6, 11])
+async def test_many_partitions_are_answered_in_order(serve_node: Serve, version: int) -> None:
+    async with serve_node() as node:
+        await node.create_topic("t", 3)
+        client = await node.connect()
+        partitions = [ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(4_000)]
+        answer = await client.call(
+            ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)]), version
+        )
+        (topic,) = answer.topics
+        assert [it.partition_index for it in topic.partitions] == list(range(4_000))
+        assert [it.error_code for it in topic.partitions[:4]] == [0, 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        metrics = next(api.metrics for api in node.broker.apis if api.key is ApiKey.LIST_OFFSETS)
+        assert metrics.errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 3_997}
+        assert metrics.requests == 1
+
+
+async def test_a_fetch_of_many_partitions_that_waits_holds_up_no_other_large_request(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        await node.create_topic("t", 3_000)
+        waiting, other = await node.connect(), await node.connect()
+        partitions = [FetchPartition(partition=n, partition_max_bytes=1000) for n in range(3_000)]
+        topics = [FetchTopic(topic="t", partitions=partitions)]
+        await waiting.send(FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=topics), 12)
+        with trio.fail_after(10):
+            while not node.broker.replica_manager.fetch_purgatory.watching:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.01)
+        names = [MetadataRequestTopic(name=f"n{n}") for n in range(3_000)]
+        answer = await other.call(MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
+        assert len(answer.topics) == 3_000
+        assert node.broker.budget.parsed.used_bytes > 0
+        assert node.broker.budget.small.used_bytes == 0  # the frame was let go of
+
+
+async def test_a_fetch_of_too_many_partitions_is_refused(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        client = await node.connect()
+        partitions = [FetchPartition(partition=n) for n in range(MAX_PARTITIONS + 1)]
+        answer = await client.call(FetchRequest(topics=[FetchTopic(topic="t", partitions=partitions)]), 12)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        answer = await client.call(FetchRequest(topics=[FetchTopic(topic="t", partitions=partitions[:-1])]), 12)
+        assert len(answer.responses[0].partitions) == MAX_PARTITIONS
+
+
+async def test_a_produce_to_many_partitions(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        client = await node.connect()
+        partitions = [PartitionProduceData(index=n, records=b"") for n in range(2_000)]
+        request = ProduceRequest(
+            acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=partitions)]
+        )
+        for version in (7, 12):
+            (topic,) = (await client.call(request, version)).responses
+            assert [it.index for it in topic.partition_responses] == list(range(2_000))
+
+
+def test_objects_are_freed_a_few_at_a_time_and_lists_that_others_keep_stay() -> None:
+    alive = 0
+
+    class Traced(ListOffsetsPartition):
+        __slots__ = ()
+
+        def __init__(self) -> None:
+            nonlocal alive
+            super().__init__()
+            alive += 1
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    kept_list = [ListOffsetsPartition(partition_index=n) for n in range(1_000)]
+    topics = [
+        ListOffsetsTopic(name="kept", partitions=kept_list),
+        ListOffsetsTopic(name="lost", partitions=[Traced() for _ in range(1_000)]),
+    ]
+    messages = [ListOffsetsRequest(topics=topics)]
+    del topics
+    kept: deque[list[object]] = deque()
+    for _ in _keep_elements(messages[0], kept):
+        pass
+    messages.clear()
+    counts = [alive, *(alive for _ in _drop(kept))]
+    assert (counts[0], counts[-1]) == (1_000, 0)
+    assert max(before - after for before, after in pairwise(counts)) <= 128
+    assert len(kept_list) == 1_000
+
+
+async def test_more_changes_of_the_metadata_than_kafka_takes_are_refused(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        client = await node.connect()
+        for count, code in ((10_001, ErrorCode.POLICY_VIOLATION), (10_000, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            resources = [AlterConfigsResource(resource_type=2, resource_name=f"t{n}", configs=[]) for n in range(count)]
+            answer = await client.call(AlterConfigsRequest(resources=resources), 2)
+            assert {it.error_code for it in answer.responses} == {code}
+            assert len(answer.responses) == count
