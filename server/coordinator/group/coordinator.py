@@ -213,8 +213,11 @@ class GroupCoordinator:
         return await self._classic.join(self._joined_group(group_id, request), request)
 
     def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
+        """The classic group that is joined; made if the member is new."""
         shard = self._shard(group_id)
-        group = shard.classic_group(group_id)
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            raise CoordinatorNotAvailableError(f"group {group_id} moved away and came back")
         if group is None:
             if request.member_id:
                 raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
