@@ -353,7 +353,7 @@ class History:
         header = SimpleNamespace(api_version=V2_PRODUCE if producer.is_v2 else V1_PRODUCE, client_id="history")
         connection = SimpleNamespace(has_more=False)
         context: Any = SimpleNamespace(
-            header=header, broker=self.node, fragment=None, connection=connection, elements=0
+            header=header, broker=self.node, fragment=None, connection=connection, counted=None
         )
         while True:
             pending = await produce.handle(request, context)
