@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -39,6 +40,7 @@ PASSING = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
 PATIENCE_S = 20.0
+TOLD_TO_WAIT = "CONCURRENT_TRANSACTIONS"
 FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
 UNHEARD: dict[str, Any] = {"transactional_id": "unheard"}
 NAMELESS: dict[str, Any] = {"transactional_id": ""}
@@ -50,6 +52,17 @@ class Identity(NamedTuple):
 
 
 NOBODY = Identity(-1, -1)
+
+
+class Ending(NamedTuple):
+    """An EndTxn: its version, its outcome, and its epoch beside the one that the transaction began with."""
+
+    version: int
+    commit: bool
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"v{self.version} {'commit' if self.commit else 'abort'} {self.epoch:+}"
 
 
 class Peer:
@@ -110,6 +123,26 @@ class Peer:
         if answer.error_code == 0 and version >= 5:
             self.identity = Identity(answer.producer_id, answer.producer_epoch)
         return name(answer.error_code)
+
+    def end_and_ask(self, first: Ending, request: Any, version: int, code_of: Callable[[Any], int]) -> list[str]:
+        """End the transaction and, without waiting for the answer, ask something else: while the markers are written.
+
+        All answers to what was asked: the first, and if that says so the one after the wait.
+        """
+        self.wire.send(self._end_request(first), first.version)
+        self.wire.send(request, version)
+        assert self.wire.receive(et.EndTxnRequest.API_KEY, first.version).error_code == 0
+        told = [name(code_of(self.wire.receive(request.API_KEY, version)))]
+        if told == [TOLD_TO_WAIT]:
+            told.append(name(code_of(self._ask(request, version, code_of))))
+        return told
+
+    def end_twice(self, first: Ending, second: Ending) -> list[str]:
+        return self.end_and_ask(first, self._end_request(second), second.version, lambda answer: int(answer.error_code))
+
+    def _end_request(self, ending: Ending) -> et.EndTxnRequest:
+        identity = epoch(self.identity, ending.epoch)
+        return et.EndTxnRequest(committed=ending.commit, **self._fields({"identity": identity}))
 
     def commit_offsets(
         self, *, version: int = 4, group: str = "group", topic: str | None = None, metadata: str = "", **changed: Any
@@ -206,12 +239,18 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def new_peer(wire: Wire) -> Callable[[], Peer]:
+def topic_partitions() -> int:
+    return 2
+
+
+@pytest.fixture
+def new_peer(wire: Wire, topic_partitions: int) -> Callable[[], Peer]:
     topic = f"wire-{uuid.uuid4().hex[:8]}"
-    creatable = ct.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+    creatable = ct.CreatableTopic(name=topic, num_partitions=topic_partitions, replication_factor=1)
     (created,) = wire.call(ct.CreateTopicsRequest(topics=[creatable], timeout_ms=5000), 7).topics
     assert created.error_code == ErrorCode.NONE
-    ready = dp.DescribeProducersRequest(topics=[dp.TopicRequest(name=topic, partition_indexes=[0, 1])])
+    indexes = list(range(topic_partitions))
+    ready = dp.DescribeProducersRequest(topics=[dp.TopicRequest(name=topic, partition_indexes=indexes)])
     deadline = time.monotonic() + PATIENCE_S
     while any(p.error_code for p in wire.call(ready, 0).topics[0].partitions) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -353,6 +392,81 @@ def test_ending_again_under_transactions_v2(peer: Peer, commit: bool) -> None:
     assert peer.end(commit=False, version=5, identity=after) == "NONE"
     assert peer.identity == epoch(after, 1)
     assert peer.settle() == "CompleteAbort"
+
+
+FIRST_ENDINGS = [Ending(version, commit) for version in (4, 5) for commit in (True, False)]
+# What the second end is told, in columns by the first: w for CONCURRENT_TRANSACTIONS while the markers are written;
+# and for good, f for PRODUCER_FENCED, i for INVALID_TXN_STATE, n for NONE.
+TOLD = {
+    Ending(4, True, -1): "f  f  f  f",
+    Ending(4, True, 0): "wn wi f  f",
+    Ending(4, True, 1): "f  f  wn wi",
+    Ending(4, False, -1): "f  f  f  f",
+    Ending(4, False, 0): "wi wn f  f",
+    Ending(4, False, 1): "f  f  wi wn",
+    Ending(5, True, -1): "wn wi wf wf",
+    Ending(5, True, 0): "wi wi wn wi",
+    Ending(5, True, 1): "wf wf wi wi",
+    Ending(5, False, -1): "wi wn wf wf",
+    Ending(5, False, 0): "wn wn wi wn",
+    Ending(5, False, 1): "wf wf wn wn",
+}
+ANSWERS = {"w": TOLD_TO_WAIT, "f": "PRODUCER_FENCED", "i": "INVALID_TXN_STATE", "n": "NONE"}
+
+
+@pytest.mark.parametrize("topic_partitions", [64])
+@pytest.mark.parametrize("first", FIRST_ENDINGS, ids=str)
+def test_ending_again_while_the_markers_are_written(new_peer: Callable[[], Peer], first: Ending) -> None:
+    column = FIRST_ENDINGS.index(first)
+    told, expected = {}, {}
+    waited = 0
+    for second, row in TOLD.items():
+        peer = new_peer()
+        peer.init()  # so that there is an epoch before
+        peer.add(*range(64))
+        answers = peer.end_twice(first, second)
+        told[str(second)] = answers
+        expected[str(second)] = [ANSWERS[letter] for letter in row.split()[column]]
+        waited += answers[0] == TOLD_TO_WAIT
+        if answers == expected[str(second)][1:]:
+            told[str(second)].insert(0, TOLD_TO_WAIT)  # the markers were written before it came
+    assert told == expected
+    assert waited > 0
+
+
+def _code_of_beginning(answer: Any) -> int:
+    if isinstance(answer, ip.InitProducerIdResponse):
+        return int(answer.error_code)
+    (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+    return int(result.partition_error_code)
+
+
+STRANGERS: list[Callable[[Identity], Identity]] = [partial(epoch, by=-1), partial(epoch, by=5), lambda it: other_id(it)]
+
+
+@pytest.mark.parametrize("topic_partitions", [64])
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("begins", ["init", "add"])
+def test_whoever_begins_while_the_markers_are_written_waits(
+    new_peer: Callable[[], Peer], version: int, begins: str
+) -> None:
+    """Who it is, and whether the id is still its own, is asked later."""
+    told = []
+    for stranger in STRANGERS * 3:
+        peer = new_peer()
+        peer.init()
+        peer.add(*range(64))
+        identity = stranger(peer.identity)
+        request: Any
+        if begins == "init":
+            request = ip.InitProducerIdRequest(transaction_timeout_ms=60_000, **peer._fields({"identity": identity}))
+        else:
+            topics = [ap.AddPartitionsToTxnTopic(name=peer.topic, partitions=[0])]
+            fields = peer._fields({"identity": identity}, "v3_and_below_")
+            request = ap.AddPartitionsToTxnRequest(v3_and_below_topics=topics, **fields)
+        told.append(peer.end_and_ask(Ending(version, commit=True), request, 3, _code_of_beginning)[0])
+    assert TOLD_TO_WAIT in told
+    assert set(told) <= {TOLD_TO_WAIT, "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
 
 
 @pytest.mark.parametrize("commit", [True, False])

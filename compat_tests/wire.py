@@ -18,7 +18,7 @@ class Wire:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=20)
-        self._correlation_id = 0
+        self._correlation_id = self._received_id = 0
 
     def close(self) -> None:
         self._socket.close()
@@ -28,13 +28,15 @@ class Wire:
         return self.receive(request.API_KEY, version)
 
     def send(self, request: Any, version: int) -> None:
+        """Several may be sent before the first answer is received; they are received in their order."""
         self._correlation_id += 1
         self._socket.sendall(build_request_frame(request, version, self._correlation_id, "wire"))
 
     def receive(self, key: ApiKey, version: int) -> Any:
         size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
         correlation_id, answer = parse_response_frame(key, version, self._read(size))
-        assert correlation_id == self._correlation_id
+        self._received_id += 1
+        assert correlation_id == self._received_id
         return answer
 
     def is_closed_by_broker(self) -> bool:

@@ -122,7 +122,7 @@ class History:
         lags: dict[str, Curve] = {}
         room = MAX_OFFSETS
         for shard in self._broker.group_coordinator.runtime.loaded_shards():
-            for group_id in (*shard.groups, *shard.consumer_groups):
+            for group_id in list(shard.groups):
                 count = shard.offsets.count(group_id)
                 if not 0 < count <= room or len(lags) >= MAX_GROUPS:
                     continue

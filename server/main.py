@@ -208,8 +208,11 @@ class Node:
                 nursery.start_soon(self._end_when_asked, broker, listeners)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
-                await listeners.run(STOP_GRACE_SECONDS)
-                replica_manager.close()
+                try:
+                    await listeners.run(STOP_GRACE_SECONDS)
+                finally:
+                    broker.coordinators.close()
+                    replica_manager.close()
                 nursery.cancel_scope.cancel()
         finally:
             listeners.close()

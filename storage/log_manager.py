@@ -194,12 +194,15 @@ class LogManager:
             if log is not None:
                 log.close()
                 deleted.setdefault(log.store, []).append(log)
-        for store, logs in deleted.items():
-            async with store.lock:
-                if {*store.logs, *store.snapshots}.issubset(log.key for log in logs):
-                    await self._delete_store(store)
-                else:
-                    await _delete_from(store, logs)
+        # Shielded: who opens a log that is half deleted would find it closed for good. Each wait is for a call of the
+        # disk, or for who holds the store's lock while the disk answers him.
+        with trio.CancelScope(shield=True):
+            for store, logs in deleted.items():
+                async with store.lock:
+                    if {*store.logs, *store.snapshots}.issubset(log.key for log in logs):
+                        await self._delete_store(store)
+                    else:
+                        await _delete_from(store, logs)
 
     async def _delete_store(self, store: MessageStore) -> None:
         """Close a store and remove its folder: first its name, then its files. Who opens it again waits for that."""

@@ -2,7 +2,7 @@
 
 A record's key is an int16 that says the record type, then the key struct in its only version. Its value is an int16
 version, then the value struct in that version; a null value (a tombstone) removes what the key names. A reader skips
-record types it does not know: they come from a newer broker.
+record types that it does not know: they come from a newer broker.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ class UnknownRecordTypeError(DecodeError):
     def __init__(self, record_type: int) -> None:
         super().__init__(f"unknown coordinator record type {record_type}")
         self.record_type = record_type
+
+
+class UnknownValueVersionError(DecodeError):
+    """The key is known, but its value is of a version that is not."""
+
+    def __init__(self, cls: type[CoordinatorValue], version: int) -> None:
+        super().__init__(f"unknown version {version} of {cls.__name__}")
+        self.version = version
 
 
 class _CoordinatorStruct(Message):
@@ -62,8 +70,11 @@ def build_value(value: CoordinatorValue, version: int) -> bytes:
 
 
 def parse_value(cls: type[V], buf: Buffer) -> V:
-    """Read a value of which the type is known from its key. Raises DecodeError, also for an unknown version."""
-    return codec.parse(cls, _prefix(buf), buf, _INT16.size)
+    """Read a value of which the type is known from its key. Raises UnknownValueVersionError, else DecodeError."""
+    version = _prefix(buf)
+    if not cls.VERSIONS.includes(version):
+        raise UnknownValueVersionError(cls, version)
+    return codec.parse(cls, version, buf, _INT16.size)
 
 
 class RecordTypes:
@@ -87,7 +98,7 @@ class RecordTypes:
         return codec.parse(cls, 0, buf, _INT16.size)
 
     def parse(self, key: Buffer, value: Buffer | None) -> tuple[CoordinatorKey, CoordinatorValue | None]:
-        """Read a whole record; the value of a tombstone is None."""
+        """Read a whole record; the value of a tombstone is None. Raises what `parse_key` and `parse_value` do."""
         parsed_key = self.parse_key(key)
         if value is None:
             return parsed_key, None

@@ -19,7 +19,7 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.server.apis.context import Deferred, RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.metadata.image import TopicImage
@@ -123,5 +123,6 @@ class _Commit(Deferred):
             _fail(self._answers, error, self._version)
         else:
             for partition, reason in self._commit.refused.items():
-                self._answers[partition].error_code = error_code(reason)
+                by_id = isinstance(reason, TopicDeletedError) and self._version >= _FIRST_VERSION_BY_ID
+                self._answers[partition].error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else error_code(reason)
         return self._response

@@ -3,6 +3,8 @@
 Sent by transaction coordinators, and by administrators to abort a hanging transaction (KIP-664).
 """
 
+from typing import Final
+
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -15,7 +17,15 @@ from ottla.kproto.messages.write_txn_markers import (
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
+from ottla.server.coordinator import errors as coordinator
 from ottla.server.coordinator.transaction.state import Partition
+
+# A group coordinator that is not here, or not yet, is to its partition's markers as a leader that is not.
+_NOT_LED: Final = (
+    coordinator.CoordinatorNotAvailableError,
+    coordinator.CoordinatorLoadInProgressError,
+    coordinator.NotCoordinatorError,
+)
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
@@ -40,7 +50,7 @@ async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableT
     )
     codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     codes |= dict.fromkeys(known, ErrorCode.NONE)
-    codes |= {partition: error_code(error) for partition, error in failed.items()}
+    codes |= {partition: _code(error) for partition, error in failed.items()}
     return WritableTxnMarkerResult(
         producer_id=asked.producer_id,
         topics=[
@@ -56,3 +66,7 @@ async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableT
             async for topic in work.over(asked.topics)
         ],
     )
+
+
+def _code(error: Exception) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(error, _NOT_LED) else error_code(error)

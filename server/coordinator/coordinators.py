@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.server.coordinator.transaction.state import Partition
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.settings.config import BrokerConfig
@@ -50,7 +51,7 @@ def _load(topic: str, modules: Sequence[str]) -> None:
 
 
 class Coordinators:
-    """`nursery` owns what they do in the background."""
+    """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`."""
 
     def __init__(
         self,
@@ -75,6 +76,12 @@ class Coordinators:
             self.groups.apply(delta)
         if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
             self.transactions.apply(delta)
+
+    def close(self) -> None:
+        """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
+        for made in (vars(self).get("transactions"), vars(self).get("groups")):
+            if made is not None:
+                made.runtime.close()
 
     async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
         """Whether a coordinator's topic is there; then what it consists of is loaded, which takes some ten ms."""
@@ -123,7 +130,11 @@ class Coordinators:
         """What writes the end of transactions, here and on behalf of other brokers' coordinators."""
         from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 
-        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_id, self._clock)
+        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_of, self._clock)
+
+    def _topic_of(self, partition: Partition) -> UUID | None:
+        known = self._image.partition(*partition) is not None
+        return self._topic_id(partition.topic) if known else None
 
     def _topic_id(self, name: str) -> UUID | None:
         topic = self._image.topic(name)

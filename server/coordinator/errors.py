@@ -97,6 +97,10 @@ class OffsetMetadataTooLargeError(CoordinatorError):
     """The metadata string of an offset commit is longer than `offset.metadata.max.bytes`."""
 
 
+class TopicDeletedError(CoordinatorError):
+    """The topic of an offset was deleted while its commit was on its way."""
+
+
 class UnsupportedCommitError(CoordinatorError):
     """KIP-848: a member commits in a version from before member epochs."""
 
@@ -118,6 +122,10 @@ class ProducerFencedError(CoordinatorError):
 
 class ConcurrentTransactionsError(CoordinatorError):
     """The last transaction is still being ended: try again shortly."""
+
+
+class LaterEpochError(CoordinatorError):
+    """The log has seen a later epoch of the producer, or of its coordinator: what this one writes counts no more."""
 
 
 class InvalidTransactionStateError(CoordinatorError):

@@ -1,6 +1,6 @@
 """The door from a coordinator to the internal topic that keeps its state."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 
@@ -14,11 +14,15 @@ class CoordinatorLog(Protocol):
     async def append(self, partition: int, records: bytes) -> int:
         """Append one record batch and return its base offset once it is committed.
 
-        Raises CoordinatorNotAvailableError, NotCoordinatorError or CoordinatorLoadInProgressError; then nothing may be
-        taken as stored.
+        Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError or LaterEpochError;
+        then nothing may be taken as stored.
         """
         ...
 
-    def read(self, partition: int) -> AsyncIterator[memoryview]:
-        """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches."""
+    def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
+        """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches.
+
+        Among them is all that was appended before the reading began, whether anybody waited for it or not, if it is
+        ever committed: a partition that has moved away and come back misses nothing.
+        """
         ...

@@ -1,17 +1,22 @@
 """Coordinators' logs on the replica manager: the seed's offset manager that talks to the replica manager alone."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 from uuid import UUID
 
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    LaterEpochError,
+    NotCoordinatorError,
+)
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import InvalidProducerEpochError, StorageError, TransactionCoordinatorFencedError
 from ottla.storage.log.partition_log import AppendOrigin
 
 ACKS_ALL: Final = -1
@@ -45,12 +50,19 @@ class ReplicaLog:
             raise _translated(result.error) from result.error
         return result.base_offset
 
-    async def read(self, partition: int) -> AsyncIterator[memoryview]:
-        """Yield the committed batches from the log start to the high watermark, about a mebibyte at a time."""
+    async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
+        """Yield the committed batches from the log start on, about a mebibyte at a time.
+
+        What the log holds when the reading begins is waited for until it is committed: it may come from a former term
+        of this node's, or from another leader, and be committed only now.
+        """
         try:
-            log = self._replica_manager.get_partition(*self._key(partition)).log
-            offset = log.log_start_offset
-            while offset < log.high_watermark:
+            led = self._replica_manager.get_partition(*self._key(partition))
+            log = led.log
+            offset, end_offset = log.log_start_offset, log.log_end_offset
+            while offset < max(end_offset, log.high_watermark):
+                if offset >= log.high_watermark:
+                    await self._replica_manager.wait_committed(led, end_offset)
                 records, offset = await log.read_batches(offset, log.high_watermark)
                 with records:
                     batches = memoryview(records.to_bytes())
@@ -64,5 +76,7 @@ class ReplicaLog:
 def _translated(error: Exception) -> CoordinatorError:
     if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError):
         return NotCoordinatorError(str(error))
+    if isinstance(error, InvalidProducerEpochError | TransactionCoordinatorFencedError):
+        return LaterEpochError(str(error))
     assert isinstance(error, ReplicaError | StorageError | RecordError | OSError)
     return CoordinatorNotAvailableError(str(error))

@@ -2,157 +2,48 @@
 
 The contract, whatever the state is (groups, transactions, share groups):
 
-- A partition's shard exists from `elect` (this node became its leader) to `resign`. Until the replay has ended every
-  operation raises CoordinatorLoadInProgressError.
+- A partition's shard exists from `elect` (this node became its leader) to `resign` or `close`. Until the replay has
+  ended every operation raises CoordinatorLoadInProgressError; where the log cannot be replayed, NotCoordinatorError,
+  and the other partitions serve.
 - Records reach a shard's `replay` once they are committed and in log order: first those of the log, then those of each
   write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
 - Writes that arrive while an append is under way gather and leave as one batch, and so do those that arrive in quick
   succession: group commit without a timer.
+- What deletes whatever it finds is planned in its turn (`begin_planned_write`): when all writes before it are replayed,
+  and with none between what the plan sees and what it says.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
   or they are not in the log.
+- Every write is settled, whatever is cancelled and when: who waits for one waits for an append at most, and may be
+  shielded.
 
 Kafka's counterpart is org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. It applies records at once and
 rolls back when an append fails; this one applies them when the append is committed.
 """
 
-import logging
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic
 
 import trio
 
-from ottla.kproto.records import (
-    BatchBuilder,
-    BatchHeader,
-    EndTxnMarker,
-    build_end_txn_marker,
-    iter_batches,
-    iter_records,
-    parse_end_txn_marker,
-)
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    NotCoordinatorError,
-)
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.coordinator.partition import CoordinatorPartition, Life, Plan, Write
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayBatch, S, replay_records
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
-logger = logging.getLogger(__name__)
-
-MAX_BATCH_BYTES: Final = 512 * 1024
-"""A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
-STEP_SECONDS: Final = 250e-6
-"""For so long is replayed before others may run."""
-RECORDS_A_STEP: Final = 32
-MAX_LINGER_SECONDS: Final = 0.005
-MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
-
-
-class CoordinatorRecord(NamedTuple):
-    """One record of a coordinator's topic; a value of None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.key) + len(self.value or b"") + 32
-
-
-class Producer(NamedTuple):
-    """The transactional producer on whose behalf records are written."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-class Shard(Protocol):
-    """The state of one partition. Its methods are synchronous and never fail on a record that Kafka could write."""
-
-    def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        """Apply one committed record; `producer` is set if it belongs to that producer's open transaction."""
-        ...
-
-    def replay_marker(self, marker: EndTxnMarker) -> None:
-        """Apply the end of a producer's transaction."""
-        ...
-
-    def loaded(self) -> None:
-        """The replay has ended: start sessions and timers."""
-        ...
-
-    def unloaded(self) -> None:
-        """The partition moved away: answer everyone who waits with NotCoordinatorError and end all timers."""
-        ...
-
-
-S = TypeVar("S", bound=Shard)
-
-
-def replay_records(shard: Shard, batches: memoryview, position: int, header: BatchHeader) -> Iterator[None]:
-    """Replay the records of a batch that lies at `position`, in short steps: one each time that this is advanced."""
-    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-    replay = shard.replay
-    for count, (offset, _, key, value, _) in enumerate(iter_records(batches, position, header), 1):
-        assert key is not None, "a coordinator's record without a key"
-        replay(offset, producer, CoordinatorRecord(key, value))
-        if not count % RECORDS_A_STEP:
-            yield
-    yield
-
-
-class Write:
-    """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
-
-    __slots__ = ("_done", "error", "marker", "producer", "records", "size_bytes")
-
-    def __init__(
-        self, records: Sequence[CoordinatorRecord], producer: Producer | None, marker: EndTxnMarker | None
-    ) -> None:
-        self.records = records
-        self.producer = producer
-        self.marker = marker
-        self.size_bytes = sum([record.size_bytes for record in records])
-        self.error: CoordinatorError | None = None
-        self._done = trio.Event()
-
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
-    def settle(self, error: CoordinatorError | None) -> None:
-        """It is committed and replayed, or will never be."""
-        self.error = error
-        self._done.set()
-
-    async def wait(self) -> None:
-        """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""
-        await self._done.wait()
-        if self.error is not None:
-            raise self.error
-
-
-class _Partition(Generic[S]):
-    __slots__ = ("is_loaded", "is_writing", "last_batch", "queue", "queued_bytes", "scope", "shard")
-
-    def __init__(self, shard: S) -> None:
-        self.shard = shard
-        self.is_loaded = False
-        self.is_writing = False
-        self.last_batch = 0
-        self.queue: deque[Write] = deque()
-        self.queued_bytes = 0
-        self.scope = trio.CancelScope()  # of its one task at a time: the loading, later a writer
+__all__ = ["CoordinatorRecord", "CoordinatorRuntime", "Producer", "Write", "replay_records"]
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Runs the shards of one internal topic on one broker. `nursery` owns the loading and writing tasks."""
+    """Runs the shards of one internal topic on one broker. Whoever made it ends it by `close`.
+
+    `nursery` runs the tasks that load and write. If it is cancelled without a `close`, the partitions no longer write,
+    and each write that comes is refused.
+    """
 
     def __init__(
         self,
@@ -162,7 +53,7 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         nursery: trio.Nursery,
         new_shard: Callable[[int], S],
-        replay_batch: Callable[[S, memoryview, int, BatchHeader], Iterator[None]] | None = None,
+        replay_batch: ReplayBatch[S] | None = None,
     ) -> None:
         """`replay_batch` takes the place of `replay_records` while a partition is loaded."""
         self._name = name
@@ -171,224 +62,146 @@ class CoordinatorRuntime(Generic[S]):
         self._nursery = nursery
         self._new_shard = new_shard
         self._replay_batch = replay_batch or replay_records
-        self._partitions: dict[int, _Partition[S]] = {}
+        self._partitions: dict[int, CoordinatorPartition[S]] = {}
         # They load one after the other, those that somebody asked for first: most clients are answered long before all
         # is loaded, and no more than one read of the log is in memory.
-        self._unloaded: OrderedDict[int, _Partition[S]] = OrderedDict()
+        self._unloaded: OrderedDict[int, CoordinatorPartition[S]] = OrderedDict()
         self._is_loading = False
-        #: Partitions that this node leads and whose state could not be loaded.
-        self.failed: set[int] = set()
+        self._is_closed = False
 
-    # Lifecycle
+    # Life
 
     def loading(self) -> int:
         """How many partitions are still to be replayed."""
-        return sum(not state.is_loaded for state in self._partitions.values())
+        return sum(partition.life is Life.LOADING for partition in self._partitions.values())
 
-    def elect(self, partition: int) -> None:
-        """This node leads the partition now: start to replay it."""
-        if partition not in self._partitions:
-            self.failed.discard(partition)
-            self._unloaded[partition] = self._partitions[partition] = _Partition(self._new_shard(partition))
-            if not self._is_loading:
-                self._is_loading = True
-                self._nursery.start_soon(self._load_all)
+    @property
+    def failed(self) -> list[int]:
+        """The partitions that this node leads and whose state could not be loaded."""
+        return [index for index, partition in sorted(self._partitions.items()) if partition.life is Life.FAILED]
 
-    def resign(self, partition: int) -> None:
-        """This node leads the partition no longer: drop its state."""
-        state = self._partitions.pop(partition, None)
-        self._unloaded.pop(partition, None)
-        self.failed.discard(partition)
-        if state is not None:
-            state.scope.cancel()
-            self._fail_queued(state, NotCoordinatorError(f"{self._name} partition {partition} moved away"))
-            state.shard.unloaded()
+    def elect(self, index: int) -> None:
+        """This node leads the partition now: start to replay it. What failed before is tried again."""
+        partition = self._partitions.get(index)
+        if self._is_closed or (partition is not None and partition.life is not Life.FAILED):
+            return
+        self._unloaded[index] = self._partitions[index] = CoordinatorPartition(
+            self._name,
+            index,
+            self._new_shard(index),
+            log=self._log,
+            clock=self._clock,
+            replay_batch=self._replay_batch,
+            start_soon=self._nursery.start_soon,
+        )
+        if not self._is_loading:
+            self._is_loading = True
+            self._nursery.start_soon(self._load_all)
+
+    def resign(self, index: int) -> None:
+        """This node leads the partition no longer: drop its state, and tell everyone who waits for it."""
+        self._unloaded.pop(index, None)
+        partition = self._partitions.pop(index, None)
+        if partition is not None:
+            partition.close("moved away")
+
+    def close(self) -> None:
+        """Lead nothing any more, for good: everyone who waits is told NotCoordinatorError, as whoever comes later."""
+        self._is_closed = True
+        self._unloaded.clear()
+        while self._partitions:
+            _, partition = self._partitions.popitem()
+            partition.close("is no longer led: this broker stops")
 
     async def _load_all(self) -> None:
         while self._unloaded:
-            await self._load(*self._unloaded.popitem(last=False))
+            _, partition = self._unloaded.popitem(last=False)
+            await partition.load()
         self._is_loading = False
-
-    async def _load(self, partition: int, state: _Partition[S]) -> None:
-        count = 0
-        with state.scope:
-            try:
-                async for batches in self._log.read(partition):
-                    count += await self._replay_batches(state.shard, batches)
-            except CoordinatorError as error:
-                logger.exception(
-                    "%s partition %d cannot be loaded: its groups are unavailable",
-                    self._name,
-                    partition,
-                    extra={"topic": self._name, "partition": partition},
-                )
-                del self._partitions[partition]
-                self.failed.add(partition)
-                self._fail_queued(state, error)
-                return
-            state.is_loaded = True
-            state.shard.loaded()
-            logger.debug("%s partition %d loaded, %d records", self._name, partition, count)
-
-    async def _replay_batches(self, shard: S, batches: memoryview) -> int:
-        count = 0
-        until = perf_counter() + STEP_SECONDS
-        for position, header in iter_batches(batches):
-            count += header.record_count
-            if header.is_control:
-                marker = parse_end_txn_marker(batches, position, header)
-                if marker is not None:
-                    shard.replay_marker(marker)
-                continue
-            for _ in self._replay_batch(shard, batches, position, header):
-                if perf_counter() >= until:
-                    await trio.lowlevel.checkpoint()
-                    until = perf_counter() + STEP_SECONDS
-        return count
 
     # Operations
 
-    def shard(self, partition: int) -> S:
+    def shard(self, index: int) -> S:
         """The partition's state, for reading and for synchronous decisions.
 
         Raises NotCoordinatorError or CoordinatorLoadInProgressError.
         """
-        state = self._loaded(partition)
-        return state.shard
+        return self._serving(index).shard
 
     def shards(self) -> list[S]:
-        """All shards here. Raises CoordinatorLoadInProgressError while one of them is being replayed."""
-        return [self._loaded(partition).shard for partition in sorted(self._partitions)]
+        """All shards here, but for those that failed. Raises CoordinatorLoadInProgressError while one is replayed."""
+        failed = self.failed
+        return [self._serving(index).shard for index in sorted(self._partitions) if index not in failed]
 
     def loaded_shards(self) -> list[S]:
         """The shards here whose replay has ended."""
-        return [state.shard for _, state in sorted(self._partitions.items()) if state.is_loaded]
+        return [it.shard for _, it in sorted(self._partitions.items()) if it.life is Life.SERVING]
 
-    def _loaded(self, partition: int) -> _Partition[S]:
-        state = self._partitions.get(partition)
-        if state is None:
-            raise NotCoordinatorError(f"{self._name} partition {partition} is not led here")
-        if not state.is_loaded:
-            if partition in self._unloaded:
-                self._unloaded.move_to_end(partition, last=False)
-            raise CoordinatorLoadInProgressError(f"{self._name} partition {partition} is being loaded")
-        return state
+    def _serving(self, index: int) -> CoordinatorPartition[S]:
+        partition = self._partitions.get(index)
+        if partition is None:
+            raise NotCoordinatorError(f"{self._name} partition {index} is not led here")
+        if partition.life is Life.LOADING:
+            if index in self._unloaded:
+                self._unloaded.move_to_end(index, last=False)
+            raise CoordinatorLoadInProgressError(f"{partition} is being loaded")
+        if partition.life is Life.FAILED:
+            raise NotCoordinatorError(f"{partition} could not be loaded")
+        return partition
 
     async def write(
-        self, partition: int, records: Sequence[CoordinatorRecord], *, producer: Producer | None = None
+        self,
+        index: int,
+        records: Sequence[CoordinatorRecord],
+        *,
+        producer: Producer | None = None,
+        shard: S | None = None,
     ) -> None:
         """Commit records, all or none; returns when they are committed and replayed into the shard.
 
         Raises CoordinatorError if they were not committed. Writes of one partition are committed in call order.
+        `shard`, if given, is the one from which the records were decided: if the partition has moved away since they
+        are refused with NotCoordinatorError, also where it has come back.
         """
-        await _wait_noted(self.begin_write(partition, records, producer=producer))
+        await _wait_noted(self.begin_write(index, records, producer=producer, shard=shard))
 
     def begin_write(
-        self, partition: int, records: Sequence[CoordinatorRecord], *, producer: Producer | None = None
+        self,
+        index: int,
+        records: Sequence[CoordinatorRecord],
+        *,
+        producer: Producer | None = None,
+        shard: S | None = None,
     ) -> Write:
         """The first half of `write`: the records have their place in the order of the partition's writes."""
-        write = Write(records, producer, None)
+        write = Write(records, producer)
         if records:
-            return self._submit(partition, write)
-        write.settle(None)
+            self._submit(index, write, shard)
+        else:
+            write.settle(None)
         return write
 
-    async def write_marker(self, partition: int, marker: EndTxnMarker) -> None:
-        """Commit the end of a producer's transaction, in order with the writes of that transaction."""
-        await _wait_noted(self._submit(partition, Write((), None, marker)))
+    def begin_planned_write(self, index: int, plan: Plan, *, shard: S | None = None) -> Write:
+        """Write what `plan` says when its turn has come; what it raises or the append refuses, `wait` raises.
 
-    def _submit(self, partition: int, write: Write) -> Write:
-        state = self._loaded(partition)
-        if state.queued_bytes + write.size_bytes > MAX_QUEUED_BYTES:
-            raise CoordinatorNotAvailableError(f"{self._name} partition {partition} has too many writes waiting")
-        state.queue.append(write)
-        state.queued_bytes += write.size_bytes
-        if not state.is_writing:
-            state.is_writing = True
-            state.scope = trio.CancelScope()
-            self._nursery.start_soon(self._drain, partition, state)
-        return write
-
-    async def _drain(self, partition: int, state: _Partition[S]) -> None:
-        """The partition's one writer: it lives while there is something to write."""
-        remote_time.begin_background()
-        with state.scope:
-            while state.queue:
-                await self._linger(state)
-                writes = self._gather(state)
-                state.last_batch = len(writes)
-                await self._commit(partition, state, writes)
-            state.is_writing = False
-
-    async def _linger(self, state: _Partition[S]) -> None:
-        """Let a batch grow as long as turns of the event loop bring more writes, but not for long.
-
-        A lone write goes at once. Kafka's counterpart is `group.coordinator.append.linger.ms=-1`.
+        It is called when every write before it is replayed, and its records are appended before any other's. It is not
+        called at all if the partition moves away first.
         """
-        if len(state.queue) == 1 and state.last_batch <= 1:
-            return
-        until = perf_counter() + MAX_LINGER_SECONDS
-        count = quiet_turns = 0
-        # Trio runs the tasks of a turn in any order: one turn without a write says nothing yet.
-        while quiet_turns < 2 and state.queued_bytes < MAX_BATCH_BYTES and perf_counter() < until:
-            quiet_turns = quiet_turns + 1 if len(state.queue) == count else 0
-            count = len(state.queue)
-            await trio.lowlevel.checkpoint()
+        write = Write(plan=plan)
+        self._submit(index, write, shard)
+        return write
 
-    def _gather(self, state: _Partition[S]) -> list[Write]:
-        """The writes that can go as one batch: of one producer, and no more than fits."""
-        writes = [state.queue.popleft()]
-        size_bytes = writes[0].size_bytes
-        while state.queue and writes[0].marker is None:
-            following = state.queue[0]
-            size_bytes += following.size_bytes
-            if following.marker or following.producer != writes[0].producer or size_bytes > MAX_BATCH_BYTES:
-                break
-            writes.append(state.queue.popleft())
-        return writes
+    async def write_marker(self, index: int, marker: EndTxnMarker) -> None:
+        """Commit the end of a producer's transaction, in order with the writes of that transaction."""
+        write = Write(marker=marker)
+        self._submit(index, write, None)
+        await _wait_noted(write)
 
-    async def _commit(self, partition: int, state: _Partition[S], writes: list[Write]) -> None:
-        error: CoordinatorError | None = NotCoordinatorError(f"{self._name} partition {partition} moved away")
-        try:
-            offset = await self._log.append(partition, self._build(writes))
-            error = None
-            for write in writes:
-                offset = self._replay_write(state.shard, write, offset)
-        except CoordinatorError as refused:
-            error = refused
-        finally:
-            for write in writes:
-                state.queued_bytes -= write.size_bytes
-                write.settle(error)
-
-    def _replay_write(self, shard: S, write: Write, offset: int) -> int:
-        if write.marker is not None:
-            shard.replay_marker(write.marker)
-        for record in write.records:
-            shard.replay(offset, write.producer, record)
-            offset += 1
-        return offset
-
-    def _build(self, writes: list[Write]) -> bytes:
-        producer, marker = writes[0].producer, writes[0].marker
-        now_ms = self._clock.time_ms()
-        if marker is not None:
-            assert len(writes) == 1
-            return build_end_txn_marker(marker, timestamp_ms=now_ms)
-        builder = BatchBuilder(
-            producer_id=-1 if producer is None else producer.producer_id,
-            producer_epoch=-1 if producer is None else producer.producer_epoch,
-            is_transactional=producer is not None,
-        )
-        for write in writes:
-            for record in write.records:
-                builder.append(key=record.key, value=record.value, timestamp_ms=now_ms)
-        return builder.build()
-
-    def _fail_queued(self, state: _Partition[S], error: CoordinatorError) -> None:
-        while state.queue:
-            write = state.queue.popleft()
-            write.settle(error)
+    def _submit(self, index: int, write: Write, shard: S | None) -> None:
+        partition = self._serving(index)
+        if shard is not None and shard is not partition.shard:
+            raise NotCoordinatorError(f"{partition} has moved away and come back")
+        partition.submit(write)
 
 
 async def _wait_noted(write: Write) -> None:

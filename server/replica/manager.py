@@ -7,6 +7,7 @@ logs, roles, watermarks and waiting are known here and below only.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from ottla.server.replica.append import AppendOperation, AppendResult, HeldStore
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
     InternalTopicError,
+    NotLeaderError,
     ReplicaError,
     RequestTimedOutError,
 )
@@ -274,6 +276,18 @@ class ReplicaManager:
             )
             operation.expire(shutting_down=self._closed)
         return operation.results
+
+    async def wait_committed(self, partition: Partition, end_offset: int) -> None:
+        """Return when everything below an offset is committed. Raises when this node leads no longer, or stops."""
+
+        def is_committed() -> bool | None:
+            partition.require_leader()
+            return True if partition.log.high_watermark >= end_offset else None
+
+        if await self.append_purgatory.wait([partition], is_committed, math.inf) is None:
+            raise NotLeaderError(
+                f"{partition.topic}-{partition.index} stopped before offset {end_offset} was committed"
+            )
 
     # Fetching -------------------------------------------------------------------------------------------------------
 

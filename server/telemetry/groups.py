@@ -17,8 +17,6 @@ from ottla.server.telemetry.metric import Family, gauge
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.classic_group import ClassicGroup
-    from ottla.server.coordinator.group.consumer_group import ConsumerGroup
     from ottla.server.coordinator.group.shard import GroupShard
 
 MEMBERS: Final = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
@@ -80,8 +78,7 @@ async def collect(broker: Broker) -> AsyncIterator[Family]:
     first: FirstByName[tuple[GroupShard, int]] = FirstByName(room)
     states: Counter[str] = Counter()
     for shard in broker.group_coordinator.runtime.loaded_shards():
-        groups: list[tuple[str, ClassicGroup | ConsumerGroup]] = [*shard.groups.items(), *shard.consumer_groups.items()]
-        for group_id, group in groups:
+        for group_id, group in list(shard.groups.items()):
             states[group.state.value] += 1
             first.add(group_id, (shard, len(group.members)))
             await pace.rest()

@@ -8,8 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
+import trio
+
 from ottla.storage.config import INT64_MAX, LogConfig
-from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError
+from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from ottla.storage.format.block import RunKind
 from ottla.storage.log.append_types import AppendInfo, AppendOrigin
 from ottla.storage.log.appendable import AppendableLog
@@ -153,21 +155,37 @@ class PartitionLog(AppendableLog):
         everything of the partition that was written before, at and beyond the offset, is void.
         """
         self.check_open()
-        offset = max(offset, self.log_start_offset)
         if offset >= self.log_end_offset:
             return
         async with self.store.lock:
             await self.store.writer.flush(sync=False)
             self.check_open()
-            self.store.files.truncate_tables(self.key, offset)
-            self.truncated(offset)
-            self.store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
-            await self.store.writer.flush(sync=False)
-            # Under the lock: no checkpoint may take the state half rebuilt. What producers did is known of their last
-            # five batches; where that is not enough it is read anew from the batches that are left.
+            # Retention may have moved the start meanwhile.
+            offset = max(offset, self.log_start_offset)
+            if offset >= self.log_end_offset:
+                return
+            # Shielded, as the state is half changed until its producers are rebuilt. It ends when the disk answers.
+            with trio.CancelScope(shield=True):
+                await self._truncate(offset)
+
+    async def _truncate(self, offset: int) -> None:
+        """Under the store's lock, so that no checkpoint takes the state half rebuilt. A failure stops the store."""
+        store = self.store
+        store.files.truncate_tables(self.key, offset)
+        self.truncated(offset)
+        store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
+        await store.writer.flush(sync=False)
+        # What producers did is known of their last five batches; where that is not enough it is read anew from the
+        # batches that are left.
+        try:
             if not self.truncate_producers(offset):
                 await self.rebuild_producers()
             await self.count_size()
+        except LogClosedError:
+            raise
+        except (OSError, StorageError) as error:
+            store.fail(error)
+            store.writer.check()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start anew at offset (a follower below its leader's log start)."""

@@ -14,6 +14,7 @@ from ottla.storage.store.segment import Segment
 
 __all__ = ["Extent", "contiguous", "spans_from", "unsealed_extents", "wanted_after"]
 
+# Of one read: what lies beyond is for the next one.
 _MAX_EXTENTS = 1024
 
 
@@ -41,13 +42,14 @@ def spans_from(places: Places, offset: int, end_offset: int, wanted: int) -> tup
 
 
 def unsealed_extents(places: Places, offset: int, end_offset: int, wanted: int) -> Iterator[Extent]:
-    """The runs of unsealed segments that hold `wanted` bytes from an offset on."""
+    """The runs of unsealed segments that hold `wanted` bytes from an offset on, without a gap, 1,024 at the most."""
+    left = _MAX_EXTENTS
     for segment, table in places.unsealed():
-        first = table.find_offset(offset)
-        for index in range(first, min(len(table), first + _MAX_EXTENTS)):
+        for index in range(table.find_offset(offset), len(table)):
             entry = table[index]
-            if wanted <= 0 or entry.base_offset >= end_offset:
+            if wanted <= 0 or not left or entry.base_offset >= end_offset:
                 return
+            left -= 1
             yield Extent(segment, entry)
             wanted = wanted_after(wanted, entry, offset)
 

@@ -156,6 +156,11 @@ class FileRead:
             size_bytes += self._context.config.run_bytes
         self._fragment = self._context.pool.acquire(max(size_bytes, needed_bytes, _HEADER_BYTES))
 
+    def fail(self, error: OSError) -> None:
+        """Its files cannot be opened."""
+        self.error = error
+        self.is_done = True
+
     def go_cold(self) -> None:
         """A worker thread reads what is left."""
         self.is_cold = True

@@ -169,12 +169,10 @@ class ReadPlan:
         self.records = target
 
     def _read_group(self, group: RunGroup) -> bool:
-        following = group.read(
+        self.next_offset = group.read(
             self._records, self.next_offset, self.end_offset, self.max_bytes, min_one_batch=self.min_one_batch
         )
-        if following >= 0:
-            self.next_offset = following
-        return following >= 0
+        return self.next_offset > group.last_offsets[-1]
 
     def complete(self) -> None:
         """Nothing is left to read."""

@@ -56,6 +56,12 @@ class _Followed:
     def known_bytes(self) -> int:
         return sum(extent.entry.length for extent in self.extents)
 
+    def found(self, extents: list[Extent]) -> int:
+        """These follow the known ones. Meanwhile the reader may have gone on; returns how many are of use to it."""
+        new = [extent for extent in extents if extent.entry.last_offset >= self.offset]
+        self.extents += new
+        return len(new)
+
     def go_on(self, offset: int) -> int:
         """A read has ended at an offset; returns how many runs are done with."""
         self.offset = offset
@@ -150,8 +156,7 @@ class ReadAhead:
             found = await self._context.offload(_look_at, works)
             for (followed, _), extents in zip(jobs, found, strict=True):
                 if self._followed.get(followed.log) is followed:
-                    followed.extents += extents
-                    self._extent_count += len(extents)
+                    self._extent_count += followed.found(extents)
             self._evict()
         except (OSError, StorageError):
             # A read that comes to this place will meet it again, and say so to who asked.

@@ -59,14 +59,9 @@ class Reader:
         for _ in range(_MAX_ATTEMPTS):
             if not plans:
                 return
-            try:
-                await self.read_ahead.settle(plans)
-                plans = await _locate_sealed(plans)
-                plans = await self._read_files(plans)
-            except OSError as error:
-                for plan in plans:
-                    plan.fail(error)
-                return
+            await self.read_ahead.settle(plans)
+            plans = await _locate_sealed(plans)
+            plans = await self._read_files(plans)
         for plan in plans:
             plan.fail(CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}"))
 
@@ -141,6 +136,12 @@ class Reader:
 
     def _prepare(self, work: FileRead, plan: ReadPlan) -> None:
         """Say what must be read: what was looked up, else sealed spans, then runs whose place is in memory."""
+        try:
+            self._say_what(work, plan)
+        except OSError as error:
+            work.fail(error)
+
+    def _say_what(self, work: FileRead, plan: ReadPlan) -> None:
         places, offset, end_offset = plan.log.places, plan.offset, plan.end_offset
         wanted = max(plan.max_bytes, 1)
         known = self.read_ahead.extents_for(plan)
@@ -169,10 +170,20 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
             if not plan.log.store.gate.is_open:
                 plan.fail(LogClosedError(f"{plan.log} was closed or deleted"))
         plans = [plan for plan in plans if plan.error is None]
-        logs = [plan.log for plan in plans if _lacks_spans(plan)]
-        if not logs:
+        lacking = [plan for plan in plans if _lacks_spans(plan)]
+        if not lacking:
             return list(plans)
-        await ensure_spans(logs)
+        try:
+            await ensure_spans([plan.log for plan in lacking])
+        except LogClosedError:
+            continue
+        except OSError:
+            # Which log it was shows when each is looked for alone; the others are served.
+            for plan in lacking:
+                try:
+                    await ensure_spans([plan.log])
+                except (OSError, LogClosedError) as error:
+                    plan.fail(error)
 
 
 def _lacks_spans(plan: ReadPlan) -> bool:

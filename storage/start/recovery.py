@@ -67,9 +67,18 @@ class Recovery:
                 break
         self._next_sequence = self.logs.distrust_states_from(self._next_sequence)
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
-        for segment in self._segments if self.logs.lost else self._segments[:-1]:
+        sealable = [
+            segment
+            for segment in (self._segments if self.logs.lost else self._segments[:-1])
+            if segment.tables is not None
+        ]
+        if sealable:
+            # All of them: what a later one voids is voided in the indexes of those before.
+            for segment in self._segments:
+                if segment.tables is not None:
+                    sync_file(self._disk, segment.data_path)
+        for segment in sealable:
             if segment.tables is not None:
-                sync_file(self._disk, segment.data_path)
                 write_sealed_index(self._disk, segment, segment.tables)
                 segment.sealed()
 

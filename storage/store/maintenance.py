@@ -96,13 +96,13 @@ async def _seal_segments(store: MessageStore) -> None:
     # Another may be rolled meanwhile: a checkpoint must not begin beyond a segment that is not synced.
     while len(files.unsealed) > 1:
         segment = files.unsealed[0]
-        while True:
-            tables = segment.tables
-            assert tables is not None
-            version = segment.version
-            await context.offload(_seal, files, context.disk, segment, dict(tables))
-            if segment.version == version:
-                break
+        tables, version = segment.tables, segment.version
+        assert tables is not None
+        if version:
+            # Its tables were clipped by a truncation, which may lie in a later block: that must be durable first.
+            await store.writer.flush(sync=True)
+        await context.offload(_seal, files, context.disk, segment, dict(tables))
+        assert segment.version == version, "whoever truncates holds the lock"
         files.sealed(segment)
 
 
@@ -129,10 +129,14 @@ async def _checkpoint_store(store: MessageStore) -> None:
     )
     builder = store.begin_checkpoint()
     try:
-        await builder.take_all()
-    finally:
-        store.end_checkpoint(builder)
-    await store.writer.flush(sync=False)
+        try:
+            await builder.take_all()
+        finally:
+            store.end_checkpoint(builder)
+        await store.writer.flush(sync=False)
+    except BaseException:
+        store.drop_snapshots(builder)
+        raise
     store.take_snapshots(builder)
     content = []
     for piece in pack_checkpoint(point, dict(store.snapshots)):

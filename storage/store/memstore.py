@@ -172,7 +172,7 @@ class RunGroup:
                 position += run.length
 
     def read(self, target: IOBuf, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
-        """Share whole batches from the one with `offset` on; returns the offset that follows, -1 if cut by size.
+        """Share whole batches from the one with `offset` on; returns the offset that follows those, or `offset`.
 
         Nothing at or beyond `end_offset` is shared, and no batch beyond `max_bytes` of the target, save the very
         first if `min_one_batch`.
@@ -180,15 +180,19 @@ class RunGroup:
         last_offsets = self.last_offsets
         first = bisect_left(last_offsets, offset)
         if self.joined is not None or self._is_worth_joining():
-            return self._read_joined(target, first, end_offset, max_bytes, min_one_batch=min_one_batch)
-        for index in range(first, len(last_offsets)):
-            if last_offsets[index] >= end_offset:
-                return -1
+            count = self._read_joined(target, first, end_offset, max_bytes, min_one_batch=min_one_batch)
+        else:
+            count = self._read_views(target, first, end_offset, max_bytes, min_one_batch=min_one_batch)
+        return last_offsets[first + count - 1] + 1 if count else offset
+
+    def _read_views(self, target: IOBuf, first: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
+        for index in range(first, len(self.views)):
             view = self.views[index]
-            if target.size_bytes + view.nbytes > max_bytes and (target.size_bytes or not min_one_batch):
-                return -1
+            too_large = target.size_bytes + view.nbytes > max_bytes and (target.size_bytes or not min_one_batch)
+            if too_large or self.last_offsets[index] >= end_offset:
+                return index - first
             target.append(view, self.fragments[index])
-        return last_offsets[-1] + 1
+        return len(self.views) - first
 
     def _is_worth_joining(self) -> bool:
         count = len(self.views)
@@ -216,7 +220,7 @@ class RunGroup:
             stop = first + 1
         if stop > first:
             target.append(joined[start : ends[stop - 1]])
-        return last_offsets[-1] + 1 if stop == len(last_offsets) else -1
+        return stop - first
 
     def pack_runs(self, position: int) -> list[bytes]:
         """The run records, where the first batch stands at `position` of the segment file."""

@@ -254,14 +254,18 @@ class MessageStore:
         return self.checkpoint
 
     def end_checkpoint(self, builder: CheckpointBuilder) -> None:
-        """All states are taken; those that were not are dirty again."""
+        """No state is taken any more; of what was not taken, the next checkpoint is told."""
         assert self.checkpoint is builder
         self.checkpoint = None
         self.dirty.update(builder.left)
 
     def take_snapshots(self, builder: CheckpointBuilder) -> None:
-        """What the builder has taken is what the next checkpoint file says."""
+        """All that the states speak of is written: they are what the next checkpoint file says."""
         self.snapshots.update(builder.taken)
+
+    def drop_snapshots(self, builder: CheckpointBuilder) -> None:
+        """The checkpoint was given up: the states that it has taken must be taken again."""
+        self.dirty.update((self.logs[key], None) for key in builder.taken if key in self.logs)
 
     def recover_from(self, position: int) -> None:
         """The checkpoint that moves the recovery point is durable."""

@@ -11,7 +11,7 @@ import trio
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import BatchHeader, BytesLike, iter_batches, parse_batch_header
 from ottla.storage.config import INT64_MAX
-from ottla.storage.errors import LogClosedError, StorageError
+from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from ottla.storage.log.partition_log import PartitionLog, logs_of
 from ottla.storage.reading.locate import ensure_spans
 from ottla.storage.reading.parts import parts_of
@@ -218,8 +218,8 @@ async def _index_all(
     for log, cleanable, memory_bytes in chosen:
         try:
             passes[log] = await _index(log, cleanable, memory_bytes)
-        except LogClosedError:
-            continue  # deleted meanwhile
+        except (LogClosedError, OffsetOutOfRangeError):
+            continue  # deleted meanwhile, or shortened: then the next pass sees it as it is
         except (StorageError, ProtocolError) as error:
             logger.error("%s: cannot be compacted: %s", log, error)  # noqa: TRY400
             store.damaged(log)
@@ -241,7 +241,7 @@ async def _index(log: PartitionLog, cleanable: CleanableRange, memory_bytes: int
         return all(work.index(view, pos, header) for view in views for pos, header in iter_batches(view))
 
     offset = cleanable.first_dirty_offset
-    while offset < cleanable.end_offset:
+    while (offset := max(offset, log.log_start_offset)) < cleanable.end_offset:
         records, offset = await log.read_batches(offset, cleanable.end_offset)
         with records:
             if not await log.store.context.offload(index, list(records)):

@@ -59,7 +59,11 @@ class _Source:
         self.keep = keep
         self.index = load_index(disk, segment)
         self.data = disk.open_read(segment.data_path)
-        self.index_handle = disk.open_read(segment.index_path)
+        try:
+            self.index_handle = disk.open_read(segment.index_path)
+        except BaseException:
+            disk.close(self.data)
+            raise
 
     def pages(self, number: int) -> Iterator[tuple[bytes, int, IndexPage]]:
         """(key, number, page) of the partitions that live, in the order of keys and offsets."""

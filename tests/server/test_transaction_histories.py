@@ -189,12 +189,15 @@ async def start(disk: SimulatedDisk, clock: ManualClock, ids: Iterable[int]) -> 
         changes = [PartitionChange(topic, n, None, LED) for topic in topics for n in range(len(topic.partitions))]
         delta = MetadataDelta(before, node.metadata, created_topics=list(topics), changed_partitions=changes)
         await replicas.apply(delta)
+        topic_ids = {topic.name: topic.topic_id for topic in topics}
         node.transaction_coordinator = TransactionCoordinator(
             node_id=0,
             config=TransactionConfig(topic_partitions=1),
             clock=clock,
             log=ReplicaLog(replicas, lambda: TRANSACTIONS.topic_id),
-            markers=ReplicaMarkers(replicas, SimpleNamespace(), {t.name: t.topic_id for t in topics}.get, clock),
+            markers=ReplicaMarkers(
+                replicas, SimpleNamespace(), lambda partition: topic_ids.get(partition.topic), clock
+            ),
             new_producer_id=new_producer_id,
             nursery=nursery,
         )

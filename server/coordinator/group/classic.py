@@ -70,7 +70,10 @@ class ClassicProtocol:
         nursery: trio.Nursery,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
-        """`store` commits the group's metadata with the assignments given, or raises CoordinatorError."""
+        """What `store` returns commits the group's metadata with the assignments given, or raises CoordinatorError.
+
+        The record is of the moment in which `store` is called, and so is its place among the writes.
+        """
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
@@ -232,7 +235,7 @@ class ClassicProtocol:
         pending = member.awaiting_sync = member.awaiting_sync or Pending()
         if member_id == group.leader_id:
             complete = {each: assignments.get(each, b"") for each in group.members}
-            self._nursery.start_soon(self._rebalance.assign, group, generation_id, complete)
+            self._rebalance.assign(group, complete)
         return await self._rebalance.answer_to(pending)
 
     # Heartbeat and sessions

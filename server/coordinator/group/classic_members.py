@@ -49,30 +49,29 @@ class ClassicMembers:
         self._topics = topics
 
     async def join(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
-        """JoinGroup: take the next step. Raises what the member has to do."""
-        async with self._consumer.exclusively(group):
-            member_id = request.member_id or str(uuid.uuid4())
-            self._check(group, member_id, request)
-            if not request.member_id and request.known_member_id_required:
-                raise MemberIdRequiredError(member_id)
-            former = _find(group, request)
-            was_native = former is not None and former.classic is None
-            said = parse_subscription(request.protocols[0].metadata)
-            if said is None:
-                raise InconsistentGroupProtocolError("the consumer's subscription cannot be read")
-            if former is None or former.member_id != member_id or former.has_left:
-                start = Current() if former is None else former.current.rejoined()
-            else:
-                start = former.current
-            subscription = _subscription(request, said)
-            member = await self._consumer.step(group, member_id, former, subscription, start, self._owned(said))
-            self._consumer.prolong(group, member)
-            member.rebalance_deadline = math.inf
-            self._consumer.expect(member)  # its SyncGroup
-            result = JoinResult(member_id, member.current.epoch, PROTOCOL_TYPE, request.protocols[0].name, leader="")
-            if was_native:
-                await self._consumer.settle_protocol(group)
-            return result
+        """JoinGroup: take the next step. Raises what the member has to do. Whoever calls has the group's lock."""
+        member_id = request.member_id or str(uuid.uuid4())
+        self._check(group, member_id, request)
+        if not request.member_id and request.known_member_id_required:
+            raise MemberIdRequiredError(member_id)
+        former = _find(group, request)
+        was_native = former is not None and former.classic is None
+        said = parse_subscription(request.protocols[0].metadata)
+        if said is None:
+            raise InconsistentGroupProtocolError("the consumer's subscription cannot be read")
+        if former is None or former.member_id != member_id or former.has_left:
+            start = Current() if former is None else former.current.rejoined()
+        else:
+            start = former.current
+        subscription = _subscription(request, said)
+        member = await self._consumer.step(group, member_id, former, subscription, start, self._owned(said))
+        self._consumer.prolong(group, member)
+        member.rebalance_deadline = math.inf
+        self._consumer.expect(member)  # its SyncGroup
+        result = JoinResult(member_id, member.current.epoch, PROTOCOL_TYPE, request.protocols[0].name, leader="")
+        if was_native:
+            await self._consumer.settle_protocol(group)
+        return result
 
     def _check(self, group: ConsumerGroup, member_id: str, request: JoinRequest) -> None:
         full = len(group.members) >= self._consumer.config(group.group_id).max_size

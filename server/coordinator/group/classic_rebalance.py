@@ -52,7 +52,10 @@ class Rebalance:
         nursery: trio.Nursery,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
-        """`store` commits the group's metadata with the assignments given, or raises CoordinatorError."""
+        """What `store` returns commits the group's metadata with the assignments given, or raises CoordinatorError.
+
+        The record is of the moment in which `store` is called, and so is its place among the writes.
+        """
         self.sessions = Sessions(purgatory, self.remove_and_rebalance)
         self._config = config
         self._clock = clock
@@ -139,7 +142,7 @@ class Rebalance:
             return False
         group.next_generation(now_ms=self._clock.time_ms())
         if group.is_in(ClassicState.EMPTY):
-            self._nursery.start_soon(self._store_empty, group)
+            self._nursery.start_soon(self._store_empty, group, self._store(group, {}))
             return True
         for member in list(group.members.values()):
             if member.awaiting_join is not None:
@@ -166,18 +169,24 @@ class Rebalance:
             self.prepare(group)
             self._purgatory.signal(group)
 
-    async def _store_empty(self, group: ClassicGroup) -> None:
+    async def _store_empty(self, group: ClassicGroup, stored: Awaitable[None]) -> None:
         try:
-            await self._store(group, {})
+            await stored
         except CoordinatorError as error:
             keys = {"group": group.group_id, "error": str(error)}
             logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error, extra=keys)
 
-    async def assign(self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment; only then is it anybody's."""
+    def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        """Store the leader's assignment for this generation; only then is it anybody's."""
+        stored = self._store(group, assignments)
+        self._nursery.start_soon(self._hand_out, group, group.generation_id, assignments, stored)
+
+    async def _hand_out(
+        self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes], stored: Awaitable[None]
+    ) -> None:
         error: CoordinatorError | None = None
         try:
-            await self._store(group, assignments)
+            await stored
         except CoordinatorError as refused:
             error = refused
         if not group.is_in(ClassicState.COMPLETING_REBALANCE) or group.generation_id != generation_id:

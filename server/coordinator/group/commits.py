@@ -4,14 +4,16 @@ An offset is in the cache, and answered, only when its append is committed (seed
 offset manager talks to the replica manager alone). Kafka's counterpart is OffsetMetadataManager.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.server.coordinator.errors import (
+    GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
+    TopicDeletedError,
     UnstableOffsetCommitError,
 )
 from ottla.server.coordinator.group import consumer_records, records
@@ -19,7 +21,7 @@ from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicSt
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.shard import Group, GroupShard
 from ottla.server.coordinator.runtime import CoordinatorRecord, Write
 
 
@@ -44,17 +46,26 @@ class Commit(NamedTuple):
 
 
 def commit_records(
-    group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], *, metadata_max_size: int, now_ms: int
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetToCommit],
+    *,
+    metadata_max_size: int,
+    now_ms: int,
+    is_living: Callable[[UUID], bool],
 ) -> tuple[list[CoordinatorRecord], Refusals]:
     """The records that commit these offsets, and the partitions that are refused.
 
-    `metadata_max_size` is `offset.metadata.max.bytes`, which counts characters in Kafka too.
+    `metadata_max_size` is `offset.metadata.max.bytes`, which counts characters in Kafka too. The topic may have been
+    deleted since the request named it.
     """
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition, offset in offsets.items():
         if len(offset.metadata) > metadata_max_size:
             refused[partition] = OffsetMetadataTooLargeError(f"metadata of more than {metadata_max_size} characters")
+            continue
+        if not is_living(offset.topic_id):
+            refused[partition] = TopicDeletedError(f"topic {partition.topic} was deleted")
             continue
         committed = CommittedOffset(
             record_offset=-1,
@@ -70,7 +81,12 @@ def commit_records(
 
 
 def fetch(
-    shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    shard: GroupShard,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    require_stable: bool,
+    is_living: Callable[[UUID], bool],
 ) -> dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None]:
     """Committed offsets of the partitions asked for (all of the group's for None); None where there is none."""
     wanted = shard.offsets.partitions(group_id) if partitions is None else partitions
@@ -78,32 +94,76 @@ def fetch(
     for partition in wanted:
         if require_stable and shard.offsets.has_pending(group_id, partition):
             found[partition] = UnstableOffsetCommitError(f"a transaction is open over {partition}")
-        else:
-            found[partition] = shard.offsets.get(group_id, partition)
+            continue
+        committed = shard.offsets.get(group_id, partition)
+        if committed is not None and not is_living(committed.topic_id):
+            committed = None
+        if committed is not None or partitions is not None:
+            found[partition] = committed
     return found
 
 
-def undeletable_topics(group: ClassicGroup) -> frozenset[str]:
-    """The topics whose offsets OffsetDelete must leave; NonEmptyGroupError if nobody can say which those are."""
+def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
+    """The topics whose offsets OffsetDelete must leave.
+
+    Raises GroupIdNotFoundError, or NonEmptyGroupError if nobody can say which those are.
+    """
+    group = shard.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group.all_subscribed_topics()
+    if group is None or group.is_in(ClassicState.DEAD):
+        raise GroupIdNotFoundError(f"Group {group_id} not found.")
     if group.is_in(ClassicState.EMPTY):
         return frozenset()
     if group.protocol_type != PROTOCOL_TYPE:
-        raise NonEmptyGroupError(f"group {group.group_id} has members")
+        raise NonEmptyGroupError(f"group {group_id} has members")
     return group_subscription(group) or frozenset()
 
 
 def delete_records(
-    shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], subscribed: frozenset[str]
+    shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]
 ) -> tuple[list[CoordinatorRecord], Refusals]:
-    """Tombstones for offsets (OffsetDelete); those of topics that the group reads are refused."""
+    """Tombstones for offsets, also in open transactions; those of topics that the group reads are refused.
+
+    OffsetDelete. Raises as `undeletable_topics` does.
+    """
+    subscribed = undeletable_topics(shard, group_id)
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition in partitions:
         if partition.topic in subscribed:
             refused[partition] = GroupSubscribedToTopicError(f"group {group_id} reads {partition.topic}")
-        elif shard.offsets.get(group_id, partition) is not None:
+        elif shard.offsets.values(group_id, records.offset_key(group_id, partition)):
             written.append(records.offset_tombstone(group_id, partition))
     return written, refused
+
+
+def deletion_records(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
+    """Tombstones for a group and all its offsets, also those in open transactions (DeleteGroups).
+
+    Raises GroupIdNotFoundError or NonEmptyGroupError.
+    """
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise GroupIdNotFoundError(f"Group {group_id} not found.")
+    if not is_empty(group):
+        raise NonEmptyGroupError(f"group {group_id} has members")
+    return [
+        *(records.offset_tombstone(group_id, partition) for partition in shard.offsets.all_partitions(group_id)),
+        *group_tombstones(group),
+    ]
+
+
+def is_empty(group: Group) -> bool:
+    """Whether the group has no members, and nobody joins it."""
+    return not group.members if isinstance(group, ConsumerGroup) else group.is_in(ClassicState.EMPTY)
+
+
+def group_tombstones(group: Group) -> list[CoordinatorRecord]:
+    """What removes a group, its offsets aside."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_records.group_tombstones(group)
+    return [records.group_tombstone(group.group_id)]
 
 
 def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
@@ -119,46 +179,39 @@ def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def expired_records(
-    shard: GroupShard, group: ClassicGroup, *, now_ms: int, retention_ms: int
-) -> list[CoordinatorRecord]:
-    """Tombstones for what retention removes of one group (KIP-211), the group itself if nothing is left."""
-    since_ms: int | None = None
-    subscribed: frozenset[str] = frozenset()
-    if group.protocol_type is not None:
-        if group.is_in(ClassicState.EMPTY):
-            since_ms = group.current_state_since_ms
-        elif group.is_in(ClassicState.STABLE) and group.protocol_type == PROTOCOL_TYPE:
-            subscription = group_subscription(group)
-            if subscription is None:
-                return []
-            subscribed = subscription
-        else:
-            return []
-    expired = shard.offsets.expired(
-        group.group_id, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
-    )
-    written = [records.offset_tombstone(group.group_id, partition) for partition in expired]
-    remains = shard.offsets.count(group.group_id) > len(expired) or shard.offsets.has_pending_group(group.group_id)
-    if group.is_in(ClassicState.EMPTY) and not group.pending_members and not remains:
-        written.append(records.group_tombstone(group.group_id))
-    return written
+def expired_records(shard: GroupShard, group_id: str, *, now_ms: int, retention_ms: int) -> list[CoordinatorRecord]:
+    """Tombstones for what retention removes of one group (KIP-211), the group itself if nothing is left.
 
-
-def expired_of_consumer_group(
-    shard: GroupShard, group: ConsumerGroup, *, now_ms: int, retention_ms: int
-) -> list[CoordinatorRecord]:
-    """The same for a group of the consumer protocol: topics that it reads never expire."""
-    group_id = group.group_id
+    A group of which an open transaction has an offset is left alone.
+    """
+    group = shard.groups.get(group_id)
+    terms = None if group is None else _expiry_terms(group)
+    if group is None or terms is None:
+        return []
+    since_ms, subscribed = terms
     expired = shard.offsets.expired(
-        group_id,
-        now_ms=now_ms,
-        retention_ms=retention_ms,
-        since_ms=None,
-        subscribed=group.all_subscribed_topics(),
+        group_id, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
     )
     written = [records.offset_tombstone(group_id, partition) for partition in expired]
     remains = shard.offsets.count(group_id) > len(expired) or shard.offsets.has_pending_group(group_id)
-    if not group.members and not remains:
-        written += consumer_records.group_tombstones(group)
+    is_awaited = isinstance(group, ClassicGroup) and group.pending_members
+    if is_empty(group) and not is_awaited and not remains:
+        written += group_tombstones(group)
     return written
+
+
+def _expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
+    """Since when the group is empty, None to count from each commit; and the topics that it reads, which never expire.
+
+    None if nothing of it expires now.
+    """
+    if isinstance(group, ConsumerGroup):
+        return None, group.all_subscribed_topics()
+    if group.protocol_type is None:
+        return None, frozenset()
+    if group.is_in(ClassicState.EMPTY):
+        return group.current_state_since_ms, frozenset()
+    if group.is_in(ClassicState.STABLE) and group.protocol_type == PROTOCOL_TYPE:
+        subscription = group_subscription(group)
+        return None if subscription is None else (None, subscription)
+    return None

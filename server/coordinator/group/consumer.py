@@ -12,8 +12,7 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 import logging
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
+    NotCoordinatorError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
@@ -39,6 +39,7 @@ from ottla.server.coordinator.group.consumer_group import (
     MemberState,
     Subscription,
 )
+from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.plan import Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.topics import GroupTopics
@@ -94,6 +95,7 @@ class ConsumerProtocol:
         topics: GroupTopics,
         purgatory: Purgatory,
         nursery: trio.Nursery,
+        locks: GroupLocks,
         write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
         downgrade: Callable[[ConsumerGroup, ConsumerMember | None], Awaitable[bool]],
     ) -> None:
@@ -107,23 +109,18 @@ class ConsumerProtocol:
         self._topics = topics
         self._purgatory = purgatory
         self._nursery = nursery
+        self._locks = locks
         self._write = write
         self._downgrade = downgrade
 
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
-        """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
-        async with self.exclusively(group):
-            if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                return await self._leave(group, beat)
-            return await self._advance(group, beat)
+        """Take one step with a member. Raises CoordinatorError, and then nothing has changed.
 
-    @asynccontextmanager
-    async def exclusively(self, group: ConsumerGroup) -> AsyncIterator[None]:
-        """One operation after the other. CoordinatorNotAvailableError if the group went away in the meantime."""
-        async with group.lock:
-            if group.removed:
-                raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
-            yield
+        Here as below, whoever calls has the group's lock.
+        """
+        if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return await self._leave(group, beat)
+        return await self._advance(group, beat)
 
     def lacks_target(self, group: ConsumerGroup) -> bool:
         """Whether the next step of a member would compute a new target."""
@@ -136,9 +133,12 @@ class ConsumerProtocol:
 
     async def _commit(self, group: ConsumerGroup, written: list[CoordinatorRecord]) -> None:
         """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
+        if group.removed:
+            raise NotCoordinatorError(f"group {group.group_id} moved away")
         if written:
             with trio.CancelScope(shield=True):
-                await self._write(group.group_id, written)
+                await self._write(group.group_id, [*group.founding, *written])
+            group.founding = ()
 
     # Joining and staying
 
@@ -168,8 +168,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         """Commit what a member says of itself, and its next step towards the target from where it stands (`start`).
 
-        `former` is the member as it was, under another id if a static one came back; None for a new one. The caller
-        holds the group exclusively.
+        `former` is the member as it was, under another id if a static one came back; None for a new one.
         """
         group_id = group.group_id
         interval_ms = self._config(group_id).assignment_interval_ms
@@ -250,17 +249,16 @@ class ConsumerProtocol:
 
     async def expel(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> str:
         """LeaveGroup: an administrator removes a member, by its id or by its static instance id; returns its id."""
-        async with self.exclusively(group):
-            holder_id = member_id
-            if instance_id is not None:
-                holder_id = group.static_members.get(instance_id, "")
-                if holder_id and member_id not in ("", holder_id):
-                    raise FencedInstanceIdError(f"{instance_id} is now {holder_id}")
-            member = group.members.get(holder_id)
-            if member is None:
-                raise UnknownMemberIdError(f"no member {member_id or instance_id} in group {group.group_id}")
-            await self._remove(group, member)
-            return holder_id
+        holder_id = member_id
+        if instance_id is not None:
+            holder_id = group.static_members.get(instance_id, "")
+            if holder_id and member_id not in ("", holder_id):
+                raise FencedInstanceIdError(f"{instance_id} is now {holder_id}")
+        member = group.members.get(holder_id)
+        if member is None:
+            raise UnknownMemberIdError(f"no member {member_id or instance_id} in group {group.group_id}")
+        await self._remove(group, member)
+        return holder_id
 
     async def settle_protocol(self, group: ConsumerGroup) -> None:
         """A member has changed its protocol: the group follows if nobody speaks the consumer protocol any more."""
@@ -339,7 +337,7 @@ class ConsumerProtocol:
                 await self._fence(group, member)
 
     async def _fence(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        async with group.lock:
+        async with self._locks.exclusively(group.group_id):
             if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
                 return
             keys = {"group": group.group_id, "member": member.member_id}

@@ -10,12 +10,10 @@ state is derived, never stored:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
-
-import trio
 
 from ottla.server.coordinator.errors import (
     FencedInstanceIdError,
@@ -26,6 +24,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.assignors import DEFAULT_ASSIGNOR, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
+from ottla.server.coordinator.runtime import CoordinatorRecord
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -133,9 +132,9 @@ class ConsumerGroup:
 
     __slots__ = (
         "checked_version",
+        "founding",
         "group_epoch",
         "group_id",
-        "lock",
         "members",
         "metadata_hash",
         "owners",
@@ -154,10 +153,10 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.target_timestamp_ms = 0
         """When the target was computed; 0 if it never was, or not to be taken into account."""
-        self.lock = trio.Lock()
-        """Held by an operation that has to see its own writes."""
+        self.founding: Sequence[CoordinatorRecord] = ()
+        """What is written before its first record: the end of the empty classic group that it takes the place of."""
         self.removed = False
-        """The group is not this broker's any more: whoever waited for the lock has to ask again."""
+        """The group is not this broker's any more, or deleted."""
         self.checked_version = -1
         """The revision of the cluster's metadata at which the group's topics were last looked at."""
         self.members: dict[str, ConsumerMember] = {}

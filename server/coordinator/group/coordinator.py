@@ -5,7 +5,8 @@ the partition of `__consumer_offsets` that its id hashes to, and here as long as
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -17,7 +18,6 @@ from ottla.server.coordinator.errors import (
     GroupIdNotFoundError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
-    NonEmptyGroupError,
     UnknownMemberIdError,
     UnsupportedCommitError,
 )
@@ -30,6 +30,8 @@ from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
+from ottla.server.coordinator.group.forgetting import Forgetting
+from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
@@ -37,7 +39,7 @@ from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
+from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer, Write
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
@@ -79,7 +81,8 @@ class GroupCoordinator:
         self.config = config
         self._node_id = node_id
         self._clock = clock
-        self._nursery = nursery
+        self._topics = topics
+        self._locks = GroupLocks()
         self._classic = ClassicProtocol(
             config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
             clock=clock,
@@ -93,6 +96,7 @@ class GroupCoordinator:
             topics=topics,
             purgatory=purgatory,
             nursery=nursery,
+            locks=self._locks,
             write=self._write,
             downgrade=self._downgrade,
         )
@@ -114,12 +118,14 @@ class GroupCoordinator:
             log=log,
             clock=clock,
             nursery=nursery,
-            new_shard=lambda partition: GroupShard(partition, self._classic, self._consumer, clock.time_ms),
+            new_shard=self._new_shard,
             replay_batch=GroupShard.replay_batch,
         )
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
         self._partition_count: int | None = None
-        self._retention = Retention(config, self._runtime, self._classic, clock)
+        self._forgetting = Forgetting(self._runtime, topics)
+        self._retention = Retention(config, self._runtime, self._locks, clock, self._forgetting)
+        nursery.start_soon(self._forgetting.run)
         nursery.start_soon(self._retention.run)
 
     # Where groups live
@@ -155,13 +161,14 @@ class GroupCoordinator:
                 for partition in range(len(topic.partitions)):
                     self._runtime.resign(partition)
             else:
-                self._nursery.start_soon(self._retention.forget_topic, topic.name)
+                self._forgetting.forget_topic(topic.name)
+
+    def _new_shard(self, partition: int) -> GroupShard:
+        # What was deleted while nobody led the partition is found when it is loaded.
+        return GroupShard(partition, self._classic, self._consumer, self._clock.time_ms, self._forgetting.look_at)
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))
-
-    def _group(self, group_id: str) -> ClassicGroup | None:
-        return self._shard(group_id).groups.get(group_id)
 
     async def _write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await self._runtime.write(self.partition_for(group_id), written)
@@ -169,11 +176,19 @@ class GroupCoordinator:
     async def _downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None) -> bool:
         return await self._migration.downgrade(group, leaving)
 
-    async def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        if group.is_in(ClassicState.DEAD):
-            raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
-        record = records.group_metadata(group, assignments)
-        await self._write(group.group_id, [record])
+    def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> Awaitable[None]:
+        return self._begin_store(group, assignments).wait()
+
+    def _begin_store(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> Write:
+        try:
+            shard = self._shard(group.group_id)
+            if shard.groups.get(group.group_id) is not group:
+                raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
+            return self._runtime.begin_write(shard.partition, [records.group_metadata(group, assignments)])
+        except CoordinatorError as error:
+            refused = Write()
+            refused.settle(error)
+            return refused
 
     # The classic protocol
 
@@ -186,61 +201,57 @@ class GroupCoordinator:
                 f"{request.session_timeout_ms} ms lies outside {self.config.min_session_timeout_ms} to "
                 f"{self.config.max_session_timeout_ms} ms"
             )
+        async with self._locks.exclusively(group_id):
+            group = self._shard(group_id).groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                if group.members:
+                    return await self._classic_members.join(group, request)
+                # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
+                with trio.CancelScope(shield=True):
+                    await self._write(group_id, consumer_records.group_tombstones(group))
+        # Between here and the first wait of the join nobody else runs.
+        return await self._classic.join(self._joined_group(group_id, request), request)
+
+    def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
         shard = self._shard(group_id)
-        consumer_group = shard.consumer_groups.get(group_id)
-        if consumer_group is not None:
-            if consumer_group.members:
-                return await self._classic_members.join(consumer_group, request)
-            # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
-            await self._write(group_id, consumer_records.group_tombstones(consumer_group))
-            self._consumer.bury(consumer_group)
-        group = shard.groups.get(group_id)
+        group = shard.classic_group(group_id)
         if group is None:
             if request.member_id:
                 raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
             group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
-        return await self._classic.join(group, request)
+        return group
 
     # The consumer protocol
 
     async def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> HeartbeatResult:
         """ConsumerGroupHeartbeat: join, stay, revoke, take or leave."""
-        shard = self._shard(group_id)
-        group = shard.consumer_groups.get(group_id)
-        if group is not None:
-            return await self._consumer.heartbeat(group, beat)
-        if beat.member_epoch != JOIN_EPOCH:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        await self._make_room_for_consumer(shard, group_id)
-        group = shard.consumer_groups.setdefault(group_id, ConsumerGroup(group_id))
+        async with self._locks.exclusively(group_id):
+            shard = self._shard(group_id)
+            group = shard.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                return await self._consumer.heartbeat(group, beat)
+            if beat.member_epoch != JOIN_EPOCH:
+                raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            if group is not None and not group.is_in(ClassicState.EMPTY):
+                return await self._upgrade(group, beat)
+            founded = ConsumerGroup(group_id)
+            if group is not None and group.generation_id:
+                founded.founding = [records.group_tombstone(group_id)]
+            with shard.expecting(founded):
+                return await self._consumer.heartbeat(founded, beat)
+
+    async def _upgrade(self, group: ClassicGroup, beat: Heartbeat) -> HeartbeatResult:
+        """A classic group with members becomes one of the consumer protocol, unless the member is refused that joins.
+
+        For then nobody there would speak the consumer protocol.
+        """
+        upgraded = await self._migration.upgrade(group)
         try:
-            return await self._consumer.heartbeat(group, beat)
+            return await self._consumer.heartbeat(upgraded, beat)
         except CoordinatorError:
-            await self._undo_upgrade(group)
+            if not upgraded.removed:
+                await self._migration.downgrade(upgraded)
             raise
-        finally:
-            if not group.group_epoch and shard.consumer_groups.get(group_id) is group:
-                del shard.consumer_groups[group_id]
-
-    async def _make_room_for_consumer(self, shard: GroupShard, group_id: str) -> None:
-        """A classic group gives way to the consumer protocol, its offsets stay; with members it is upgraded."""
-        other = shard.groups.get(group_id)
-        if other is None:
-            return
-        if not other.is_in(ClassicState.EMPTY):
-            await self._migration.upgrade(other)
-            return
-        if other.generation_id:
-            await self._write(group_id, [records.group_tombstone(group_id)])
-        if shard.groups.get(group_id) is other and other.is_in(ClassicState.EMPTY):
-            del shard.groups[group_id]
-            self._classic.bury(other, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
-
-    async def _undo_upgrade(self, group: ConsumerGroup) -> None:
-        """The member for whose sake a group was upgraded was refused: nobody there speaks the consumer protocol."""
-        async with group.lock:
-            if not group.removed:
-                await self._migration.downgrade(group)
 
     async def sync(
         self,
@@ -294,18 +305,19 @@ class GroupCoordinator:
 
     async def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
         """LeaveGroup of one member, of either protocol; returns the id of who left."""
-        consumer_group = self._consumer_group(group_id)
-        if consumer_group is not None:
-            return await self._consumer.expel(consumer_group, member_id, group_instance_id)
-        return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
+        async with self._locks.exclusively(group_id):
+            consumer_group = self._consumer_group(group_id)
+            if consumer_group is not None:
+                return await self._consumer.expel(consumer_group, member_id, group_instance_id)
+            return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        return self._shard(group_id).consumer_groups.get(group_id) if group_id else None
+        return self._shard(group_id).consumer_group(group_id) if group_id else None
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         if not group_id:
             raise InvalidGroupIdError("a group id is needed")
-        group = self._group(group_id)
+        group = self._shard(group_id).classic_group(group_id)
         if group is None:
             raise UnknownMemberIdError(f"group {group_id} does not exist")
         return group
@@ -353,16 +365,15 @@ class GroupCoordinator:
         """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        consumer_group = shard.consumer_groups.get(group_id)
-        if consumer_group is not None:
+        if isinstance(group, ConsumerGroup):
             # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
-            nobody = generation_id < 0 and (not consumer_group.members or (producer is not None and not member_id))
+            nobody = generation_id < 0 and (not group.members or (producer is not None and not member_id))
             if not nobody:
-                speaks_classic = consumer_group.find_member(member_id).classic is not None
+                speaks_classic = group.find_member(member_id).classic is not None
                 if not knows_epochs and not speaks_classic:
                     raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
                 committed = ((offset.topic_id, key.partition) for key, offset in offsets.items())
-                consumer_group.validate_commit(member_id, generation_id, committed)
+                group.validate_commit(member_id, generation_id, committed)
         elif group is not None:
             self._classic.validate_commit(
                 group,
@@ -378,6 +389,7 @@ class GroupCoordinator:
             offsets,
             metadata_max_size=self.config.offset_metadata_max_bytes,
             now_ms=self._clock.time_ms(),
+            is_living=self._topics.is_living,
         )
         return commits.Commit(self._runtime.begin_write(shard.partition, written, producer=producer), refused)
 
@@ -396,24 +408,31 @@ class GroupCoordinator:
     ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
         """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`.
 
+        What was committed for a topic that was deleted is not answered, nor for one that was made again under its name.
+
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by a group of KIP-848.
         """
         shard = self._shard(group_id)
-        consumer_group = shard.consumer_groups.get(group_id)
+        consumer_group = shard.consumer_group(group_id)
         if consumer_group is not None and (member_id is not None or member_epoch >= 0):
             consumer_group.validate_member(member_id or "", member_epoch)
-        return dict(commits.fetch(shard, group_id, partitions, require_stable=require_stable))
+        found = commits.fetch(
+            shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
+        )
+        return dict(found)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
         """OffsetDelete; returns the partitions that were refused."""
         shard = self._shard(group_id)
-        consumer_group = shard.consumer_groups.get(group_id)
-        if consumer_group is not None:
-            subscribed = consumer_group.all_subscribed_topics()
-        else:
-            subscribed = commits.undeletable_topics(self.describe_group(group_id))
-        written, refused = commits.delete_records(shard, group_id, partitions, subscribed)
-        await self._runtime.write(shard.partition, written)
+        asked = list(partitions)
+        refused: commits.Refusals = {}
+
+        def plan() -> Sequence[CoordinatorRecord]:
+            nonlocal refused
+            written, refused = commits.delete_records(shard, group_id, asked)
+            return written
+
+        await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         return refused
 
     # Administration
@@ -423,43 +442,35 @@ class GroupCoordinator:
         listings: list[GroupListing] = []
         for shard in self._runtime.shards():
             for group in shard.groups.values():
-                listings.append(GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic"))
-            for other in shard.consumer_groups.values():
-                listings.append(GroupListing(other.group_id, PROTOCOL_TYPE, other.state.value, "consumer"))
+                if isinstance(group, ConsumerGroup):
+                    listings.append(GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, "consumer"))
+                else:
+                    protocol_type = group.protocol_type or ""
+                    listings.append(GroupListing(group.group_id, protocol_type, group.state.value, "classic"))
         return listings
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
-        shard = self._shard(group_id)
-        group = shard.groups.get(group_id)
+        group = self._shard(group_id).groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
         if group is None or group.is_in(ClassicState.DEAD):
-            is_consumer = group_id in shard.consumer_groups
-            why = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
-            raise GroupIdNotFoundError(why)
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return group
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
-        shard = self._shard(group_id)
-        group = shard.consumer_groups.get(group_id)
+        group = self._shard(group_id).groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         if group is None:
-            is_classic = group_id in shard.groups
-            why = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
-            raise GroupIdNotFoundError(why)
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return group
 
     async def delete_group(self, group_id: str) -> None:
-        """Remove an empty group with its offsets."""
-        shard = self._shard(group_id)
-        tombstones = [records.offset_tombstone(group_id, partition) for partition in shard.offsets.partitions(group_id)]
-        consumer_group = shard.consumer_groups.get(group_id)
-        if consumer_group is not None:
-            if consumer_group.members:
-                raise NonEmptyGroupError(f"group {group_id} has members")
-            await self._write(group_id, [*tombstones, *consumer_records.group_tombstones(consumer_group)])
-            self._consumer.bury(consumer_group)
-            return
-        group = self.describe_group(group_id)
-        if not group.is_in(ClassicState.EMPTY):
-            raise NonEmptyGroupError(f"group {group_id} has members")
-        await self._retention.remove(shard, group, [*tombstones, records.group_tombstone(group_id)])
+        """Remove an empty group with its offsets, also those in open transactions."""
+        async with self._locks.exclusively(group_id):
+            shard = self._shard(group_id)
+            with trio.CancelScope(shield=True):
+                plan = partial(commits.deletion_records, shard, group_id)
+                await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()

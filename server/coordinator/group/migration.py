@@ -19,7 +19,12 @@ import trio
 
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, RebalanceInProgressError
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    GroupIdNotFoundError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+)
 from ottla.server.coordinator.group import consumer_records, records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic import ClassicProtocol
@@ -81,8 +86,8 @@ class Migration:
         self._find_shard = find_shard
         self._write = write
 
-    async def upgrade(self, group: ClassicGroup) -> None:
-        """Make a classic group with members one of the consumer protocol.
+    async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
+        """Make a classic group with members one of the consumer protocol. Whoever calls has the group's lock.
 
         Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
         """
@@ -96,9 +101,11 @@ class Migration:
         except CoordinatorError:
             self._find_shard(group_id).restore(before)
             raise
-        upgraded = self._find_shard(group_id).consumer_groups.get(group_id)
-        if upgraded is not None:
-            self._consumer.resume(upgraded)
+        upgraded = self._find_shard(group_id).consumer_group(group_id)
+        if upgraded is None:
+            raise NotCoordinatorError(f"group {group_id} moved away")
+        self._consumer.resume(upgraded)
+        return upgraded
 
     def _upgrade_records(self, group: ClassicGroup) -> list[CoordinatorRecord]:
         refused = GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
@@ -159,8 +166,8 @@ class Migration:
     async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None = None) -> bool:
         """Make a group without members of the consumer protocol (but for one that leaves) a classic one, if allowed.
 
-        Says whether it was done. The caller holds the group exclusively. Raises CoordinatorError, and then the group is
-        as it was.
+        Says whether it was done. Whoever calls has the group's lock. Raises CoordinatorError, and then the group is as
+        it was.
         """
         remaining = [member for member in group.members.values() if member is not leaving]
         if not remaining or any(member.classic is None for member in remaining):
@@ -174,6 +181,8 @@ class Migration:
         with trio.CancelScope(shield=True), self._find_shard(group.group_id).expecting(classic):
             await self._write(group.group_id, written)
         self._consumer.end_sessions(former)
+        if self._find_shard(group.group_id).groups.get(group.group_id) is not classic:
+            raise NotCoordinatorError(f"group {group.group_id} moved away")
         self._classic.resume(classic)
         if leaving is not None:
             self._classic.rebalance(classic)

@@ -48,13 +48,12 @@ class OffsetCache:
 
     def remove(self, group_id: str, key: bytes) -> None:
         """Apply a tombstone: the committed offset and what transactions would still commit for it are gone."""
-        offsets = self._committed.get(group_id)
-        if offsets is not None:
-            offsets.pop(key, None)
-            if not offsets:
-                del self._committed[group_id]
-        for groups in self._pending.values():
-            groups.get(group_id, {}).pop(key, None)
+        for groups in (self._committed, *self._pending.values()):
+            offsets = groups.get(group_id)
+            if offsets is not None:
+                offsets.pop(key, None)
+                if not offsets:
+                    del groups[group_id]
 
     def complete_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Apply a transaction marker: pending offsets become committed unless a later plain commit overtook them."""
@@ -94,19 +93,37 @@ class OffsetCache:
         return any(key in groups.get(group_id, _NONE) for groups in self._pending.values())
 
     def has_pending_group(self, group_id: str) -> bool:
-        return any(groups.get(group_id) for groups in self._pending.values())
+        """Whether an open transaction has an offset of the group."""
+        return any(group_id in groups for groups in self._pending.values())
 
-    def partitions_of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
-        """Every (group, partition) with an offset of this topic: what a topic's deletion has to clear."""
-        name = topic.encode()
-        found = {
-            (group_id, records.offset_partition(key))
-            for groups in (self._committed, *self._pending.values())
-            for group_id, offsets in groups.items()
-            for key in offsets
-            if name in key
-        }
-        return sorted(each for each in found if each[1].topic == topic)
+    def has(self, group_id: str) -> bool:
+        """Whether a group has an offset, committed or in an open transaction."""
+        return group_id in self._committed or self.has_pending_group(group_id)
+
+    def all_partitions(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of which a group has an offset, committed or in an open transaction, in order."""
+        return sorted(records.offset_partition(key) for key in self.keys(group_id))
+
+    def groups(self) -> set[str]:
+        """The groups that have an offset, committed or in an open transaction."""
+        return set(self._committed).union(*self._pending.values())
+
+    def keys(self, group_id: str) -> list[bytes]:
+        """The keys under which a group has an offset, committed or in an open transaction."""
+        found = dict.fromkeys(self._committed.get(group_id, _NONE))
+        for groups in self._pending.values():
+            found.update(dict.fromkeys(groups.get(group_id, _NONE)))
+        return list(found)
+
+    def stored(self, group_id: str) -> list[tuple[bytes, bytes]]:
+        """Each key under which a group has an offset with its value, committed or in an open transaction."""
+        everywhere = (self._committed, *self._pending.values())
+        return [(key, raw[1]) for groups in everywhere for key, raw in groups.get(group_id, _NONE).items()]
+
+    def values(self, group_id: str, key: bytes) -> list[bytes]:
+        """What is under a key: the committed offset's value, and those of open transactions."""
+        everywhere = (self._committed, *self._pending.values())
+        return [groups[group_id][key][1] for groups in everywhere if key in groups.get(group_id, _NONE)]
 
     def expired(
         self, group_id: str, *, now_ms: int, retention_ms: int, since_ms: int | None, subscribed: frozenset[str]

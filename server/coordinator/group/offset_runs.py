@@ -9,8 +9,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.kproto.errors import DecodeError
 from ottla.kproto.records import BatchHeader, RecordError
 from ottla.kproto.records.varint import read_varint
+from ottla.server.coordinator.group.offset_check import fixed_places, is_text, metadata_of, topic_place
 
 MIN_RECORDS: Final = 8
 """Below so many it is not worth trying."""
@@ -73,25 +75,49 @@ def cut_run(payload: bytes, start: int, header: BatchHeader, index: int) -> Run 
     end = start if layout is None else start + count * layout.size_bytes
     if layout is None or end > len(payload):
         return None
-    if not _is_alike(payload, start, end, layout):
+    value_start = start + layout.value_start
+    value_places = fixed_places(payload[value_start : value_start + layout.value])
+    if not value_places or not _is_alike(payload, start, end, layout, value_places):
         return None
     gaps = (layout.key_start, layout.value_size)
     cut = struct.iter_unpack(f"{gaps[0]}x{layout.key}s{gaps[1]}x{layout.value}sx", payload[start:end])
     keys, values = zip(*cut, strict=True)
-    key_start = start + layout.key_start
-    group_end = 4 + int.from_bytes(payload[key_start + 2 : key_start + 4], "big")
+    return _run(keys, values, end)
+
+
+def _run(keys: Sequence[bytes], values: Sequence[bytes], end: int) -> Run | None:
+    """The run, if the keys are of one group, and all text in keys and values is plain."""
     first, last = min(keys), max(keys)
-    if first[:group_end] != last[:group_end]:
+    try:
+        topic_start, topic_end = topic_place(first)
+    except DecodeError:
         return None
-    return Run(first[4:group_end].decode(), keys, values, end)
+    if first[:topic_start] != last[:topic_start]:
+        return None
+    topics = {first[topic_start:topic_end]}
+    if first[:topic_end] != last[:topic_end]:
+        topics.update(key[topic_start:topic_end] for key in keys)
+    if not is_text(topics) or (metadata_of(values[0]) and not is_text(map(metadata_of, values))):
+        return None
+    try:
+        group_id = first[4 : topic_start - 2].decode()
+    except UnicodeDecodeError:
+        return None
+    return Run(group_id, keys, values, end)
 
 
-def _is_alike(payload: bytes, start: int, end: int, layout: _Layout) -> bool:
+def _is_alike(payload: bytes, start: int, end: int, layout: _Layout, value_places: Sequence[int]) -> bool:
     """Whether the records of this layout have the same bytes wherever they may not differ."""
     size = layout.size_bytes
     key_start, value_start = layout.key_start, layout.value_start
-    places = (*range(layout.head), *range(key_start - layout.key_size, key_start))
-    for place in (*places, *range(value_start - layout.value_size, value_start), size - 1):
+    places = (
+        *range(layout.head),
+        *range(key_start - layout.key_size, key_start),
+        *range(value_start - layout.value_size, value_start),
+        *(value_start + place for place in value_places),
+        size - 1,
+    )
+    for place in places:
         column = payload[start + place : end : size]
         if column.count(column[0]) != len(column):
             return False

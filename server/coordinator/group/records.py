@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records import record_types
@@ -21,8 +22,10 @@ from ottla.kproto.internal_records.coordinator import (
     build_value,
     parse_value,
 )
+from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.replay import SkippedRecordError
 from ottla.server.coordinator.runtime import CoordinatorRecord
 
 OFFSET_VALUE_VERSION: Final = 4
@@ -30,6 +33,7 @@ OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 OFFSET_KEY_TYPE: Final = OffsetCommitKey.RECORD_TYPE
 
+_OFFSET_KEYS: Final = (b"\0\0", b"\0\1")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _KEY_START: Final = Struct(">hh")
@@ -39,6 +43,9 @@ _VALUE_START: Final = Struct(">hqiB")
 _VALUE_END: Final = Struct(">qB")
 _VALUE_END_WITH_ID: Final = Struct(">qBBB16s")
 _LONG_METADATA_BYTES: Final = 127
+_TOPIC_ID_TAG: Final = b"\1\0\x10"
+TOPIC_ID_BYTES: Final = len(_TOPIC_ID_TAG) + 16
+"""What a topic's id takes at the end of an offset's value."""
 
 
 class GroupRecord(NamedTuple):
@@ -58,12 +65,12 @@ class OtherRecord(NamedTuple):
 Decoded = GroupRecord | OtherRecord
 
 
-def decode(record: CoordinatorRecord) -> Decoded | None:
-    """What a record says; None for types of a newer broker, which must be skipped. Raises DecodeError for damage."""
+def decode(record: CoordinatorRecord) -> Decoded:
+    """What a record says. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
     try:
         key, value = record_types("__consumer_offsets").parse(record.key, record.value)
-    except UnknownRecordTypeError:
-        return None
+    except UnknownRecordTypeError as error:
+        raise SkippedRecordError(str(error)) from None
     match key, value:
         case GroupMetadataKey(), GroupMetadataValue() | None:
             return GroupRecord(key.group, value)
@@ -77,7 +84,7 @@ def decode(record: CoordinatorRecord) -> Decoded | None:
 
 def is_offset(key: bytes) -> bool:
     """Whether a record is about a committed offset."""
-    return key[1] <= OFFSET_KEY_TYPE and not key[0]
+    return key.startswith(_OFFSET_KEYS)
 
 
 def offset_group(key: bytes) -> str:
@@ -101,7 +108,7 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
 def offset_partition(key: bytes) -> TopicPartition:
     """The partition that an offset's key names."""
     topic_start = 6 + (key[2] << 8 | key[3])
-    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big"))
+    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big", signed=True))
 
 
 def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
@@ -116,6 +123,20 @@ def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
         expire_timestamp_ms=value.expire_timestamp,
         topic_id=value.topic_id,
     )
+
+
+def topic_id(data: bytes) -> UUID:
+    """The topic's id in an offset's value, without the rest where that can be; zero if there is none.
+
+    Raises DecodeError.
+    """
+    if len(data) > _VALUE_START.size and data[1] == OFFSET_VALUE_VERSION and 0 < data[14] <= _LONG_METADATA_BYTES:
+        tags = 14 + data[14] + 8
+        if data[tags:] == b"\0":
+            return ZERO_UUID
+        if data[tags : tags + 3] == _TOPIC_ID_TAG and len(data) == tags + TOPIC_ID_BYTES:
+            return UUID(bytes=data[tags + 3 :])
+    return parse_value(OffsetCommitValue, data).topic_id
 
 
 def offset_commit(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:

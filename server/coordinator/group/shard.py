@@ -8,44 +8,66 @@ from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKe
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
 from ottla.kproto.records import BatchHeader, EndTxnMarker
 from ottla.kproto.records.reader import batch_payload
-from ottla.server.coordinator.errors import NotCoordinatorError
+from ottla.server.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
 from ottla.server.coordinator.group import consumer_records, records
 from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.offset_cache import OffsetCache
+from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
-from ottla.server.coordinator.runtime import CoordinatorRecord, Producer, replay_records
+from ottla.server.coordinator.replay import Steps, replay_records
+from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
+
+Group = ClassicGroup | ConsumerGroup
 
 
 class GroupShard:
-    """Implements the runtime's `Shard`.
+    """Implements the runtime's `Shard`. One id is one group: `groups` holds those of both protocols.
 
     Offsets are what replay makes of them. A classic group's durable part (generation, members, assignment) is taken
     from the log when the partition is loaded; from then on the living group is ahead of its records, and those records
-    are only there for the next load. A group of the consumer protocol is always what its records say.
+    are only there for the next load; but for its tombstone, with which it is gone. A group of the consumer protocol is
+    always what its records say. Offsets, committed or in an open transaction, keep a group: without any other it is a
+    classic one without members.
     """
 
     def __init__(
-        self, partition: int, classic: ClassicProtocol, consumer: ConsumerProtocol, now_ms: Callable[[], int]
+        self,
+        partition: int,
+        classic: ClassicProtocol,
+        consumer: ConsumerProtocol,
+        now_ms: Callable[[], int],
+        on_loaded: Callable[[int], None] = lambda partition: None,
     ) -> None:
+        """`on_loaded` is told when the partition has been replayed."""
         self.partition = partition
-        self.groups: dict[str, ClassicGroup] = {}
-        self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets = OffsetCache()
         self._classic = classic
         self._consumer = consumer
         self._now_ms = now_ms
+        self._on_loaded = on_loaded
         self._loading = True
-        self._expected: dict[str, ClassicGroup] = {}
+        self._expected: dict[str, Group] = {}
+
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         if records.is_offset(record.key):
             self._replay_offset(offset, producer, record)
             return
         match records.decode(record):
-            case records.GroupRecord(group_id, value) if self._loading:
+            case records.GroupRecord(group_id, None):
+                self._remove_classic(group_id)
+            case records.GroupRecord(group_id, value) if self._loading and value is not None:
                 self._replay_group(group_id, value)
             case records.GroupRecord(group_id, _) if group_id in self._expected:
                 self.groups[group_id] = self._expected[group_id]
@@ -54,7 +76,7 @@ class GroupShard:
             case _:
                 pass
 
-    def replay_batch(self, batches: memoryview, position: int, header: BatchHeader) -> Iterator[None]:
+    def replay_batch(self, batches: memoryview, position: int, header: BatchHeader) -> Steps:
         """Replay a batch while the partition is being loaded; a shortcut for what many offsets leave in the log.
 
         A batch that turns out to be none of those is replayed record by record, from its start: that changes nothing.
@@ -68,13 +90,15 @@ class GroupShard:
                 self.offsets.put_all(run.group_id, zip(run.keys, enumerate(run.values, offset), strict=True))
                 index += len(run.keys)
                 end = run.end
-                yield
+                yield None
             if index == header.record_count:
                 return
         yield from replay_records(self, batches, position, header)
 
     def _replay_offset(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         key, value = record.key, record.value
+        if self._loading:
+            check_offset(key, value)
         if key[1] != records.OFFSET_KEY_TYPE:
             key = records.current_offset_key(key)
         group_id = records.offset_group(key)
@@ -88,8 +112,8 @@ class GroupShard:
             self.offsets.put_pending(producer.producer_id, group_id, key, (offset, value))
 
     @contextmanager
-    def expecting(self, group: ClassicGroup) -> Iterator[None]:
-        """While its record is on its way: once that is committed, the group is here."""
+    def expecting(self, group: Group) -> Iterator[None]:
+        """While its records are on their way: once they are committed, the group is here. The caller has its lock."""
         self._expected[group.group_id] = group
         try:
             yield
@@ -100,12 +124,17 @@ class GroupShard:
         """Bring a classic group back as its record describes it."""
         restored = records.decode(record)
         assert isinstance(restored, records.GroupRecord)
-        self._replay_group(restored.group_id, restored.value)
-        self._classic.resume(self.groups[restored.group_id])
+        assert restored.value is not None
+        self._classic.resume(self._replay_group(restored.group_id, restored.value))
 
     def _know_group(self, group_id: str) -> None:
-        if group_id not in self.groups and group_id not in self.consumer_groups:
+        if group_id not in self.groups:
             self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
+
+    def _forget_group(self, group_id: str) -> None:
+        del self.groups[group_id]
+        if self.offsets.has(group_id):
+            self._know_group(group_id)
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
         self.offsets.complete_transaction(marker.producer_id, commit=marker.is_commit)
@@ -113,34 +142,52 @@ class GroupShard:
     def loaded(self) -> None:
         self._loading = False
         for group in self.groups.values():
-            self._classic.resume(group)
-        for consumer_group in self.consumer_groups.values():
-            self._consumer.resume(consumer_group)
+            if isinstance(group, ConsumerGroup):
+                self._consumer.resume(group)
+            else:
+                self._classic.resume(group)
+        self._on_loaded(self.partition)
 
     def unloaded(self) -> None:
         for group in self.groups.values():
-            self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
-        for consumer_group in self.consumer_groups.values():
-            self._consumer.bury(consumer_group)
+            if isinstance(group, ConsumerGroup):
+                self._consumer.bury(group)
+            else:
+                self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
+        for expected in self._expected.values():
+            if isinstance(expected, ConsumerGroup):
+                expected.removed = True
         self.groups.clear()
-        self.consumer_groups.clear()
 
     def _replay_consumer_group(self, key: Any, value: Any) -> None:
-        group = self.consumer_groups.get(key.group_id)
+        group_id: str = key.group_id
+        group = self.consumer_group(group_id)
         if group is None:
             if value is None:
                 return
-            self.groups.pop(key.group_id, None)
-            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+            group = self._take_place(group_id)
         consumer_records.replay(group, key, value)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
-            group.removed = True
-            del self.consumer_groups[key.group_id]
+            self._consumer.bury(group)
+            self._forget_group(group_id)
 
-    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        if value is None:
-            self.groups.pop(group_id, None)
-            return
+    def _take_place(self, group_id: str) -> ConsumerGroup:
+        """The group of the consumer protocol of which the first record has come; a classic one gives way to it."""
+        former = self.classic_group(group_id)
+        if former is not None:
+            self._classic.bury(former, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
+        expected = self._expected.get(group_id)
+        group = expected if isinstance(expected, ConsumerGroup) else ConsumerGroup(group_id)
+        self.groups[group_id] = group
+        return group
+
+    def _remove_classic(self, group_id: str) -> None:
+        group = self.classic_group(group_id)
+        if group is not None:
+            self._classic.bury(group, GroupIdNotFoundError(f"group {group_id} was deleted"))
+            self._forget_group(group_id)
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -162,3 +209,4 @@ class GroupShard:
         group.state = group.previous_state = ClassicState.STABLE if group.members else ClassicState.EMPTY
         if value.current_state_timestamp >= 0:
             group.current_state_since_ms = value.current_state_timestamp
+        return group

@@ -35,6 +35,10 @@ class GroupTopics:
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
         return {topic_id: topic.name for topic_id, topic in found.items() if topic is not None}
 
+    def is_living(self, topic_id: UUID) -> bool:
+        """Whether the topic is there; one without an id, from the time before there were ids, may be."""
+        return not topic_id.int or self._image().topic_by_id(topic_id) is not None
+
     def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
         image = self._image()
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}

@@ -10,29 +10,32 @@ What it promises (KIP-98, 360, 447, 890; Kafka's TransactionCoordinator):
   ConcurrentTransactionsError, and the client tries again.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 import trio
 
-from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import (
     ConcurrentTransactionsError,
-    CoordinatorError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
-    InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     ProducerFencedError,
-    TransactionAbortableError,
     TransactionalIdNotFoundError,
 )
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.coordinator.transaction import records
-from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
+from ottla.server.coordinator.transaction.completion import Completion, store
+from ottla.server.coordinator.transaction.decisions import (
+    TRANSACTION_V2,
+    needs_end,
+    require_owner,
+    require_part,
+    require_settled,
+)
+from ottla.server.coordinator.transaction.markers import MarkerSink
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import (
     EXHAUSTED_EPOCH,
@@ -43,15 +46,11 @@ from ottla.server.coordinator.transaction.state import (
     Transaction,
     TransactionStatus,
 )
+from ottla.server.coordinator.transaction.upkeep import Upkeep
 from ottla.server.metadata.image import MetadataDelta
 from ottla.storage.clock import Clock
 
-logger = logging.getLogger(__name__)
-
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-TRANSACTION_V2: Final = 2
-
-_OVER: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
 class TransactionConfig(NamedTuple):
@@ -81,21 +80,27 @@ class TransactionCoordinator:
         self.config = config
         self._node_id = node_id
         self._clock = clock
-        self._markers = markers
         self._new_producer_id = new_producer_id
-        self._nursery = nursery
         self._epochs: dict[int, int] = {}
         self._runtime = CoordinatorRuntime(
             TRANSACTIONS_TOPIC,
             log=log,
             clock=clock,
             nursery=nursery,
-            new_shard=lambda partition: TransactionShard(partition, self._resume),
+            new_shard=lambda partition: TransactionShard(partition, self._completion.resume),
+        )
+        self._completion = Completion(
+            runtime=self._runtime,
+            markers=markers,
+            clock=clock,
+            coordinator_epoch=lambda partition: self._epochs.get(partition, 0),
+            nursery=nursery,
         )
         # As it was when the topic was first seen, whatever the setting says now.
         self._partition_count: int | None = None
-        nursery.start_soon(self._repeat, config.abort_timed_out_interval_ms, self._abort_timed_out)
-        nursery.start_soon(self._repeat, config.id_expiration_interval_ms, self._expire_ids)
+        upkeep = Upkeep(runtime=self._runtime, clock=clock, id_expiration_ms=config.id_expiration_ms, fence=self._fence)
+        nursery.start_soon(upkeep.abort_timed_out, config.abort_timed_out_interval_ms)
+        nursery.start_soon(upkeep.expire_ids, config.id_expiration_interval_ms)
 
     # Where transactions live
 
@@ -130,17 +135,27 @@ class TransactionCoordinator:
             raise InvalidRequestError("a transactional id is needed")
         return self._runtime.shard(self.partition_for(transactional_id))
 
-    def _entry(self, transactional_id: str) -> Entry:
-        entry = self._shard(transactional_id).entries.get(transactional_id)
-        if entry is None:
-            raise InvalidProducerIdMappingError(f"nobody has initialized {transactional_id}")
-        return entry
-
-    async def _commit(self, entry: Entry, after: Transaction) -> None:
-        """Commit a step. Shielded: the next operation of the transactional id has to see it."""
-        with trio.CancelScope(shield=True):
-            await self._runtime.write(self.partition_for(after.transactional_id), [records.build(after)])
-        entry.transaction = after  # what replay made of it, with the last epoch that no record holds
+    @asynccontextmanager
+    async def _exclusively(
+        self, transactional_id: str, *, may_begin: bool = False
+    ) -> AsyncIterator[tuple[TransactionShard, Entry]]:
+        """The operations of a transactional id, one after the other. `may_begin`: also of one that nobody has used."""
+        while True:
+            shard = self._shard(transactional_id)
+            entry = shard.entries.get(transactional_id)
+            if entry is None:
+                if not may_begin:
+                    raise _unknown(transactional_id)
+                entry = shard.entries[transactional_id] = Entry(None)
+            async with entry.lock:
+                # It may have been forgotten meanwhile, or the partition has gone, and perhaps come back.
+                if not shard.holds(transactional_id, entry):
+                    continue
+                try:
+                    yield shard, entry
+                finally:
+                    shard.forget_unused(transactional_id, entry)
+                return
 
     # InitProducerId
 
@@ -151,28 +166,23 @@ class TransactionCoordinator:
 
         An ongoing transaction of the former producer is aborted first, with ConcurrentTransactionsError meanwhile.
         """
-        shard = self._shard(transactional_id)
-        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+        if transactional_id and not 0 < timeout_ms <= self.config.max_timeout_ms:
             raise InvalidTransactionTimeoutError(
                 f"{timeout_ms} ms lies outside 1 to {self.config.max_timeout_ms} ms (transaction.max.timeout.ms)"
             )
-        entry = shard.entries.get(transactional_id)
-        if entry is None:
-            entry = shard.entries[transactional_id] = Entry(None)
-        async with entry.lock:
+        async with self._exclusively(transactional_id, may_begin=True) as (shard, entry):
             current = entry.transaction
             if current is None:
                 producer_id = await self._new_producer_id()
                 current = Transaction(transactional_id, producer_id, NO_EPOCH, timeout_ms)
+            require_settled(current)
             if expected is not None and not current.knows(expected):
                 raise ProducerFencedError(f"{transactional_id} belongs to producer {current.producer_id} now")
-            if current.is_prepared:
-                raise ConcurrentTransactionsError(f"the last transaction of {transactional_id} is being ended")
             if current.status is TransactionStatus.ONGOING:
-                await self._fence(entry, current)
+                await self._fence(shard, entry, current)
                 raise ConcurrentTransactionsError(f"the transaction of {transactional_id} is being aborted")
             after = await self._initialized(current, expected, timeout_ms)
-            await self._commit(entry, after)
+            await store(self._runtime, shard, entry, after)
             return after.identity
 
     async def _initialized(
@@ -184,7 +194,7 @@ class TransactionCoordinator:
             return current.rotated(producer_id, timeout_ms, now_ms, keep_last_epoch=expected is not None)
         return current.initialized(expected, timeout_ms, now_ms)
 
-    async def _fence(self, entry: Entry, current: Transaction) -> None:
+    async def _fence(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
         """Abort an ongoing transaction under the next epoch, so that its producer is shut out."""
         after = current.prepared(
             commit=False,
@@ -193,8 +203,8 @@ class TransactionCoordinator:
             now_ms=self._clock.time_ms(),
             fence=True,
         )
-        await self._commit(entry, after._replace(client_version=current.client_version))
-        self._finish_soon(entry)
+        await store(self._runtime, shard, entry, after._replace(client_version=current.client_version))
+        self._completion.begin(shard, entry)
 
     # Partitions
 
@@ -202,36 +212,23 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[Partition], client_version: int
     ) -> None:
         """Let partitions take part in the transaction; it begins with the first ones."""
-        entry = self._entry(transactional_id)
         added = frozenset(partitions)
-        async with entry.lock:
-            current = self._owned(entry, transactional_id, producer)
+        async with self._exclusively(transactional_id) as (shard, entry):
+            current = _known(transactional_id, entry)
+            require_settled(current)
+            require_owner(current, producer)
             if current.status is TransactionStatus.ONGOING and added <= current.partitions:
                 return
-            await self._commit(entry, current.with_partitions(added, client_version, self._clock.time_ms()))
+            after = current.with_partitions(added, client_version, self._clock.time_ms())
+            await store(self._runtime, shard, entry, after)
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition) -> None:
         """Check that a partition takes part in the producer's ongoing transaction.
 
         Synchronous: if it raises nothing, a record appended before the next await belongs to the transaction.
         """
-        entry = self._entry(transactional_id)
-        current = self._owned(entry, transactional_id, producer)
-        if current.status is not TransactionStatus.ONGOING or partition not in current.partitions:
-            raise TransactionAbortableError(f"{partition.topic}-{partition.partition} is not part of the transaction")
-
-    def _owned(self, entry: Entry, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
-        """The transaction, if this producer may go on with it."""
-        current = entry.transaction
-        if current is None or current.producer_id != producer.producer_id:
-            raise InvalidProducerIdMappingError(
-                f"{transactional_id} does not belong to producer {producer.producer_id}"
-            )
-        if current.producer_epoch != producer.epoch:
-            raise ProducerFencedError(f"{transactional_id} is at epoch {current.producer_epoch}, not {producer.epoch}")
-        if current.is_prepared:
-            raise ConcurrentTransactionsError(f"the last transaction of {transactional_id} is being ended")
-        return current
+        entry = self._shard(transactional_id).entries.get(transactional_id)
+        require_part(_known(transactional_id, entry), producer, partition)
 
     # EndTxn
 
@@ -243,23 +240,11 @@ class TransactionCoordinator:
         Before KIP-890 the identity stays, and ending again alike is answered alike. With it (`client_version` 2) every
         end raises the epoch, a retry is told by the epoch before, and an empty transaction may be aborted.
         """
-        entry = self._entry(transactional_id)
-        async with entry.lock:
-            current = entry.transaction
-            if current is None:
-                raise InvalidProducerIdMappingError(f"nobody has initialized {transactional_id}")
-            is_v2 = client_version >= TRANSACTION_V2
-            retried = is_v2 and _is_retry(current, producer)
-            if current.producer_id != producer.producer_id and not retried:
-                raise InvalidProducerIdMappingError(
-                    f"{transactional_id} does not belong to producer {producer.producer_id}"
-                )
-            if current.producer_epoch != producer.epoch and not retried:
-                raise ProducerFencedError(
-                    f"{transactional_id} is at epoch {current.producer_epoch}, not {producer.epoch}"
-                )
-            if not _needs_end(current, commit=commit, is_v2=is_v2, retried=retried):
+        async with self._exclusively(transactional_id) as (shard, entry):
+            current = _known(transactional_id, entry)
+            if not needs_end(current, producer, commit=commit, client_version=client_version):
                 return _next_identity(current)
+            is_v2 = client_version >= TRANSACTION_V2
             next_producer_id = NO_PRODUCER_ID
             if is_v2 and current.producer_epoch >= EXHAUSTED_EPOCH:
                 next_producer_id = await self._new_producer_id()
@@ -269,45 +254,9 @@ class TransactionCoordinator:
                 next_producer_id=next_producer_id,
                 now_ms=self._clock.time_ms(),
             )
-            await self._commit(entry, after)
-            self._finish_soon(entry)
+            await store(self._runtime, shard, entry, after)
+            self._completion.begin(shard, entry)
             return _next_identity(after) if is_v2 else producer
-
-    def _finish_soon(self, entry: Entry) -> None:
-        if not entry.is_finishing:
-            entry.is_finishing = True
-            entry.scope = trio.CancelScope()
-            self._nursery.start_soon(self._finish, entry)
-
-    def _resume(self, shard: TransactionShard) -> None:
-        """A shard is loaded: what was decided before is carried through."""
-        for entry in shard.entries.values():
-            if entry.transaction is not None and entry.transaction.is_prepared:
-                self._finish_soon(entry)
-
-    async def _finish(self, entry: Entry) -> None:
-        """Write the markers of a decided transaction, then its completion."""
-        prepared = entry.transaction
-        assert prepared is not None
-        assert prepared.is_prepared
-        partition = self.partition_for(prepared.transactional_id)
-        marker = EndTxnMarker(
-            producer_id=prepared.producer_id,
-            producer_epoch=prepared.producer_epoch,
-            coordinator_epoch=self._epochs.get(partition, 0),
-            is_commit=prepared.status is TransactionStatus.PREPARE_COMMIT,
-        )
-        with entry.scope:
-            await write_everywhere(self._markers, prepared.partitions, marker)
-            async with entry.lock:
-                try:
-                    await self._commit(entry, prepared.completed(self._clock.time_ms()))
-                except CoordinatorError as error:
-                    # The markers are there; whoever loads the partition next writes them again, which is harmless.
-                    keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
-                    logger.warning("%s is not marked as complete: %s", prepared.transactional_id, error, extra=keys)
-                finally:
-                    entry.is_finishing = False
 
     # Administration
 
@@ -322,76 +271,15 @@ class TransactionCoordinator:
         """The state of every transactional id of this broker."""
         return [transaction for shard in self._runtime.shards() for transaction in shard.transactions()]
 
-    # Timers
 
-    async def _repeat(self, interval_ms: int, work: Callable[[TransactionShard], Awaitable[None]]) -> None:
-        while True:
-            await trio.sleep(interval_ms / 1000)
-            try:
-                for shard in self._runtime.shards():
-                    await work(shard)
-            except CoordinatorError as error:
-                logger.info("transactions are looked after later: %s", error)
-
-    async def _abort_timed_out(self, shard: TransactionShard) -> None:
-        now_ms = self._clock.time_ms()
-        for entry in list(shard.entries.values()):
-            if not _is_timed_out(entry.transaction, now_ms):
-                continue
-            async with entry.lock:
-                current = entry.transaction
-                if current is not None and _is_timed_out(current, now_ms):
-                    keys = {"transactional_id": current.transactional_id}
-                    logger.info("the transaction of %s timed out and is aborted", current.transactional_id, extra=keys)
-                    await self._fence(entry, current)
-
-    async def _expire_ids(self, shard: TransactionShard) -> None:
-        before_ms = self._clock.time_ms() - self.config.id_expiration_ms
-        for transactional_id, entry in list(shard.entries.items()):
-            async with entry.lock:
-                current = entry.transaction
-                idle = current is not None and current.status in (TransactionStatus.EMPTY, *_OVER)
-                if current is not None and idle and current.update_ms <= before_ms:
-                    await self._runtime.write(shard.partition, [records.tombstone(transactional_id)])
+def _known(transactional_id: str, entry: Entry | None) -> Transaction:
+    if entry is None or entry.transaction is None:
+        raise _unknown(transactional_id)
+    return entry.transaction
 
 
-def _is_timed_out(transaction: Transaction | None, now_ms: int) -> bool:
-    return (
-        transaction is not None
-        and transaction.status is TransactionStatus.ONGOING
-        and transaction.start_ms + transaction.timeout_ms < now_ms
-    )
-
-
-def _is_retry(current: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the producer repeats an end whose answer, with its new epoch, was lost (KIP-890)."""
-    if producer.producer_id == current.producer_id:
-        return producer.epoch == current.producer_epoch - 1
-    return (
-        producer.producer_id == current.previous_producer_id
-        and producer.epoch == EXHAUSTED_EPOCH
-        and current.producer_epoch == 0
-    )
-
-
-def _needs_end(current: Transaction, *, commit: bool, is_v2: bool, retried: bool) -> bool:
-    """Whether an end has to be written. False: it was already; raises if it contradicts what was."""
-    wanted = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
-    preparing = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
-    refusal = InvalidTransactionStateError(
-        f"{current.transactional_id} is in {current.status.title} and cannot {'commit' if commit else 'abort'}"
-    )
-    if current.status is TransactionStatus.ONGOING:
-        if retried:
-            raise ProducerFencedError(f"{current.transactional_id} has begun another transaction")
-        return True
-    if current.status is preparing and (retried or not is_v2):
-        raise ConcurrentTransactionsError(f"the transaction of {current.transactional_id} is being ended")
-    if current.status is wanted and (retried or not is_v2):
-        return False
-    if is_v2 and not commit and not retried and not current.is_prepared:
-        return True  # nothing was written, but the epoch is to rise all the same
-    raise refusal
+def _unknown(transactional_id: str) -> InvalidProducerIdMappingError:
+    return InvalidProducerIdMappingError(f"nobody has initialized {transactional_id}")
 
 
 def _next_identity(transaction: Transaction) -> ProducerIdAndEpoch:

@@ -1,4 +1,16 @@
-"""Writing the end of a transaction into every partition that takes part in it."""
+"""Writing the end of a transaction into every partition that takes part in it.
+
+What a partition may answer and what comes of it, beside Kafka's TransactionMarkerRequestCompletionHandler of 4.3.1:
+
+- UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+  REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, and of `__consumer_offsets` that its coordinator is away or loading: the
+  marker is written again, until the partition has it or is no longer in the metadata.
+- INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: the partition has a marker of a later epoch, which has ended
+  whatever this one would end. It needs no other. Kafka gives up the whole transaction: it stays prepared, and its id
+  is answered CONCURRENT_TRANSACTIONS for good.
+- Anything else is not foreseen, and logged as an error. Kafka leaves the transaction prepared until its coordinator is
+  loaded anew; here the marker is written again, so that a cause that was mended (`max.message.bytes`) needs no restart.
+"""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -8,29 +20,41 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import CoordinatorError, LaterEpochError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
 from ottla.server.errors import kept
 from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.replica.errors import UnknownTopicOrPartitionError
+from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.clock import Clock
-from ottla.storage.errors import TransactionCoordinatorFencedError
+from ottla.storage.errors import (
+    InvalidProducerEpochError,
+    LogClosedError,
+    StoreOfflineError,
+    TransactionCoordinatorFencedError,
+)
 from ottla.storage.log.partition_log import AppendOrigin
 
 logger = logging.getLogger(__name__)
 
 APPEND_TIMEOUT_MS: Final = 30_000
-RETRY_BACKOFF_S: Final = 0.1
+FIRST_BACKOFF_SECONDS: Final = 0.1
+MAX_BACKOFF_SECONDS: Final = 1.0
+
+_NOT_NEEDED: Final = (InvalidProducerEpochError, TransactionCoordinatorFencedError, LaterEpochError)
+_PASSING: Final = (ReplicaError, StoreOfflineError, LogClosedError, CoordinatorError)
 
 
 class MarkerSink(Protocol):
     """Where a coordinator's markers go."""
 
     async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
-        """Write the marker into each partition; returns those that failed and why. What is gone needs no marker."""
+        """Write the marker into each partition; returns those that failed and why. What is gone needs no marker.
+
+        A partition that does not say anything in time is among the failed: the call ends.
+        """
         ...
 
 
@@ -43,14 +67,15 @@ class GroupMarkers(Protocol):
 class ReplicaMarkers:
     """Implements MarkerSink on the replica manager; offsets' partitions go through the group coordinator.
 
-    All partitions of one call are one append: they are flushed together.
+    All partitions of one call are one append: they are flushed together. `topic_id` knows the partitions that there
+    are, and says None for any other.
     """
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         groups: GroupMarkers,
-        topic_id: Callable[[str], UUID | None],
+        topic_id: Callable[[Partition], UUID | None],
         clock: Clock,
     ) -> None:
         self._replica_manager = replica_manager
@@ -65,10 +90,12 @@ class ReplicaMarkers:
         entries: dict[TopicIdPartition, Records] = {}
         names: dict[TopicIdPartition, Partition] = {}
         for partition in partitions:
-            topic_id = self._topic_id(partition.topic)
+            topic_id = self._topic_id(partition)
+            if topic_id is None:
+                continue
             if partition.topic == OFFSETS_TOPIC:
                 await self._end_offsets(partition, marker, failed)
-            elif topic_id is not None:
+            else:
                 key = TopicIdPartition(topic_id, partition.partition)
                 batch = build_end_txn_marker(marker, timestamp_ms=self._clock.time_ms())
                 entries[key] = Records(memoryview(bytearray(batch)))
@@ -82,7 +109,7 @@ class ReplicaMarkers:
                 transaction_version=transaction_version,
             )
             for key, result in results.items():
-                if result.error is not None and not isinstance(result.error, UnknownTopicOrPartitionError):
+                if result.error is not None:
                     failed[names[key]] = result.error
         return failed
 
@@ -96,21 +123,24 @@ class ReplicaMarkers:
 
 
 async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], marker: EndTxnMarker) -> None:
-    """Write the marker until every partition has it, however long that takes.
-
-    A partition that has seen a newer coordinator has its marker from there.
-    """
+    """Write the marker until every partition has it, or needs it no more, however long that takes."""
     missing = set(partitions)
+    backoff_seconds = FIRST_BACKOFF_SECONDS
+    said = ""
     while missing:
         failed = await sink.write(sorted(missing), marker)
-        missing = {
-            partition for partition, error in failed.items() if not isinstance(error, TransactionCoordinatorFencedError)
-        }
+        missing = {partition for partition, error in failed.items() if not isinstance(error, _NOT_NEEDED)}
         if missing:
-            partition = min(missing)
-            logger.warning(
-                "producer %d: %d markers are not written yet, %s-%d because %s",
-                marker.producer_id, len(missing), *partition, failed[partition],
-                extra={"topic": partition[0], "partition": partition[1], "error": str(failed[partition])},
-            )  # fmt: skip
-            await trio.sleep(RETRY_BACKOFF_S)
+            said = _tell(marker, len(missing), min(missing), failed[min(missing)], said)
+            await trio.sleep(backoff_seconds)
+            backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF_SECONDS)
+
+
+def _tell(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, said: str) -> str:
+    """Log why markers are missing, unless it was said; returns what was."""
+    says = f"{count} markers are not written yet, {partition.topic}-{partition.partition} because {error}"
+    if says != said:
+        level = logging.WARNING if isinstance(error, _PASSING) else logging.ERROR
+        keys = {"topic": partition.topic, "partition": partition.partition, "error": str(error)}
+        logger.log(level, "producer %d: %s", marker.producer_id, says, extra=keys)
+    return says

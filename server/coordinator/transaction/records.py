@@ -2,10 +2,16 @@
 
 from typing import Final
 
+from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records import record_types
-from ottla.kproto.internal_records.coordinator import UnknownRecordTypeError, build_key, build_value
+from ottla.kproto.internal_records.coordinator import (
+    UnknownRecordTypeError,
+    UnknownValueVersionError,
+    build_key,
+    build_value,
+)
 from ottla.kproto.internal_records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord, SkippedRecordError
 from ottla.server.coordinator.transaction.state import Partition, Transaction, TransactionStatus
 
 VALUE_VERSION: Final = 1  # flexible: what transaction.version 2 writes
@@ -41,22 +47,30 @@ def _key(transactional_id: str) -> bytes:
     return build_key(TransactionLogKey(transactional_id=transactional_id))
 
 
-def parse(record: CoordinatorRecord) -> tuple[str, Transaction | None] | None:
-    """The transactional id and its state, None for a tombstone; None for a type of a newer broker."""
+def parse(record: CoordinatorRecord) -> tuple[str, Transaction | None]:
+    """The transactional id and its state, None for a tombstone.
+
+    Raises SkippedRecordError for what a newer broker wrote, as Kafka's TransactionLog.read lets it be passed over, and
+    DecodeError for damage.
+    """
     try:
         key, value = record_types("__transaction_state").parse(record.key, record.value)
-    except UnknownRecordTypeError:
-        return None
+    except (UnknownRecordTypeError, UnknownValueVersionError) as error:
+        raise SkippedRecordError(str(error)) from None
     assert isinstance(key, TransactionLogKey)
     if value is None:
         return key.transactional_id, None
     assert isinstance(value, TransactionLogValue)
+    try:
+        status = TransactionStatus(value.transaction_status)
+    except ValueError:
+        raise DecodeError(f"there is no transaction status {value.transaction_status}") from None
     return key.transactional_id, Transaction(
         transactional_id=key.transactional_id,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
-        status=TransactionStatus(value.transaction_status),
+        status=status,
         partitions=frozenset(
             Partition(topic.topic, index)
             for topic in value.transaction_partitions or ()

@@ -5,27 +5,31 @@ from collections.abc import Callable, Iterator
 import trio
 
 from ottla.kproto.records import EndTxnMarker
-from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer, SkippedRecordError
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.state import Transaction
 
 
 class Entry:
-    """One transactional id: its committed state (None until the first is), and what keeps its operations in order."""
+    """One transactional id: its committed state (None until the first is), and what keeps its operations in order.
 
-    __slots__ = ("is_finishing", "lock", "scope", "transaction")
+    It belongs to its shard while it is in `entries`; whoever waited for `lock` looks whether it still is.
+    """
+
+    __slots__ = ("completing", "lock", "transaction")
 
     def __init__(self, transaction: Transaction | None) -> None:
         self.transaction = transaction
         self.lock = trio.Lock()
-        self.is_finishing = False
-        self.scope = trio.CancelScope()
+        #: Of the task that carries the decided transaction through; None while there is none.
+        self.completing: trio.CancelScope | None = None
 
 
 class TransactionShard:
     """Implements the runtime's `Shard`: state is what replay makes of the records."""
 
     def __init__(self, partition: int, resume: Callable[["TransactionShard"], None]) -> None:
+        """`resume` is told when the partition has been replayed."""
         self.partition = partition
         self.entries: dict[str, Entry] = {}
         self._resume = resume
@@ -33,11 +37,17 @@ class TransactionShard:
     def transactions(self) -> Iterator[Transaction]:
         return (entry.transaction for entry in self.entries.values() if entry.transaction is not None)
 
+    def holds(self, transactional_id: str, entry: Entry) -> bool:
+        """Whether this is still the entry of the transactional id: it was not expired, and the partition is here."""
+        return self.entries.get(transactional_id) is entry
+
+    def forget_unused(self, transactional_id: str, entry: Entry) -> None:
+        """Drop an entry that was made for a first transaction, if none has come of it."""
+        if entry.transaction is None and self.holds(transactional_id, entry):
+            del self.entries[transactional_id]
+
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        parsed = records.parse(record)
-        if parsed is None:
-            return
-        transactional_id, transaction = parsed
+        transactional_id, transaction = records.parse(record)
         entry = self.entries.get(transactional_id)
         if transaction is None:
             self.entries.pop(transactional_id, None)
@@ -47,12 +57,13 @@ class TransactionShard:
             entry.transaction = transaction
 
     def replay_marker(self, marker: EndTxnMarker) -> None:
-        raise AssertionError("a transaction marker in the transactions' own topic")
+        raise SkippedRecordError("a transaction's marker, and no transaction writes to this topic")
 
     def loaded(self) -> None:
         self._resume(self)
 
     def unloaded(self) -> None:
         for entry in self.entries.values():
-            entry.scope.cancel()
+            if entry.completing is not None:
+                entry.completing.cancel()
         self.entries.clear()

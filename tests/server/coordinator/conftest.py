@@ -1,7 +1,7 @@
 """An internal topic in memory: the coordinators' log without a broker."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 import trio
@@ -10,12 +10,19 @@ from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
 
 
 class MemoryLog:
-    """Implements CoordinatorLog. `gate` holds appends back, `error` refuses them, `appends` counts them."""
+    """Implements CoordinatorLog. `gate` holds appends back, `error` refuses them, `appends` counts them.
+
+    `told` holds back the answer to what was appended, `reading` every read.
+    """
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = defaultdict(list)
         self.gate = trio.Event()
         self.gate.set()
+        self.told = trio.Event()
+        self.told.set()
+        self.reading = trio.Event()
+        self.reading.set()
         self.error: Exception | None = None
         self.read_error: Exception | None = None
         self.appends = 0
@@ -32,9 +39,11 @@ class MemoryLog:
         patch_base_offset_and_epoch(memoryview(batch), 0, base_offset, 0)
         self.batches[partition].append(bytes(batch))
         self._ends[partition] = base_offset + parse_batch_header(batch, 0).record_count
+        await self.told.wait()
         return base_offset
 
-    async def read(self, partition: int) -> AsyncIterator[memoryview]:
+    async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
+        await self.reading.wait()
         for batch in list(self.batches[partition]):
             await trio.lowlevel.checkpoint()
             if self.read_error is not None:

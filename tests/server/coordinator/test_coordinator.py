@@ -50,9 +50,16 @@ def topic(name: str, partitions: int, leader: int = HERE) -> TopicImage:
     return TopicImage(name=name, topic_id=uuid5(NAMESPACE_DNS, name), partitions=(state,) * partitions)
 
 
+def image(*topics: TopicImage) -> MetadataImage:
+    return MetadataImage(topics=MetadataImage().topics.update({each.name: each for each in topics}))
+
+
+TOPICS = image(topic("t", 2), topic("kept", 1))
+
+
 def elected(leader: int = HERE) -> MetadataDelta:
-    image = topic(OFFSETS_TOPIC, 2, leader)
-    changes = [PartitionChange(image, index, None, image.partitions[index]) for index in range(2)]
+    offsets = topic(OFFSETS_TOPIC, 2, leader)
+    changes = [PartitionChange(offsets, index, None, offsets.partitions[index]) for index in range(2)]
     return MetadataDelta(MetadataImage(), MetadataImage(), changed_partitions=changes)
 
 
@@ -65,7 +72,7 @@ async def coordinating(log: Any, clock: ManualClock, **config: Any) -> AsyncIter
             config=settings,
             clock=clock,
             log=log,
-            topics=GroupTopics(MetadataImage),
+            topics=GroupTopics(lambda: TOPICS),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )
@@ -202,7 +209,7 @@ async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log
             config=coordinator.config,
             clock=clock,
             log=log,
-            topics=GroupTopics(MetadataImage),
+            topics=GroupTopics(lambda: TOPICS),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +38,8 @@ def test_offsets_come_back_as_they_were_committed() -> None:
     assert cache.get("g", T0) == CommittedOffset(5, 17, 3, "note", 99)
     assert cache.get("g", TopicPartition("t", 1)) is cache.get("other", T0) is None
     assert cache.partitions("g") == [T1, T0]
-    assert cache.partitions_of_topic("t") == [("g", T1)]
+    assert cache.groups() == {"g"}
+    assert cache.keys("g") == [records.offset_key("g", partition) for partition in (T0, T1)]
     for partition in (T0, T1):
         assert cache.count("g") > 0
         cache.remove("g", records.offset_key("g", partition))
@@ -116,3 +118,13 @@ def test_a_record_is_what_its_schema_says(group_id: str, partition: TopicPartiti
     )
     assert record.key == build_key(key)
     assert record.value == build_value(value, 4 if committed.expire_timestamp_ms < 0 else 1)
+
+
+@pytest.mark.parametrize("metadata", ["", "note", "n" * 126, "n" * 127, "ü" * 200])
+@pytest.mark.parametrize("topic_id", [UUID(int=0), UUID(int=7), UUID(int=2**128 - 1)])
+@pytest.mark.parametrize("expire_ms", [-1, 5])
+def test_a_topics_id_is_read_out_of_an_offset(metadata: str, topic_id: UUID, expire_ms: int) -> None:
+    committed = CommittedOffset(-1, 5, 3, metadata, 99, expire_ms, topic_id)
+    _, value = records.offset_commit("g", T0, committed)
+    assert value is not None
+    assert records.topic_id(value) == records.decode_offset(0, value).topic_id

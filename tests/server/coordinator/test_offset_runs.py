@@ -13,7 +13,7 @@ from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.offset_runs import MAX_RECORDS, cut_run
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import GroupShard
-from ottla.server.coordinator.runtime import CoordinatorRecord, replay_records
+from ottla.server.coordinator.replay import CoordinatorRecord, SkippedRecordError, UnreadableRecordError, replay_records
 
 ID = UUID(int=7)
 
@@ -94,6 +94,32 @@ def test_it_comes_to_the_same(
         data += batch(part, base_offset=end, gaps=gaps, times=times)
         end += len(part) + sum(gaps)
     assert replayed(data, in_bulk=True) == replayed(data, in_bulk=False)
+
+
+@given(
+    st.integers(0, 99),
+    st.booleans(),
+    st.sampled_from(["", "m", "m" * 40]),
+    st.integers(0, 90),
+    st.integers(0, 255),
+)
+def test_a_damaged_byte_anywhere_is_found_in_bulk_as_well(
+    number: int, in_key: bool, metadata: str, place: int, byte: int
+) -> None:
+    """One byte of one record's key or value is another: both ways read the same, or both refuse."""
+    written = [commit("g", "topic", partition, partition, metadata) for partition in range(100)]
+    key, value = written[number]
+    assert value is not None
+    damaged = bytearray(key if in_key else value)
+    damaged[place % len(damaged)] = byte
+    written[number] = CoordinatorRecord(bytes(damaged), value) if in_key else CoordinatorRecord(key, bytes(damaged))
+    found: list[Any] = []
+    for in_bulk in (True, False):
+        try:
+            found.append(replayed(batch(written), in_bulk=in_bulk))
+        except (UnreadableRecordError, SkippedRecordError):
+            found.append(None)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("count", [8, 63, 64, 65, 300, 1000, 9000])

@@ -225,7 +225,7 @@ async def test_writes_in_quick_succession_leave_as_one_batch(
     runtime: CoordinatorRuntime[Journal], log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One a turn of the loop, as from a connection that sends ahead: after two that came together they are awaited."""
-    monkeypatch.setattr("ottla.server.coordinator.runtime.MAX_LINGER_SECONDS", 60.0)
+    monkeypatch.setattr("ottla.server.coordinator.partition.MAX_LINGER_SECONDS", 60.0)
     await runtime.begin_write(0, [record(0)]).wait()
     assert log.appends == 1  # alone, at once
     first, second = runtime.begin_write(0, [record(1)]), runtime.begin_write(0, [record(2)])
@@ -237,3 +237,61 @@ async def test_writes_in_quick_succession_leave_as_one_batch(
         await write.wait()
     assert log.appends == 2
     assert [told[2] for told in runtime.shard(0).told] == [record(number) for number in range(10)]
+
+
+async def test_a_plan_sees_every_write_before_it_and_none_comes_between(
+    runtime: CoordinatorRuntime[Journal], log: Any
+) -> None:
+    seen: list[int] = []
+
+    def plan() -> list[CoordinatorRecord]:
+        seen.append(len(runtime.shard(0).told))
+        return [record(9)]
+
+    log.gate = trio.Event()
+    first = runtime.begin_write(0, [record(0)])
+    await trio.testing.wait_all_tasks_blocked()
+    writes = [
+        first,
+        runtime.begin_write(0, [record(1)]),
+        runtime.begin_planned_write(0, plan),
+        runtime.begin_write(0, [record(2)]),
+    ]
+    log.gate.set()
+    for write in writes:
+        await write.wait()
+    assert seen == [2]
+    assert [told[2] for told in runtime.shard(0).told] == [record(0), record(1), record(9), record(2)]
+
+
+async def test_a_plan_that_says_nothing_or_refuses_writes_nothing(
+    runtime: CoordinatorRuntime[Journal], log: Any
+) -> None:
+    def refuse() -> list[CoordinatorRecord]:
+        raise CoordinatorNotAvailableError("no")
+
+    nothing = runtime.begin_planned_write(0, list)
+    refused = runtime.begin_planned_write(0, refuse)
+    last = runtime.begin_write(0, [record(1)])
+    await nothing.wait()
+    with pytest.raises(CoordinatorNotAvailableError):
+        await refused.wait()
+    await last.wait()
+    assert log.appends == 1
+    assert [told[2] for told in runtime.shard(0).told] == [record(1)]
+
+
+async def test_a_plan_is_not_asked_when_the_partition_moves_away(
+    runtime: CoordinatorRuntime[Journal], log: Any
+) -> None:
+    log.gate = trio.Event()
+    first = runtime.begin_write(0, [record(0)])
+    await trio.testing.wait_all_tasks_blocked()
+    asked: list[bool] = []
+    planned = runtime.begin_planned_write(0, lambda: asked.append(True) or [])  # type: ignore[func-returns-value]
+    runtime.resign(0)
+    log.gate.set()
+    for write in (first, planned):
+        with pytest.raises(NotCoordinatorError):
+            await write.wait()
+    assert not asked

@@ -1,9 +1,7 @@
-"""The transaction coordinator over a log in memory, with markers that a test can hold back or refuse."""
+"""The transaction coordinator: each request, each crash, and what goes by itself."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
-from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
 import trio
@@ -23,99 +21,15 @@ from ottla.server.coordinator.errors import (
     TransactionAbortableError,
     TransactionalIdNotFoundError,
 )
-from ottla.server.coordinator.transaction.coordinator import (
-    TRANSACTIONS_TOPIC,
-    TransactionConfig,
-    TransactionCoordinator,
-)
 from ottla.server.coordinator.transaction.state import (
     EXHAUSTED_EPOCH,
     Partition,
     ProducerIdAndEpoch,
     TransactionStatus,
 )
-from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.storage.clock import ManualClock
 from ottla.storage.errors import StoreOfflineError, TransactionCoordinatorFencedError
-
-P0, P1 = Partition("t", 0), Partition("t", 1)
-MINUTE_MS = 60_000
-V1, V2 = 0, 2
-
-
-class Markers:
-    """A MarkerSink that remembers what was written; `gate` holds it back, `refused` fails partitions."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[Partition, EndTxnMarker]] = []
-        self.refused: dict[Partition, Exception] = {}
-        self.gate = trio.Event()
-        self.gate.set()
-
-    async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
-        await self.gate.wait()
-        await trio.lowlevel.checkpoint()
-        failed = {}
-        for partition in partitions:
-            if partition in self.refused:
-                failed[partition] = self.refused[partition]
-            else:
-                self.written.append((partition, marker))
-        return failed
-
-
-class World:
-    def __init__(self, log: Any, markers: Markers, clock: ManualClock, nursery: trio.Nursery, **config: Any) -> None:
-        self.markers = markers
-        self.clock = clock
-        self.ids = iter(range(1_000, 10_000))
-
-        async def new_producer_id() -> int:
-            await trio.lowlevel.checkpoint()
-            return next(self.ids)
-
-        self.coordinator = TransactionCoordinator(
-            node_id=1,
-            config=TransactionConfig(topic_partitions=1)._replace(**config),
-            clock=clock,
-            log=log,
-            markers=markers,
-            new_producer_id=new_producer_id,
-            nursery=nursery,
-        )
-        self.lead(1)
-
-    def lead(self, leader: int) -> None:
-        state = PartitionState.initial((leader,))
-        topic = TopicImage(TRANSACTIONS_TOPIC, uuid5(NAMESPACE_DNS, TRANSACTIONS_TOPIC), (state,))
-        change = PartitionChange(topic, 0, None, state)
-        self.coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), changed_partitions=[change]))
-
-    async def init(
-        self, expected: ProducerIdAndEpoch | None = None, transactional_id: str = "x", timeout_ms: int = MINUTE_MS
-    ) -> ProducerIdAndEpoch:
-        return await self.coordinator.init_producer_id(transactional_id, timeout_ms, expected)
-
-    async def add(self, producer: ProducerIdAndEpoch, *partitions: Partition, version: int = V1) -> None:
-        await self.coordinator.add_partitions("x", producer, partitions or (P0,), version)
-
-    async def end(self, producer: ProducerIdAndEpoch, *, commit: bool, version: int = V1) -> ProducerIdAndEpoch:
-        return await self.coordinator.end("x", producer, commit=commit, client_version=version)
-
-    async def settle(self) -> None:
-        await trio.testing.wait_all_tasks_blocked()
-
-    def status_now(self) -> TransactionStatus:
-        return self.coordinator.describe("x").status
-
-
-@asynccontextmanager
-async def running(log: Any, markers: Markers | None = None, **config: Any) -> AsyncIterator[World]:
-    async with trio.open_nursery() as nursery:
-        world = World(log, markers or Markers(), ManualClock(1_000_000), nursery, **config)
-        await world.settle()
-        yield world
-        nursery.cancel_scope.cancel()
+from tests.server.coordinator.transactions import MINUTE_MS, P0, P1, V1, V2, Markers, World, running
 
 
 @pytest.fixture
@@ -150,10 +64,9 @@ async def test_the_next_transaction_waits_until_the_markers_of_the_last_are_writ
         await world.add(producer)
     with pytest.raises(ConcurrentTransactionsError):
         await world.init()
-    with pytest.raises(ConcurrentTransactionsError):
-        await world.end(producer, commit=True)
-    with pytest.raises(InvalidTransactionStateError):
-        await world.end(producer, commit=False)
+    for commit in (True, False):
+        with pytest.raises(ConcurrentTransactionsError):
+            await world.end(producer, commit=commit)
     world.markers.gate.set()
     await world.settle()
     await world.add(producer)
@@ -244,7 +157,7 @@ class TestFencing:
     async def test_used_up_epochs_lead_to_a_new_id(self, world: World) -> None:
         producer = await world.init()
         while producer.epoch < EXHAUSTED_EPOCH:
-            entry = world.coordinator._entry("x")
+            entry = world.coordinator.runtime.shard(0).entries["x"]
             assert entry.transaction is not None
             entry.transaction = entry.transaction._replace(producer_epoch=EXHAUSTED_EPOCH)
             producer = ProducerIdAndEpoch(producer.producer_id, EXHAUSTED_EPOCH)
@@ -294,7 +207,7 @@ class TestTransactionsV2:
 
     async def test_used_up_epochs_lead_to_a_new_id_at_the_end(self, world: World) -> None:
         first = await world.init()
-        entry = world.coordinator._entry("x")
+        entry = world.coordinator.runtime.shard(0).entries["x"]
         assert entry.transaction is not None
         entry.transaction = entry.transaction._replace(producer_epoch=EXHAUSTED_EPOCH)
         producer = ProducerIdAndEpoch(first.producer_id, EXHAUSTED_EPOCH)

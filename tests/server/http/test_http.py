@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+import trio.testing
 
 from ottla.server.errors import StartupError
 from ottla.server.http import health, server
@@ -81,7 +82,8 @@ async def test_readyz_says_what_is_missing(serve_node: Serve) -> None:
     async with serve_node(HTTP) as node:
         await node.create_topic("t")
         (store, *_) = node.broker.log_manager.stores()
-        node.broker.group_coordinator.runtime.failed.add(3)
+        node.broker.group_coordinator.runtime.elect(3)  # its topic is not there
+        await trio.testing.wait_all_tasks_blocked()
         store.fail(OSError(5, "Input/output error"))
         node.broker.is_serving = False
         status, body = await get(node.http_url, "/readyz")

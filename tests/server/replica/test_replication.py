@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.server.coordinator.errors import CoordinatorError, NotCoordinatorError
+from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, OffsetNotAvailableError
@@ -220,3 +222,51 @@ async def test_a_restarted_leader_commits_nothing_before_it_hears_of_its_followe
         assert await leader.values(Isolation.HIGH_WATERMARK) == [b"a"]
         found = await find_offset(leader.partition, OffsetSpec.LATEST, isolation=Isolation.HIGH_WATERMARK)
         assert (found.offset, found.leader_epoch) == (1, 1)
+
+
+class TestCoordinatorsLog:
+    """What a coordinator reads when its partition comes to this node, or comes back."""
+
+    @staticmethod
+    async def read(leader: Replica, found: list[bytes | type[Exception] | None]) -> None:
+        try:
+            async with aclosing(ReplicaLog(leader.manager, lambda: TOPIC_ID).read(0)) as batches:
+                async for data in batches:
+                    found += [r.value for pos, header in iter_batches(data) for r in iter_records(data, pos, header)]
+        except CoordinatorError as error:
+            found.append(type(error))
+
+    async def test_it_waits_until_what_was_appended_before_is_committed(
+        self, replicas: tuple[Replica, Replica], nursery: trio.Nursery
+    ) -> None:
+        leader, follower = replicas
+        assert (await leader.append(b"a", acks=1)).error is None
+        await follower.fetch_from(leader)
+        await follower.fetch_from(leader)
+        for value in (b"b", b"c"):
+            assert (await leader.append(value, acks=1)).error is None
+        found: list[bytes | type[Exception] | None] = []
+        nursery.start_soon(self.read, leader, found)
+        await wait_all_tasks_blocked()
+        assert found == [b"a"]
+        await follower.fetch_from(leader)
+        await follower.fetch_from(leader)
+        await wait_all_tasks_blocked()
+        assert found == [b"a", b"b", b"c"]
+
+    @pytest.mark.parametrize("ends", ["moves away", "stops"])
+    async def test_a_wait_ends_when_the_partition_moves_away_or_the_node_stops(
+        self, replicas: tuple[Replica, Replica], nursery: trio.Nursery, ends: str
+    ) -> None:
+        leader, _ = replicas
+        assert (await leader.append(b"a", acks=1)).error is None
+        found: list[bytes | type[Exception] | None] = []
+        nursery.start_soon(self.read, leader, found)
+        await wait_all_tasks_blocked()
+        assert found == []
+        if ends == "stops":
+            leader.manager.close()
+        else:
+            await leader.apply(leader=1, epoch=1)
+        await wait_all_tasks_blocked()
+        assert found == [NotCoordinatorError]

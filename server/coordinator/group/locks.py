@@ -1,0 +1,78 @@
+"""Who changes a group: the one mechanism by which nothing comes between what is planned of a group and its records.
+
+- **A group id has one lock**, whatever lives under it now: a classic group, one of the consumer protocol, or nothing.
+  Whoever makes, converts, joins or removes a group holds it from the first look at the group until the records are
+  replayed or refused, and looks only once it has it. Waiting for the records is shielded: every write is settled, also
+  when the partition moves away or the broker stops, and that ends the wait.
+- **A classic group with members** is changed in memory at once, between two awaits, and each of its records gets its
+  place in the order of the writes at the same moment. That needs no lock. But a JoinGroup passes through the lock, so
+  nobody joins a group whose removal or conversion is on its way.
+- **A commit** holds nothing: it only adds. It gets its place in the order of the writes when it is checked.
+- **What deletes offsets**, with the group or without, is therefore planned in its turn
+  (`CoordinatorRuntime.begin_planned_write`): all commits before it are in the cache then, and none can come between.
+
+Kafka has one thread a partition and plans every operation on a state that holds the uncommitted writes as well
+(TimelineHashMap, CoordinatorRuntime): there too an operation sees all that was before it, and nothing comes between.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import trio
+
+
+class GroupLocks:
+    """The locks of the group ids that somebody holds or waits for: no more than there are requests under way."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, _Lock] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    def exclusively(self, group_id: str) -> _Turn:
+        """`async with` it: one after the other, in the order in which they came."""
+        return _Turn(self._locks, group_id)
+
+
+class _Lock:
+    """`users` hold it or wait for it; the last one takes it out of the table."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = trio.Lock()
+        self.users = 0
+
+
+class _Turn:
+    __slots__ = ("_group_id", "_lock", "_locks")
+    _lock: _Lock
+
+    def __init__(self, locks: dict[str, _Lock], group_id: str) -> None:
+        self._locks = locks
+        self._group_id = group_id
+
+    async def __aenter__(self) -> None:
+        lock = self._locks.get(self._group_id)
+        if lock is None:
+            lock = self._locks[self._group_id] = _Lock()
+        self._lock = lock
+        lock.users += 1
+        try:
+            await lock.lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._lock.users -= 1
+        if not self._lock.users:
+            del self._locks[self._group_id]

@@ -1,0 +1,315 @@
+"""One partition of a coordinator's topic on this broker: its life, its shard, and the writes under way to its log."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from enum import Enum
+from time import perf_counter
+from typing import Any, Final, Generic
+
+import trio
+
+from ottla.kproto.errors import DecodeError
+from ottla.kproto.records import BatchBuilder, EndTxnMarker, RecordError, build_end_txn_marker
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
+from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.coordinator.replay import (
+    CoordinatorRecord,
+    Producer,
+    ReplayBatch,
+    S,
+    Skipped,
+    UnreadableRecordError,
+    replay_batches,
+)
+from ottla.server.waiting import remote_time
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES: Final = 512 * 1024
+"""A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
+MAX_LINGER_SECONDS: Final = 0.005
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
+"""More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
+
+MAX_REASONS: Final = 10
+"""So many reasons to pass over records are told of a load."""
+
+
+class Life(Enum):
+    """Where a partition stands, and what follows it."""
+
+    LOADING = "loading"  # its log is being replayed, or waits for its turn: SERVING, FAILED or CLOSED
+    SERVING = "serving"  # its shard answers and takes writes: FAILED or CLOSED
+    FAILED = "failed"  # its log could not be replayed, all is refused: CLOSED
+    CLOSED = "closed"  # this broker leads it no longer, or stops: the end
+
+
+Plan = Callable[[], Sequence[CoordinatorRecord]]
+"""Says what to write, from the shard as it is now. It may refuse by a CoordinatorError."""
+
+
+class Write:
+    """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
+
+    __slots__ = ("_done", "error", "marker", "plan", "producer", "records", "size_bytes")
+
+    def __init__(
+        self,
+        records: Sequence[CoordinatorRecord] = (),
+        producer: Producer | None = None,
+        *,
+        marker: EndTxnMarker | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        self.producer = producer
+        self.marker = marker
+        self.plan = plan
+        self.error: CoordinatorError | None = None
+        self._done = trio.Event()
+        self.take(records)
+
+    def take(self, records: Sequence[CoordinatorRecord]) -> None:
+        """These are what is to be written."""
+        self.records = records
+        self.size_bytes = sum([record.size_bytes for record in records])
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def settle(self, error: CoordinatorError | None) -> None:
+        """It is committed and replayed, or nobody will wait for that. Once only."""
+        assert not self._done.is_set(), "a write is settled once"
+        self.error = error
+        self._done.set()
+
+    async def wait(self) -> None:
+        """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""
+        await self._done.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class _SkippedRecords:
+    """Says once of each reason that records are passed over."""
+
+    def __init__(self, partition: CoordinatorPartition[Any]) -> None:
+        self._partition = partition
+        self._said: set[str] = set()
+
+    def note(self, skipped: Skipped) -> None:
+        if skipped.why not in self._said and len(self._said) < MAX_REASONS:
+            self._said.add(skipped.why)
+            keys = {"topic": self._partition.topic, "partition": self._partition.index, "offset": skipped.offset}
+            text = "%s holds records that are passed over, the first at offset %d: %s"
+            logger.warning(text, self._partition, skipped.offset, skipped.why, extra=keys)
+
+
+class CoordinatorPartition(Generic[S]):
+    """A partition from the moment that this broker leads it until it does not; led again, it is another one.
+
+    The runtime made it and ends it, by `close`. The tasks that it starts (one loads, later one writes at a time) end
+    with it. Every write that it takes is settled exactly once: by its append, by `close`, by the partition's failure,
+    or by the cancellation of the task that writes; so whoever waits for one may be shielded.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        shard: S,
+        *,
+        log: CoordinatorLog,
+        clock: Clock,
+        replay_batch: ReplayBatch[S],
+        start_soon: Callable[..., None],
+    ) -> None:
+        self.index = index
+        self.shard = shard
+        self.life = Life.LOADING
+        self.topic = topic
+        self._log = log
+        self._clock = clock
+        self._replay_batch = replay_batch
+        self._start_soon = start_soon
+        self._queue: deque[Write] = deque()
+        self._under_way: list[Write] = []
+        self._unsettled_bytes = 0
+        self._is_writing = False
+        self._last_batch = 0
+        self._scope = trio.CancelScope()  # of its one task at a time
+
+    def __str__(self) -> str:
+        return f"{self.topic} partition {self.index}"
+
+    # Its life
+
+    async def load(self) -> None:
+        """Replay the log. Ends early, and quietly, if the partition is closed meanwhile."""
+        count = 0
+        skipped = _SkippedRecords(self)
+        with self._scope:
+            try:
+                async with aclosing(self._log.read(self.index)) as read:
+                    async for batches in read:
+                        count += await replay_batches(self.shard, batches, self._replay_batch, skipped.note)
+                # It may have been closed when nothing was left to wait for.
+                if self.life is Life.LOADING:
+                    self.life = Life.SERVING
+                    self.shard.loaded()
+                    logger.debug("%s loaded, %d records", self, count)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
+                self._fail("cannot be loaded", error)
+
+    def close(self, why: str) -> None:
+        """End it, from whatever it is at: who waits is told NotCoordinatorError. Once it is closed, nothing happens."""
+        if self.life is Life.CLOSED:
+            return
+        had_failed = self.life is Life.FAILED
+        self.life = Life.CLOSED
+        self._scope.cancel()
+        self._settle_all(NotCoordinatorError(f"{self} {why}"))
+        if not had_failed:
+            self.shard.unloaded()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """What its shard holds is not what its log says: serve nothing of it, until the partition is led anew."""
+        if self.life not in (Life.LOADING, Life.SERVING):
+            return
+        self.life = Life.FAILED
+        cause = error.__cause__ if isinstance(error, UnreadableRecordError) else error
+        foreseen = cause is None or isinstance(cause, CoordinatorError | DecodeError | RecordError)
+        logger.error(
+            "%s %s, what it keeps is unavailable: %s",
+            self,
+            what,
+            error,
+            exc_info=None if foreseen else error,
+            extra={"topic": self.topic, "partition": self.index, "error": str(error)},
+        )
+        self._settle_all(NotCoordinatorError(f"{self} {what}"))
+        self.shard.unloaded()
+
+    # Writing
+
+    def submit(self, write: Write) -> None:
+        """Give a write its place among the partition's, which are committed in this order. The partition serves."""
+        assert self.life is Life.SERVING
+        if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
+            raise CoordinatorNotAvailableError(f"{self} has too many writes waiting")
+        if not self._is_writing:
+            self._scope = trio.CancelScope()
+            self._start_soon(self._drain)
+            self._is_writing = True
+        self._queue.append(write)
+        self._unsettled_bytes += write.size_bytes
+
+    async def _drain(self) -> None:
+        """The partition's one writer: it lives while there is something to write."""
+        remote_time.begin_background()
+        try:
+            with self._scope:
+                while self._queue:
+                    await self._linger()
+                    await self._commit()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
+            self._fail("cannot follow its log", error)
+        finally:
+            self._is_writing = False
+            # Nothing is left, unless this task was cancelled with all that its nursery runs.
+            self._settle_all(NotCoordinatorError(f"{self} is no longer written to"))
+
+    async def _linger(self) -> None:
+        """Let a batch grow as long as turns of the event loop bring more writes, but not for long.
+
+        A lone write goes at once. Kafka's counterpart is `group.coordinator.append.linger.ms=-1`.
+        """
+        if len(self._queue) == 1 and self._last_batch <= 1:
+            return
+        until = perf_counter() + MAX_LINGER_SECONDS
+        count = quiet_turns = 0
+        # Trio runs the tasks of a turn in any order: one turn without a write says nothing yet.
+        while quiet_turns < 2 and self._unsettled_bytes < MAX_BATCH_BYTES and perf_counter() < until:
+            quiet_turns = quiet_turns + 1 if len(self._queue) == count else 0
+            count = len(self._queue)
+            await trio.lowlevel.checkpoint()
+
+    async def _commit(self) -> None:
+        self._under_way = [self._queue.popleft()]
+        if not self._decide(self._under_way[0]):
+            return
+        self._gather(self._under_way)
+        self._last_batch = len(self._under_way)
+        try:
+            offset = await self._log.append(self.index, self._build(self._under_way))
+        except CoordinatorError as error:
+            self._settle_under_way(error)
+            return
+        # Nothing is left of them if the partition was closed in the turn in which the append ended.
+        for write in self._under_way:
+            offset = self._replay(write, offset)
+        self._settle_under_way(None)
+
+    def _decide(self, write: Write) -> bool:
+        """Its turn has come: let its plan, if it has one, say what to write. False if that is nothing."""
+        if write.plan is None:
+            return True
+        try:
+            write.take(write.plan())
+        except CoordinatorError as refused:
+            self._settle_under_way(refused)
+            return False
+        self._unsettled_bytes += write.size_bytes
+        if not write.records:
+            self._settle_under_way(None)
+        return bool(write.records)
+
+    def _gather(self, writes: list[Write]) -> None:
+        """Add the writes that can go in one batch with the first: of one producer, and no more than fits."""
+        producer, size_bytes = writes[0].producer, writes[0].size_bytes
+        while self._queue and writes[0].marker is None:
+            following = self._queue[0]
+            size_bytes += following.size_bytes
+            if following.marker or following.plan or following.producer != producer or size_bytes > MAX_BATCH_BYTES:
+                break
+            writes.append(self._queue.popleft())
+
+    def _build(self, writes: list[Write]) -> bytes:
+        producer, marker = writes[0].producer, writes[0].marker
+        now_ms = self._clock.time_ms()
+        if marker is not None:
+            assert len(writes) == 1
+            return build_end_txn_marker(marker, timestamp_ms=now_ms)
+        builder = BatchBuilder(
+            producer_id=-1 if producer is None else producer.producer_id,
+            producer_epoch=-1 if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
+        for write in writes:
+            for record in write.records:
+                builder.append(key=record.key, value=record.value, timestamp_ms=now_ms)
+        return builder.build()
+
+    def _replay(self, write: Write, offset: int) -> int:
+        if write.marker is not None:
+            self.shard.replay_marker(write.marker)
+        for record in write.records:
+            self.shard.replay(offset, write.producer, record)
+            offset += 1
+        return offset
+
+    def _settle_under_way(self, error: CoordinatorError | None) -> None:
+        writes, self._under_way = self._under_way, []
+        for write in writes:
+            self._unsettled_bytes -= write.size_bytes
+            write.settle(error)
+
+    def _settle_all(self, error: CoordinatorError) -> None:
+        self._under_way = [*self._under_way, *self._queue]
+        self._queue.clear()
+        self._settle_under_way(error)

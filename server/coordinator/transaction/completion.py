@@ -1,0 +1,102 @@
+"""What follows a decided transaction: its marker in every partition, then the record that it is over."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
+from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.server.coordinator.transaction import records
+from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
+from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
+from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_SECONDS: Final = 1.0
+"""Between two attempts to write that a transaction is over."""
+
+Runtime = CoordinatorRuntime[TransactionShard]
+
+
+async def store(runtime: Runtime, shard: TransactionShard, entry: Entry, after: Transaction) -> None:
+    """Commit a step of a transaction. The caller holds the entry's lock.
+
+    Shielded: the next operation of the transactional id has to see it. The wait ends with the write, which the runtime
+    settles in every case.
+    """
+    with trio.CancelScope(shield=True):
+        await runtime.write(shard.partition, [records.build(after)], shard=shard)
+    entry.transaction = after  # what replay made of it, with the last epoch that no record holds
+
+
+class Completion:
+    """Carries decided transactions through, each in a task of its own, which `nursery` runs.
+
+    A task ends with its transaction; or when the shard is unloaded, since whoever loads it next begins again.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        markers: MarkerSink,
+        clock: Clock,
+        coordinator_epoch: Callable[[int], int],
+        nursery: trio.Nursery,
+    ) -> None:
+        """`coordinator_epoch` is that of a partition of `__transaction_state`: its leader epoch."""
+        self._runtime = runtime
+        self._markers = markers
+        self._clock = clock
+        self._coordinator_epoch = coordinator_epoch
+        self._nursery = nursery
+
+    def begin(self, shard: TransactionShard, entry: Entry) -> None:
+        """The outcome is decided, and committed: carry it through."""
+        transaction = entry.transaction
+        assert transaction is not None
+        assert transaction.is_prepared
+        if entry.completing is None and shard.holds(transaction.transactional_id, entry):
+            entry.completing = trio.CancelScope()
+            self._nursery.start_soon(self._complete, shard, entry, transaction, entry.completing)
+
+    def resume(self, shard: TransactionShard) -> None:
+        """A shard is loaded: carry through what was decided before."""
+        for entry in shard.entries.values():
+            if entry.transaction is not None and entry.transaction.is_prepared:
+                self.begin(shard, entry)
+
+    async def _complete(
+        self, shard: TransactionShard, entry: Entry, prepared: Transaction, scope: trio.CancelScope
+    ) -> None:
+        marker = EndTxnMarker(
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.producer_epoch,
+            coordinator_epoch=self._coordinator_epoch(shard.partition),
+            is_commit=prepared.status is TransactionStatus.PREPARE_COMMIT,
+        )
+        try:
+            with scope:
+                await write_everywhere(self._markers, prepared.partitions, marker)
+                await self._finish(shard, entry, prepared)
+        finally:
+            entry.completing = None
+
+    async def _finish(self, shard: TransactionShard, entry: Entry, prepared: Transaction) -> None:
+        """Write that it is over; what is refused for a while is tried again, as in Kafka."""
+        while True:
+            async with entry.lock:
+                try:
+                    return await store(self._runtime, shard, entry, prepared.completed(self._clock.time_ms()))
+                except CoordinatorNotAvailableError as error:
+                    keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
+                    logger.warning("%s is not marked as complete yet: %s", prepared.transactional_id, error, extra=keys)
+                except CoordinatorError as error:
+                    # The partition has gone. Whoever loads it next writes the markers again, which is harmless.
+                    return logger.debug("%s is not marked as complete: %s", prepared.transactional_id, error)
+            await trio.sleep(RETRY_BACKOFF_SECONDS)

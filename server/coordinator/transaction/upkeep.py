@@ -1,0 +1,89 @@
+"""What happens to transactions by itself: those that take too long are aborted, ids that nobody uses are forgotten."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.server.coordinator.transaction import records
+from ottla.server.coordinator.transaction.decisions import OVER
+from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
+from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
+from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[TransactionShard, Entry, Transaction], Awaitable[None]]
+
+
+class Upkeep:
+    """Looks after the transactions of one broker, again and again. If one of them fails, the others go on.
+
+    `fence` aborts an ongoing transaction under the next epoch; its caller holds the entry's lock.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: CoordinatorRuntime[TransactionShard],
+        clock: Clock,
+        id_expiration_ms: int,
+        fence: Work,
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._id_expiration_ms = id_expiration_ms
+        self._fence = fence
+
+    async def abort_timed_out(self, interval_ms: int) -> None:
+        """Abort what takes longer than its producer said it would, for ever."""
+        await self._repeat(interval_ms, "does not abort what has timed out", self._is_timed_out, self._abort)
+
+    async def expire_ids(self, interval_ms: int) -> None:
+        """Forget ids that nobody has used for `transactional.id.expiration.ms`, for ever."""
+        await self._repeat(interval_ms, "does not forget unused ids", self._is_unused, self._forget)
+
+    async def _repeat(self, interval_ms: int, failure: str, is_due: Callable[[Transaction], bool], work: Work) -> None:
+        while True:
+            await trio.sleep(interval_ms / 1000)
+            for shard in self._runtime.loaded_shards():
+                error = await self._look_after(shard, is_due, work)
+                if error is not None:
+                    keys = {"partition": shard.partition, "error": str(error)}
+                    text = "partition %d of __transaction_state %s now: %s"
+                    logger.warning(text, shard.partition, failure, error, extra=keys)
+
+    async def _look_after(
+        self, shard: TransactionShard, is_due: Callable[[Transaction], bool], work: Work
+    ) -> CoordinatorError | None:
+        """Do the work where it is due; returns the first refusal."""
+        refused: CoordinatorError | None = None
+        for transactional_id, entry in list(shard.entries.items()):
+            if entry.transaction is None or not is_due(entry.transaction):
+                continue
+            async with entry.lock:
+                current = entry.transaction
+                if shard.holds(transactional_id, entry) and is_due(current):
+                    try:
+                        await work(shard, entry, current)
+                    except CoordinatorError as error:
+                        refused = refused or error
+        return refused
+
+    def _is_timed_out(self, transaction: Transaction) -> bool:
+        is_ongoing = transaction.status is TransactionStatus.ONGOING
+        return is_ongoing and transaction.start_ms + transaction.timeout_ms < self._clock.time_ms()
+
+    async def _abort(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
+        keys = {"transactional_id": current.transactional_id}
+        logger.info("the transaction of %s timed out and is aborted", current.transactional_id, extra=keys)
+        await self._fence(shard, entry, current)
+
+    def _is_unused(self, transaction: Transaction) -> bool:
+        is_idle = transaction.status in (TransactionStatus.EMPTY, *OVER)
+        return is_idle and transaction.update_ms <= self._clock.time_ms() - self._id_expiration_ms
+
+    async def _forget(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
+        await self._runtime.write(shard.partition, [records.tombstone(current.transactional_id)], shard=shard)

@@ -1,0 +1,67 @@
+"""What holds after every single step of a coordinator, whatever is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import trio
+import trio.abc
+
+from ottla.server.coordinator.group.classic_group import ClassicGroup
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup, held
+from ottla.server.coordinator.group.shard import GroupShard
+from simulation.coordinators.world import World
+
+MAX_STEPS = 40_000
+"""Many times what a seed takes."""
+
+
+class StepChecks(trio.abc.Instrument):
+    """Looks at the coordinator after each step of any task."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._steps = 0
+        #: Of all that the seed does; cancelled when it does not come to an end.
+        self.scope = trio.CancelScope()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            self._world.violate(f"it spins: {self._steps} steps, now of {task.name}")
+            self.scope.cancel()
+            return
+        if not hasattr(self._world, "coordinator"):
+            return
+        for shard in self._world.coordinator.runtime.loaded_shards():
+            for wrong in check_shard(shard):
+                self._world.violate(wrong)
+
+
+def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup]:
+    return list(shard.groups.values())
+
+
+def groups_with_offsets(shard: GroupShard) -> set[str]:
+    """The groups that have offsets, committed or in an open transaction."""
+    pending = (group for groups in shard.offsets._pending.values() for group, offsets in groups.items() if offsets)
+    return {*shard.offsets._committed, *pending}
+
+
+def check_shard(shard: GroupShard) -> Iterator[str]:
+    """What is wrong in a shard, if anything."""
+    groups = groups_of(shard)
+    ids = {group.group_id for group in groups}
+    if len(ids) < len(groups):
+        yield f"two groups under one id: {sorted(group.group_id for group in groups)}"
+    lone = groups_with_offsets(shard) - ids
+    if lone:
+        yield f"offsets without a group: {sorted(lone)}"
+    for group in groups:
+        if isinstance(group, ConsumerGroup):
+            owners: dict[object, str] = {}
+            for member in group.members.values():
+                for partition in held(member.current):
+                    other = owners.setdefault(partition, member.member_id)
+                    if other != member.member_id:
+                        yield f"a partition has two owners: {partition} of {group.group_id}"

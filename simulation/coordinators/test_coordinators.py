@@ -1,0 +1,28 @@
+"""Some of the seeds; `python -m simulation.coordinators --seeds 5000` lives thousands."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.coordinators.life import live
+from simulation.coordinators.planted import FAULTS, without
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_seeds(first: int) -> None:
+    worlds = [live(seed) for seed in range(first, first + 20)]
+    assert {world.seed: world.violations for world in worlds if world.violations} == {}
+    assert all(sum(world.done[what] for world in worlds) for what in ("SimpleClient commit", "ConsumerMember beat"))
+
+
+def test_a_seed_replays() -> None:
+    first, second = live(23), live(23)
+    assert len(first.trace) > 100
+    assert first.trace == second.trace
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_it_finds_what_it_should(what: str) -> None:
+    """README.md says how many seeds each takes."""
+    with without(what):
+        assert any(live(seed).violations for seed in range(100))
