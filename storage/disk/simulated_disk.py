@@ -10,15 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from random import Random
 
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.faults import Fault, FaultInjector, FaultKind
 from ottla.storage.disk.simulated_media import PAGE_BYTES, SimulatedDirectory, SimulatedFile, SimulatedMedia
 from ottla.storage.errors import DataDirLockedError
+from ottla.storage.memory.iobuf import IOV_MAX
 
 __all__ = ["DiskCrashedError", "Fault", "FaultKind", "SimulatedDisk"]
 
@@ -46,6 +48,11 @@ class SimulatedDisk(Disk):
 
     `faults` injects errors, crashes and flipped bits; `capacity_bytes` makes writes end in ENOSPC; reads with
     `nowait` find a random part of what they ask for cold with `cold_probability`, unless it was asked for ahead.
+
+    A descriptor's number is given out again as soon as it is free, the least first, as Linux does. `pause` is called
+    before each operation, outside of all locks, so that a simulation can let others run there; a write of more than
+    `iov_max` buffers is several operations, as it is several system calls. What was begun with a descriptor and met
+    another file under its number after such a pause is noted in `misdirected`.
     """
 
     def __init__(
@@ -55,16 +62,23 @@ class SimulatedDisk(Disk):
         capacity_bytes: int | None = None,
         cold_probability: float = 0.0,
         media: SimulatedMedia | None = None,
+        pause: Callable[[str], None] | None = None,
+        iov_max: int = IOV_MAX,
     ) -> None:
         self.rng = seed if isinstance(seed, Random) else Random(seed)
         self.capacity_bytes = capacity_bytes
         self.cold_probability = cold_probability
+        self.pause = pause
+        self.iov_max = iov_max
         self.faults = FaultInjector(self.rng)
         self.operation_count = 0
+        #: (operation, the path it was meant for, the path that it met)
+        self.misdirected: list[tuple[str, str, str]] = []
         self._media = media or SimulatedMedia()
         self._is_dead = False
         self._open_files: dict[Handle, _OpenFile] = {}
         self._next_handle = 3
+        self._free_handles: list[Handle] = []
         # What `advise_willneed` has brought into the page cache: for each file the byte ranges.
         self._warm: dict[SimulatedFile, list[range]] = {}
         self._mutex = threading.RLock()
@@ -112,7 +126,12 @@ class SimulatedDisk(Disk):
 
     def _next_view(self) -> SimulatedDisk:
         return SimulatedDisk(
-            self.rng, capacity_bytes=self.capacity_bytes, cold_probability=self.cold_probability, media=self._media
+            self.rng,
+            capacity_bytes=self.capacity_bytes,
+            cold_probability=self.cold_probability,
+            media=self._media,
+            pause=self.pause,
+            iov_max=self.iov_max,
         )
 
     def _die(self) -> None:
@@ -121,6 +140,20 @@ class SimulatedDisk(Disk):
         locks = self._media.locks
         for file in [file for file, owner in locks.items() if owner is self]:
             del locks[file]
+
+    def _let_others_run(self, name: str) -> None:
+        if self.pause is not None:
+            self.pause(name)
+
+    def _let_others_run_with(self, name: str, handle: Handle) -> None:
+        """The same before an operation of a descriptor, which others may close meanwhile, and open as another file."""
+        if self.pause is None:
+            return
+        meant = self._open_files.get(handle)
+        self.pause(name)
+        met = self._open_files.get(handle)
+        if met is not meant and meant is not None and met is not None:
+            self.misdirected.append((name, meant.path, met.path))
 
     @contextmanager
     def _operation(self, name: str, path: str) -> Iterator[Fault | None]:
@@ -148,29 +181,42 @@ class SimulatedDisk(Disk):
     # Files.
 
     def open_read(self, path: str) -> Handle:
+        self._let_others_run("open_read")
         with self._operation("open_read", path):
             return self._open(self._media.file(path), path, writable=False)
 
     def open_write(self, path: str) -> Handle:
+        self._let_others_run("open_write")
         with self._operation("open_write", path):
             return self._open(self._media.file(path), path, writable=True)
 
     def create(self, path: str) -> Handle:
+        self._let_others_run("create")
         with self._operation("create", path):
             file = SimulatedFile()
             self._media.link(path, file)
             return self._open(file, path, writable=True)
 
     def close(self, handle: Handle) -> None:
+        self._let_others_run_with("close", handle)
         with self._mutex:
             if self._is_dead:
                 return
             file = self._opened(handle).file
             del self._open_files[handle]
+            heappush(self._free_handles, handle)
             if self._media.locks.get(file) is self:
                 del self._media.locks[file]
 
     def pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
+        views = list(buffers)
+        written = 0
+        for first in range(0, max(len(views), 1), self.iov_max):
+            self._let_others_run_with("pwritev", handle)
+            written += self._pwritev(handle, views[first : first + self.iov_max], position + written)
+        return written
+
+    def _pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
         opened = self._opened(handle, for_writing=True)
         data = bytearray().join(buffers)
         with self._operation("pwritev", opened.path) as fault:
@@ -188,6 +234,7 @@ class SimulatedDisk(Disk):
             return len(data)
 
     def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
+        self._let_others_run_with("preadv", handle)
         opened = self._opened(handle)
         with self._operation("preadv", opened.path) as fault:
             wanted = sum(len(buffer) for buffer in buffers)
@@ -207,6 +254,7 @@ class SimulatedDisk(Disk):
             return len(data)
 
     def advise_willneed(self, handle: Handle, position: int, length: int) -> None:
+        self._let_others_run_with("advise_willneed", handle)
         opened = self._opened(handle)
         with self._operation("advise_willneed", opened.path):
             ranges = self._warm.setdefault(opened.file, [])
@@ -217,6 +265,7 @@ class SimulatedDisk(Disk):
             del ranges[:-_WARM_RANGES]
 
     def fdatasync(self, handle: Handle) -> None:
+        self._let_others_run_with("fdatasync", handle)
         opened = self._opened(handle)
         with self._operation("fdatasync", opened.path) as fault:
             if fault is not None and fault.kind is FaultKind.ERROR:
@@ -226,6 +275,7 @@ class SimulatedDisk(Disk):
                 opened.file.sync()
 
     def truncate(self, handle: Handle, size_bytes: int) -> None:
+        self._let_others_run_with("truncate", handle)
         opened = self._opened(handle, for_writing=True)
         with self._operation("truncate", opened.path):
             if size_bytes - len(opened.file.content) > self._room_bytes(opened.file, len(opened.file.content)):
@@ -233,6 +283,7 @@ class SimulatedDisk(Disk):
             opened.file.truncate(size_bytes)
 
     def size(self, handle: Handle) -> int:
+        self._let_others_run_with("size", handle)
         opened = self._opened(handle)
         with self._operation("size", opened.path):
             return len(opened.file.content)
@@ -240,31 +291,38 @@ class SimulatedDisk(Disk):
     # Names.
 
     def fsync_directory(self, path: str) -> None:
+        self._let_others_run("fsync_directory")
         with self._operation("fsync_directory", path):
             self._media.sync_directory(path)
 
     def rename(self, source: str, target: str) -> None:
+        self._let_others_run("rename")
         with self._operation("rename", source):
             self._media.rename(source, target)
 
     def unlink(self, path: str) -> None:
+        self._let_others_run("unlink")
         with self._operation("unlink", path):
             self._media.file(path)
             self._media.unlink(path)
 
     def exists(self, path: str) -> bool:
+        self._let_others_run("exists")
         with self._operation("exists", path):
             return self._media.find(path) is not None
 
     def is_directory(self, path: str) -> bool:
+        self._let_others_run("is_directory")
         with self._operation("is_directory", path):
             return isinstance(self._media.find(path), SimulatedDirectory)
 
     def listdir(self, path: str) -> list[str]:
+        self._let_others_run("listdir")
         with self._operation("listdir", path):
             return sorted(self._media.directory(path).entries)
 
     def mkdir(self, path: str) -> None:
+        self._let_others_run("mkdir")
         with self._operation("mkdir", path):
             made = "/"
             for name in os.path.normpath(path).split("/"):
@@ -288,6 +346,7 @@ class SimulatedDisk(Disk):
             self._media.unlink(path)
 
     def lock(self, path: str) -> Handle:
+        self._let_others_run("lock")
         with self._operation("lock", path):
             if self._media.find(path) is None:
                 self._media.link(path, SimulatedFile())
@@ -298,18 +357,23 @@ class SimulatedDisk(Disk):
             return self._open(file, path, writable=True)
 
     def free_bytes(self, path: str) -> int:
+        self._let_others_run("free_bytes")
         with self._operation("free_bytes", path):
             if self.capacity_bytes is None:
                 return _UNLIMITED_BYTES
             return max(0, self.capacity_bytes - self._media.used_bytes)
 
     def boot_id(self) -> str:
+        self._let_others_run("boot_id")
         with self._operation("boot_id", ""):
             return f"simulated-boot-{self._media.boots}"
 
     def _open(self, file: SimulatedFile, path: str, *, writable: bool) -> Handle:
-        handle = self._next_handle
-        self._next_handle += 1
+        if self._free_handles:
+            handle = heappop(self._free_handles)
+        else:
+            handle = self._next_handle
+            self._next_handle += 1
         self._open_files[handle] = _OpenFile(file, path, writable)
         return handle
 

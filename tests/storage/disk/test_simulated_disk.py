@@ -371,3 +371,39 @@ class TestFileSystem:
         assert buffer == b"content"
         disk.close(handle)
         assert disk.open_handles == 0
+
+
+class TestOthersRun:
+    """Between the operations of a call that blocks others run, and may close what it uses."""
+
+    def test_a_descriptor_number_is_given_out_again_at_once(self) -> None:
+        disk = SimulatedDisk()
+        first = new_file(disk, "/d/first")
+        second = new_file(disk, "/d/second")
+        disk.close(first)
+        assert disk.open_read("/d/second") == first != second
+
+    def test_a_write_meets_the_file_that_has_the_number_now(self) -> None:
+        disk = SimulatedDisk()
+        handle = new_file(disk, "/d/meant")
+        new_file(disk, "/d/other", b"other")
+
+        def close_it(operation: str) -> None:
+            disk.pause = None
+            disk.close(handle)
+            assert disk.open_write("/d/other") == handle
+
+        disk.pause = close_it
+        disk.pwritev(handle, [b"wrong"], 0)
+        assert disk.read_file("/d/other") == b"wrong"
+        assert disk.misdirected == [("pwritev", "/d/meant", "/d/other")]
+
+    def test_a_write_of_many_buffers_is_several_operations(self) -> None:
+        seen: list[bytes] = []
+        disk = SimulatedDisk(iov_max=2)
+        handle = new_file(disk)
+        disk.pause = lambda operation: seen.append(bytes(disk._media.file("/d/f").content))
+        assert disk.pwritev(handle, [b"a", b"b", b"c"], 0) == 3
+        disk.pause = None
+        assert seen == [b"", b"ab"]
+        assert disk.read_file("/d/f") == b"abc"
