@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators bench jars clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators soak bench jars clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,8 +74,12 @@ kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check o
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop
 
-simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000)
+simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
 	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}
+	$(BIN)/python -m simulation.storage.planted_faults
+
+soak: .venv/.test-ready ## TOPICS (50000) topics made and deleted, and what is left of them in memory
+	$(BIN)/python -m simulation.storage.soak --topics $${TOPICS:-50000}
 
 simulate-coordinators: .venv/.test-ready ## groups and offsets with every order of their steps, SEEDS histories (5000)
 	$(BIN)/python -m simulation.coordinators --seeds $${SEEDS:-5000}

@@ -1,0 +1,277 @@
+"""Faults that are planted in the engine, to see that the simulation finds them.
+
+    python -m simulation.storage.planted_faults        the table: after how many seeds each is found
+
+Each takes a line of the engine back, or spoils one, for as long as it is planted. One that is not found within its
+seeds is a hole in the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from ottla.storage import log_manager
+from ottla.storage.disk.fd_cache import FdCache
+from ottla.storage.format.block import RunKind
+from ottla.storage.log.appendable import AppendableLog
+from ottla.storage.log.log_state import LogState
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.memory.iobuf import Fragment
+from ottla.storage.reading.prefetch import Prefetch
+from ottla.storage.state.aborted_transactions import AbortedTransaction
+from ottla.storage.store import maintenance
+from ottla.storage.store.block_writer import BlockWriter
+from ottla.storage.store.file_store import FileStore
+from ottla.storage.store.flush_timer import FlushTimer
+from ottla.storage.store.gate import Gate, Life
+from ottla.storage.store.maintenance import Maintenance
+from ottla.storage.store.memstore import RunGroup
+from ottla.storage.store.message_store import MessageStore
+from simulation.storage.errors import SimulationError
+from simulation.storage.simulation import Simulation
+
+__all__ = ["FAULTS", "PlantedFault", "planted", "seeds_until_found"]
+
+
+class PlantedFault(NamedTuple):
+    """What is found when the `changes` are made matches `finding`, within so many `seeds`.
+
+    A change is an owner, its attribute, and what takes the attribute's place.
+    """
+
+    name: str
+    changes: tuple[tuple[Any, str, Any], ...]
+    finding: str
+    seeds: int
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _evict_in_use(self: Any, limit: int) -> None:
+    while len(self._descriptors) > limit:
+        _, descriptor = self._descriptors.popitem(last=False)
+        self._disk.close(descriptor.handle)
+
+
+async def _flush_without_sync(self: Any, *, sync: bool) -> None:
+    await _flush(self, sync=False)
+
+
+def _acknowledge_early(self: Any, *arguments: Any, **options: Any) -> None:
+    _add_batch(self, *arguments, **options)
+    arguments[0].flushed_end_offset = arguments[4]
+
+
+# What the life of a store guards (`ottla.storage.store.gate`), taken back.
+
+
+async def _shut_at_once(self: Any) -> None:
+    self.life = Life.CLOSING
+
+
+def _closed_with_some_inside(self: Any) -> None:
+    self.life = Life.CLOSED
+
+
+async def _delete_without_flush(store: MessageStore, logs: Sequence[PartitionLog]) -> None:
+    for log in logs:
+        store.files.truncate_tables(log.key, 0)
+        log.emptied(0)
+        store.writer.add_note(log, RunKind.DELETE, -1, 0)
+    await store.writer.flush(sync=False)
+    for log in logs:
+        store.forget_log(log)
+
+
+def _clean_and_leave_the_tail(
+    self: Any, end_offset: int, first_dirty_offset: int, aborted: Iterable[AbortedTransaction]
+) -> None:
+    AppendableLog.cleaned(self, end_offset, first_dirty_offset, aborted)
+    self._reader.forget(self)
+    self.store.changed(self)
+
+
+def _start_although_closed(self: Any) -> None:
+    if not self._is_running:
+        self._files.gate._inside += 1
+        self._files.use(is_in_use=True)
+        self._is_running = True
+        self._context.spawn(self._run)
+
+
+async def _maintain_although_closed(store: MessageStore) -> None:
+    async with store.lock:
+        await maintenance._seal_and_checkpoint(store)
+
+
+@contextmanager
+def _outside(self: Any) -> Iterator[None]:
+    del self
+    yield
+
+
+_IS_WITHOUT_LIFE: Final = (MessageStore, "is_usable", property(lambda self: self.error is None))
+_flush: Final[Callable[..., Any]] = BlockWriter.flush
+_add_batch: Final[Callable[..., Any]] = BlockWriter.add_batch
+
+FAULTS: Final[tuple[PlantedFault, ...]] = (
+    PlantedFault(
+        "read_committed readers see up to the high watermark",
+        ((LogState, "last_stable_offset", property(lambda self: self.high_watermark)),),
+        r"last stable offset|undecided records are visible",
+        20,
+    ),
+    PlantedFault(
+        "aborted transactions are not named",
+        ((PartitionLog, "aborted_transactions", lambda self, offset, end_offset: ()),),
+        r"aborted records are visible|committed is False, named as aborted is False",
+        40,
+    ),
+    PlantedFault(
+        "memory is given back while it is needed",
+        ((Fragment, "retain", lambda self: self),),
+        r"released more often|damaged|never were|another log's",
+        10,
+    ),
+    PlantedFault(
+        "a flush does not sync",
+        ((BlockWriter, "flush", _flush_without_sync),),
+        r"nothing from \d+ of \d+ on fits",
+        60,
+    ),
+    PlantedFault(
+        "a sync does nothing",
+        ((FileStore, "_fdatasync", _nothing),),
+        r"nothing from \d+ of \d+ on fits|damaged near offset",
+        60,
+    ),
+    PlantedFault(
+        "acknowledged before it is written",
+        ((BlockWriter, "add_batch", _acknowledge_early),),
+        r"nothing was read of",
+        20,
+    ),
+    PlantedFault(
+        "a truncation leaves the tail in memory",
+        ((RunGroup, "truncate", _nothing),),
+        r"never were there|found \[|expected",
+        100,
+    ),
+    PlantedFault(
+        "what was read ahead outlives a truncation",
+        ((Prefetch, "forget", _nothing),),
+        r"never were there|found \[|expected|another log's|still ranges read ahead",
+        200,
+    ),
+    PlantedFault(
+        "a descriptor is closed under its reader",
+        ((FdCache, "_evict", _evict_in_use),),
+        r"met another file|Bad file descriptor|damaged",
+        100,
+    ),
+    PlantedFault(
+        "a store is closed under the block that is being written",
+        (
+            (Gate, "shut", _shut_at_once),
+            (Gate, "closed", _closed_with_some_inside),
+            (BlockWriter, "release", _nothing),
+        ),
+        r"met another file|damaged|another log's",
+        200,
+    ),
+    PlantedFault(
+        "partitions are deleted under the block that is being written",
+        ((log_manager, "_delete_from", _delete_without_flush),),
+        r"damaged|a new log is|holds records of|another log's|the process ended",
+        200,
+    ),
+    PlantedFault(
+        "compaction leaves the tail in memory as it was",
+        ((PartitionLog, "cleaned", _clean_and_leave_the_tail),),
+        r"aborted records are visible|what compaction has removed is still visible",
+        100,
+    ),
+    PlantedFault(
+        "a deleted topic's flush timer rings",
+        (
+            (FlushTimer, "close", _nothing),
+            (BlockWriter, "stop", _nothing),
+            (BlockWriter, "start", _start_although_closed),
+        ),
+        r"offline|are still|the process ended",
+        200,
+    ),
+    PlantedFault(
+        "a deleted topic is sealed and checkpointed",
+        (
+            (Maintenance, "forget", _nothing),
+            (maintenance, "maintain", _maintain_although_closed),
+            _IS_WITHOUT_LIFE,
+        ),
+        r"offline|are still|the process ended",
+        200,
+    ),
+    PlantedFault(
+        "a deleted topic is cleaned",
+        ((Gate, "interruptible", _outside), _IS_WITHOUT_LIFE),
+        r"offline|are still|the process ended|ERROR",
+        200,
+    ),
+)
+
+
+@contextmanager
+def planted(fault: PlantedFault) -> Iterator[None]:
+    """The engine has this fault until the block ends."""
+    sound = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in fault.changes]
+    for owner, attribute, replacement in fault.changes:
+        setattr(owner, attribute, replacement)
+    try:
+        yield
+    finally:
+        for owner, attribute, replacement in sound:
+            setattr(owner, attribute, replacement)
+
+
+def seeds_until_found(fault: PlantedFault, *, most: int | None = None) -> tuple[int, str] | None:
+    """How many seeds it takes, and what is found then; None if `most` (the fault's own limit) are not enough."""
+    with planted(fault):
+        for seed in range(fault.seeds if most is None else most):
+            try:
+                Simulation(seed).run()
+            except SimulationError as error:
+                if re.search(fault.finding, error.finding):
+                    return seed + 1, error.finding
+    return None
+
+
+def main() -> int:
+    """The exit code is 0 if every fault is found within its seeds."""
+    parser = argparse.ArgumentParser(prog="python -m simulation.storage.planted_faults", description=__doc__)
+    parser.add_argument("--most", type=int, help="how many seeds to try, instead of each fault's own limit")
+    parser.add_argument("--tell", action="store_true", help="what is found as well")
+    arguments = parser.parse_args()
+    logging.getLogger("ottla").propagate = False
+    missed = 0
+    for fault in FAULTS:
+        started = time.perf_counter()
+        found = seeds_until_found(fault, most=arguments.most)
+        missed += found is None
+        said = "not found" if found is None else f"{found[0]:4} seeds"
+        print(f"{said}  {time.perf_counter() - started:5.1f} s  {fault.name}", flush=True)
+        if found is not None and arguments.tell:
+            print(f"            {found[1][:200]}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""One seed: a node's storage through several lives."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+import trio
+
+from simulation.storage import determinism
+from simulation.storage.cramped import cramped
+from simulation.storage.damaged import flip_a_bit, read_what_is_left
+from simulation.storage.ending import check_files, check_nothing_held
+from simulation.storage.engine import (
+    Fault,
+    FaultKind,
+    LogClosedError,
+    LogManager,
+    ManualClock,
+    PartitionLog,
+    SimulatedDisk,
+    StorageError,
+    repeatable,
+    store_name,
+)
+from simulation.storage.errors import SimulationError
+from simulation.storage.history import Key, StoreHistory
+from simulation.storage.memory import ReceivedMemory
+from simulation.storage.model import LogModel, Seen
+from simulation.storage.operations import Operations
+from simulation.storage.reading import note_last_start
+from simulation.storage.restart import compare_after_start
+from simulation.storage.settings import random_storage_config
+from simulation.storage.tracked import Topic, TrackedLog
+from simulation.storage.workers import Workers
+
+__all__ = ["FOLDER", "Simulation"]
+
+FOLDER = "/data"
+_NODE_FOLDER = f"{FOLDER}/node-0"
+_LIMIT_S = 3_000.0
+
+
+class Simulation:
+    """What outlives a process: the disk, the clock, the topics, the history; and what every life needs."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.workers = Workers(rng, pause_probability=rng.choice((0.0, 0.05, 0.3)))
+        self.disk = SimulatedDisk(
+            rng.getrandbits(32),
+            cold_probability=rng.choice((0.0, 0.3, 1.0)),
+            pause=self.workers.pause,
+            iov_max=rng.choice((1, 4, 1024)),
+        )
+        self.clock = ManualClock()
+        self.config = random_storage_config(rng)
+        self.memory = ReceivedMemory()
+        self.trace: list[str] = []
+        self.topics: dict[Key, Topic] = {}
+        self.stores: dict[str, StoreHistory] = {}
+        #: Logs whose deletion has ended, and those where it has not: the next life ends it.
+        self.deleted: set[Key] = set()
+        self.half_deleted: set[Key] = set()
+        #: Logs that were ever truncated.
+        self.cut: set[Key] = set()
+        #: Every record that was ever in a log.
+        self.ever: dict[Key, set[Seen]] = {}
+        self.epoch = 0
+        self.next_value = 0
+        self.next_topic = 0
+        self.failure: SimulationError | None = None
+        self.finished_s = 0.0
+        # Of the life that is under way.
+        self.manager: LogManager
+        self.logs: dict[Key, TrackedLog] = {}
+        self.faults: list[Fault] = []
+        self.is_watched = False
+        self.is_damaged = False
+
+    # Saying what happens.
+
+    def note(self, text: str) -> None:
+        self.trace.append(text)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that has happened."""
+        lines = [*self.trace, f"{self.disk.operation_count} operations"]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def check(self, condition: bool, message: str) -> None:
+        if not condition:
+            self.fail(message)
+
+    def fail(self, message: str) -> None:
+        """The engine did what it must not do: the process dies here, and the seed has failed."""
+        if self.failure is None:
+            self.failure = SimulationError(self.seed, message, self.trace)
+        self.disk.crash()
+        raise self.failure
+
+    def excuse(self, what: str, error: BaseException, log: TrackedLog | None = None) -> None:
+        """An operation has failed: that is right only if the disk has, or if the log was deleted meanwhile."""
+        self.note(f"{what}: {type(error).__name__}: {error}")
+        is_deleted = log is not None and log.is_deleting and isinstance(error, LogClosedError)
+        self.check(self.may_fail or is_deleted, f"{what} failed with {error!r}, and nothing was wrong with the disk")
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the process is dead, or the disk is damaged or has failed in this life."""
+        return self.is_damaged or self.disk.is_dead or any(fault.struck for fault in self.faults)
+
+    # Lives.
+
+    def run(self) -> str:
+        """Live all lives; returns the digest. SimulationError if the engine does what it must not."""
+        watch = _Watch(self)
+        logger = logging.getLogger("ottla.storage")
+        logger.addHandler(watch)
+        try:
+            with repeatable(self.workers.new_lock), cramped(self.rng):
+                for _ in range(self.rng.randint(2, 4)):
+                    self._live(self._life)
+                if self.rng.random() < 0.2 and flip_a_bit(self, FOLDER):
+                    self.is_damaged = True
+                    self._live(self._damaged_life)
+        finally:
+            logger.removeHandler(watch)
+        return self.digest
+
+    def _live(self, life: Callable[[], Awaitable[None]]) -> None:
+        """One process, and how it ends."""
+        self.faults = []
+        self.memory = ReceivedMemory()
+        self.is_watched = False
+        clean = False
+        try:
+            determinism.run(life, self.rng.getrandbits(32), limit_s=_LIMIT_S)
+            clean = not self.disk.is_dead
+        except BaseException as error:
+            if self.failure is not None:
+                raise self.failure from None
+            if not isinstance(error, Exception | BaseExceptionGroup) or isinstance(error, KeyboardInterrupt):
+                raise
+            if not self.may_fail or not _is_of_storage(error):
+                raise SimulationError(self.seed, f"the process ended: {_first(error)!r}", self.trace) from error
+            self.note(f"ended by {_first(error)!r}")
+        for tracked in self.logs.values():
+            note_last_start(self, tracked)
+        if self.failure is not None:
+            raise self.failure
+        if clean and not self.may_fail:
+            for history in self.stores.values():
+                history.is_written(history.now, synced=True)
+            self.disk.faults.clear()
+            check_files(self, _NODE_FOLDER)
+        self.disk.faults.clear()
+        if self.rng.random() < 0.4:
+            self.note("power cut")
+            self.disk = self.disk.power_loss()
+            for history in self.stores.values():
+                history.lose_power()
+        else:
+            self.note("stopped" if clean else "killed")
+            self.disk = self.disk.crash()
+
+    async def _damaged_life(self) -> None:
+        self.manager = LogManager(
+            self.disk, FOLDER, self.config, self.clock, listener=self, run_blocking=self.workers.run
+        )
+        async with self.manager.run():
+            await self._open()
+            await read_what_is_left(self)
+
+    async def _life(self) -> None:
+        """It starts, is compared with the model, and works."""
+        self.manager = LogManager(
+            self.disk, FOLDER, self.config, self.clock, listener=self, run_blocking=self.workers.run
+        )
+        async with self.manager.run():
+            await self._open()
+            await compare_after_start(self)
+            self._arm_faults()
+            self.is_watched = True
+            self.note("works")
+            operations = Operations(self)
+            await operations.run()
+            await check_nothing_held(self)
+            if self.rng.random() < 0.35:
+                self.disk.crash()
+        self.finished_s += trio.current_time()
+
+    async def _open(self) -> None:
+        """Open every log that may hold anything; what was certainly deleted is forgotten."""
+        self.logs = {}
+        left = {key for history in self.stores.values() for key in history.keys_left()}
+        self.topics = {key: topic for key, topic in self.topics.items() if key in left or key not in self.deleted}
+        self.deleted = set()
+        for key in list(self.topics):
+            tracked = await self.open(key)
+            if key in self.half_deleted:
+                del self.logs[key], self.topics[key]
+                tracked.history.forget(key)
+                await self.manager.delete_logs(key[0], [key[1]])
+
+    async def open(self, key: Key) -> TrackedLog:
+        """Open a log of a known topic."""
+        topic, partition = self.topics[key], key[1]
+        log = await self.manager.open_log(topic.topic_id, topic.name, partition, topic.config)
+        name = store_name(self.config, *key)
+        history = self.stores.setdefault(name, StoreHistory())
+        tracked = self.logs[key] = TrackedLog(topic, partition, log, history, LogModel())
+        tracked.was_cut = key in self.cut
+        return tracked
+
+    def _arm_faults(self) -> None:
+        """Perhaps something will fail, or the process die in the middle of an operation."""
+        choice = self.rng.random()
+        after = self.rng.randint(1, 300)
+        if choice < 0.3:
+            self._arm(Fault(FaultKind.CRASH, after=after))
+        elif choice < 0.45:
+            operation = self.rng.choice(("pwritev", "fdatasync", "create", "rename", "preadv", "unlink"))
+            code = self.rng.choice((errno.EIO, errno.ENOSPC))
+            self._arm(Fault(FaultKind.ERROR, frozenset({operation}), errno=code, after=after % 20))
+
+    def _arm(self, fault: Fault) -> None:
+        self.faults.append(self.disk.faults.add(fault))
+
+    # What the engine reports.
+
+    def on_flushed(self, logs: Sequence[PartitionLog]) -> None:
+        """The leader of a partition without other replicas moves its high watermark; who truncates is none."""
+        for log in logs:
+            tracked = self.logs.get((log.topic_id, log.partition))
+            if tracked is not None and tracked.log is log and not (tracked.is_follower or tracked.is_held):
+                log.advance_high_watermark(log.flushed_end_offset)
+
+    def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
+        """A store has stopped."""
+        self.note(f"a store of {len(logs)} logs is offline: {error}")
+        if not self.may_fail and self.failure is None:
+            message = f"a store of {len(logs)} logs went offline, and nothing was wrong with the disk: {error!r}"
+            self.failure = SimulationError(self.seed, message, self.trace)
+            self.disk.crash()
+
+
+class _Watch(logging.Handler):
+    """The engine complains of nothing as long as nothing is wrong with the disk."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(logging.ERROR)
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        simulation = self._simulation
+        simulation.note(f"log {record.levelname}: {record.getMessage()}")
+        if simulation.is_watched and not simulation.may_fail and simulation.failure is None:
+            message = f"{record.levelname}: {record.getMessage()}"
+            simulation.failure = SimulationError(simulation.seed, message, simulation.trace)
+            simulation.disk.crash()
+
+
+def _is_of_storage(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_of_storage, error.exceptions))
+    return isinstance(error, OSError | StorageError)
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
