@@ -180,6 +180,7 @@ class BlockWriter:
             self._publish_part(list(memstore.groups.values()), self._files.active)
         except OSError as error:
             self.fail(error, memstore)
+            memstore.release()
             return
         except Exception as error:
             # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
@@ -241,8 +242,13 @@ class BlockWriter:
         self._room.unpark_all()
         self.active.wake()
 
+    def release(self) -> None:
+        """Give back what was taken and will never be written. The write loop has ended, and nothing can be appended."""
+        assert not self._is_running
+        self.active.release()
+
     def fail(self, error: Exception, memstore: Memstore | None = None) -> None:
-        """Stop for good: keep what was not written, acknowledge nothing."""
+        """Stop for good: write no more, acknowledge nothing."""
         is_first = self.error is None
         if is_first:
             self.error = error
@@ -287,12 +293,14 @@ class BlockWriter:
             size_bytes = await self._write(memstore)
         except OSError as error:
             self.fail(error, memstore)
+            memstore.release()
             return
         except Exception as error:
             self.fail(error, memstore)
             raise
         if self.error is not None:
             memstore.wake()
+            memstore.release()
             return
         await self._publish(memstore)
         self._finish(memstore, size_bytes)

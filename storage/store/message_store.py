@@ -121,6 +121,7 @@ class MessageStore:
         # A second call finds all done.
         if self.gate.is_closed:
             return
+        self.writer.release()
         self.context.writers.forget(self.files)
         for segment in self.files.segments:
             self.context.fd_cache.drop(segment.data_path)

@@ -14,6 +14,7 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirLockedError, StoreOfflineError, UnsupportedFormatError
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.memory.iobuf import Fragment
 
 
 class Listener:
@@ -53,6 +54,41 @@ async def test_a_failure_stops_the_store(harness: Any, operation: str, code: int
         log = await harness.open(manager)
         assert (await harness.read_all(log))[:1] == [(0, b"a")]
         assert not manager.node_dir.was_clean
+
+
+@pytest.mark.parametrize("inline_write_bytes", [0, 1 << 20])
+async def test_the_memory_of_what_could_not_be_written_is_given_back(harness: Any, inline_write_bytes: int) -> None:
+    disk = SimulatedDisk(1)
+    given_back: list[int] = []
+    async with harness.manager(disk, inline_write_bytes=inline_write_bytes) as manager:
+        log = await harness.open(manager)
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
+        for number in range(2):
+            fragment = Fragment(harness.batch([b"x"]), lambda _, number=number: given_back.append(number))  # type: ignore[misc]
+            log.append_as_leader(fragment.memory, fragment, leader_epoch=0, now_ms=harness.clock.time_ms())
+            fragment.release()
+        with pytest.raises(StoreOfflineError):
+            await log.flush()
+        assert given_back == [0, 1]
+
+
+@pytest.mark.parametrize("more_expected", [False, True])
+async def test_the_memory_of_a_lone_append_that_failed_is_given_back(harness: Any, more_expected: bool) -> None:
+    disk = SimulatedDisk(1)
+    given_back: list[int] = []
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"before")
+        await log.flush()
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
+        log.store.writer.hold()
+        fragment = Fragment(harness.batch([b"x"]), lambda _: given_back.append(1))
+        log.append_as_leader(fragment.memory, fragment, leader_epoch=0, now_ms=harness.clock.time_ms())
+        fragment.release()
+        log.store.writer.write_gathered(more_expected=more_expected)
+        with pytest.raises(StoreOfflineError):
+            await log.flush()
+        assert given_back == [1]
 
 
 async def test_a_full_disk_loses_nothing(harness: Any) -> None:

@@ -19,6 +19,7 @@ from ottla.storage.errors import LogClosedError
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
+from ottla.storage.memory.iobuf import Fragment
 from ottla.storage.reading.plan import read
 from ottla.storage.store.gate import Gate, Life
 from ottla.storage.store.message_store import MessageStore
@@ -134,6 +135,26 @@ async def test_who_waits_for_a_deleted_store_is_told(harness: Any) -> None:
         await until(lambda: len(told) == 2)
         with pytest.raises(LogClosedError):
             harness.append(log, b"too late")
+
+
+async def test_a_deletion_gives_back_the_memory_of_what_was_not_written_yet(harness: Any) -> None:
+    disk = HeldDisk()
+    given_back: list[int] = []
+    async with running(harness, disk, inline_write_bytes=0) as manager, trio.open_nursery() as nursery:
+        log = await open_topic(manager, 0)
+        disk.hold("pwritev")
+        for number in range(3):
+            fragment = Fragment(harness.batch([b"x"]), lambda _, number=number: given_back.append(number))  # type: ignore[misc]
+            log.append_as_leader(fragment.memory, fragment, leader_epoch=0, now_ms=harness.clock.time_ms())
+            fragment.release()
+            if number == 0:
+                await disk.wait_until_held()
+        assert not given_back
+        nursery.start_soon(manager.delete_logs, topic_id(0), [0])
+        await wait_all_tasks_blocked()
+        disk.let_go()
+        await until(lambda: log.store.gate.is_closed)
+    assert sorted(given_back) == [0, 1, 2]
 
 
 async def test_a_deletion_waits_for_a_read_of_its_files(harness: Any) -> None:
