@@ -8,7 +8,7 @@ is an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,7 +16,7 @@ from uuid import UUID
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.errors import StorageError
-from ottla.storage.format.block import Run, RunKind, split_key
+from ottla.storage.format.block import Run, RunFlag, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, parse_checkpoint
 from ottla.storage.format.run_table import RunTable, enter_run
@@ -99,6 +99,11 @@ class _StoreCheck:
         self._directory = directory
         self._report = report
         self._ends: dict[bytes, int] = {}
+        #: The partitions that the checkpoint knows, and where its recovery point's segment begins.
+        self._known: frozenset[bytes] = frozenset()
+        self._recovery_position = 0
+        #: By path and partition: the first offset that an index lacks of what its data file holds.
+        self._lacking: dict[tuple[str, bytes], int] = {}
 
     def run(self) -> None:
         names = self._disk.listdir(self._directory)
@@ -113,6 +118,8 @@ class _StoreCheck:
                 self._report.warn(path, -1, "left by an interrupted write; the next start removes it")
         for place, segment in enumerate(segments):
             self._check_segment(segment, names, is_last=place == len(segments) - 1)
+        for path in dict.fromkeys(path for path, _ in self._lacking):
+            self._report.error(path, -1, "the index does not agree with its data file")
 
     def _check_checkpoint(self, names: list[str]) -> None:
         path = os.path.join(self._directory, CHECKPOINT_NAME)
@@ -120,7 +127,8 @@ class _StoreCheck:
             self._report.warn(path, -1, "there is no checkpoint; the next start reads all blocks")
             return
         try:
-            parse_checkpoint(self._disk.read_file(path))
+            point, states = parse_checkpoint(self._disk.read_file(path))
+            self._recovery_position, self._known = point.segment_position, frozenset(states)
         except StorageError as error:
             self._report.warn(path, -1, f"{error}; the next start reads all blocks")
 
@@ -140,6 +148,7 @@ class _StoreCheck:
             return
         finally:
             disk.close(handle)
+        self._let_lack(tables)
         if not is_last:
             self._check_index(segment, tables, os.path.basename(segment.index_path) in names)
 
@@ -170,7 +179,11 @@ class _StoreCheck:
         topic_id, partition = split_key(run.key)
         name = f"partition {partition} of topic {UUID(bytes=topic_id)}"
         if run.kind != RunKind.DATA:
-            self._ends[run.key] = run.base_offset if run.kind != RunKind.DELETE else 0
+            if run.kind == RunKind.TRUNCATE:
+                self._ends[run.key] = min(run.base_offset, self._ends.get(run.key, 0))
+            elif run.kind == RunKind.DELETE or run.base_offset == run.last_offset:
+                # Everything before it is void. Where a rewritten segment says so, its batches may begin before it.
+                self._ends[run.key] = 0
             return
         start = run.position - head.position
         if start < head.header.head_bytes or start + run.length > head.header.length:
@@ -211,6 +224,31 @@ class _StoreCheck:
             return
         finally:
             self._disk.close(handle)
-        expected = {key: bytes(table.data) for key, table in tables.items() if len(table)}
-        if {key: data for key, data in held.items() if data} != expected:
-            self._report.error(path, -1, "the index does not agree with its data file")
+        for key in held.keys() | tables.keys():
+            expected = tables.get(key, RunTable())
+            offset = _first_lacking(RunTable(held.get(key, b"")), expected)
+            was_deleted = segment.position < self._recovery_position and key not in self._known
+            if offset is not None and not (was_deleted and offset == expected.base_offset):
+                self._lacking[path, key] = offset
+
+    def _let_lack(self, tables: Mapping[bytes, RunTable]) -> None:
+        """Indexes may lack what a later segment makes void: they are written without it where that is known by then."""
+        for path, key in list(self._lacking):
+            table = tables.get(key)
+            if table is not None and table.truncated_to <= self._lacking[path, key]:
+                del self._lacking[path, key]
+
+
+def _first_lacking(held: RunTable, expected: RunTable) -> int | None:
+    """The first offset that an index's runs lack; None if they agree, -1 if they differ otherwise."""
+    if bytes(held.data) == bytes(expected.data):
+        return None
+    if len(held) and held[-1].flags & RunFlag.CLIPPED:
+        offset = held.last_offset + 1
+    elif len(held) < len(expected):
+        offset = expected[len(held)].base_offset
+    else:
+        return -1
+    clipped = RunTable(expected.data)
+    clipped.truncate(offset)
+    return offset if bytes(clipped.data) == bytes(held.data) else -1

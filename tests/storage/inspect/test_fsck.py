@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
 from ottla.storage.disk import RealDisk
 from ottla.storage.inspect.dump import dump_file
 from ottla.storage.inspect.fsck import Report, check_node
+from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
+from ottla.storage.store.segment import Segment
 
 
 async def fill(harness: Any) -> Path:
@@ -97,3 +101,55 @@ async def test_dump_shows_every_record(harness: Any) -> None:
     assert [item["offset"] for item in items if item["type"] == "record"] == list(range(14))
     assert all(item["crc_ok"] for item in items if item["type"] == "batch")
     assert {item["type"] for item in items} == {"segment", "block", "run", "batch", "record"}
+
+
+async def test_an_index_may_lack_what_a_later_segment_makes_void(harness: Any) -> None:
+    """The truncation and the deletion come while the segment that they clip is rolled and not sealed yet."""
+    async with harness.manager(segment_bytes=1500) as manager:
+        log, other = await harness.open(manager, 0), await harness.open(manager, 1)
+        for number in range(3):
+            harness.append(log, b"%d" % number)
+            harness.append(other, b"%d" % number)
+            await log.flush()
+        async with trio.open_nursery() as nursery, log.store.lock:
+            nursery.start_soon(log.truncate_to, 2)
+            nursery.start_soon(manager.delete_logs, log.topic_id, [1])
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                harness.append(log, b"x" * 1000)
+                await log.flush()
+            assert len(log.store.files.unsealed) > 1
+        harness.append(log, b"after")
+        await log.flush()
+        await harness.settle()
+    assert not check(harness).is_damaged
+
+
+async def test_an_index_lacks_nothing_else(harness: Any) -> None:
+    store = await fill(harness)
+    index = min(path for path in store.iterdir() if path.suffix == ".index")
+    segment = Segment(str(store), int(index.stem.split("-")[0]), int(index.stem.partition("-")[2] or 0))
+    segment.found(segment_bytes := index.with_suffix(".data").stat().st_size)
+    tables = rebuild_tables(RealDisk(), segment)
+    for table in tables.values():
+        table.truncate(table.last_offset)
+    write_sealed_index(RealDisk(), segment, tables)
+    assert segment_bytes
+    assert [finding.message for finding in check(harness).findings] == ["the index does not agree with its data file"]
+
+
+async def test_batches_that_lie_across_the_log_start_are_sound(harness: Any) -> None:
+    async with harness.manager(segment_bytes=1000) as manager:
+        log, other = await harness.open(manager, 0), await harness.open(manager, 1)
+        for _ in range(5):
+            harness.append(other, b"x" * 300)
+            harness.append(log, b"a", b"b", b"c", b"x" * 300)
+            await log.flush()
+        await harness.settle()
+        log.advance_high_watermark(log.flushed_end_offset)
+        await log.advance_log_start_offset(6)
+        await other.truncate_fully_and_start_at(7)
+        await harness.settle()
+        await manager.clean()
+        assert any(segment.generation for segment in log.store.files.segments)
+    assert not check(harness).is_damaged
