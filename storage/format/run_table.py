@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.storage.config import INT64_MAX
 from ottla.storage.format.block import Run, RunFlag, RunKind
 
-__all__ = ["ENTRY_BYTES", "RunEntry", "RunTable", "enter_run"]
+__all__ = ["ENTRY_BYTES", "RunEntry", "RunTable", "enter_run", "voided_from"]
 
 # leader epoch, base offset, last offset, cumulative max timestamp, position, length, flags
 _ENTRY = struct.Struct(">iqqqQII")
@@ -136,15 +136,23 @@ class RunTable:
         return low
 
 
+def voided_from(kind: int, base_offset: int, last_offset: int) -> int:
+    """The offset from which a run without bytes makes void what was written before it; INT64_MAX if nothing."""
+    if kind == RunKind.TRUNCATE:
+        return base_offset
+    return 0 if kind == RunKind.DELETE or base_offset == last_offset else INT64_MAX
+
+
 def enter_run(tables: dict[bytes, RunTable], run: Run) -> None:
     """Enter a run of a block in the tables of its segment, by log key, as a restart or a rebuild reads them."""
-    kind = run.kind
-    if kind == RunKind.LOG_START and run.last_offset != run.base_offset:
+    is_data = run.kind == RunKind.DATA
+    offset = INT64_MAX if is_data else voided_from(run.kind, run.base_offset, run.last_offset)
+    if not is_data and offset == INT64_MAX:
         return
     table = tables.get(run.key)
     if table is None:
         table = tables[run.key] = RunTable()
-    if kind == RunKind.DATA:
+    if is_data:
         table.append(*run[1:])
     else:
-        table.truncate(run.base_offset if kind == RunKind.TRUNCATE else 0)
+        table.truncate(offset)

@@ -15,10 +15,10 @@ import trio
 
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, RunKind, build_block_head
+from ottla.storage.format.run_table import RunTable, voided_from
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
-    from ottla.storage.format.run_table import RunTable
     from ottla.storage.memory.iobuf import Fragment, IOBuf
 
 __all__ = ["MemRun", "Memstore", "RunGroup", "StoreLog"]
@@ -156,10 +156,19 @@ class RunGroup:
         self.runs.append(MemRun(epoch, base_offset, last_offset, -1, 0, kind))
 
     def enter(self, table: RunTable) -> None:
-        """Enter the written data runs in the partition's table of the segment."""
+        """Enter the written runs in the partition's table of the segment.
+
+        Those without bytes as well: what they make void is gone from all tables, but that they stand in this segment
+        must be known when it is written anew.
+        """
         position = self.position
         for run in self.runs:
-            if run.flags & RunKind.MASK == RunKind.DATA:
+            kind = run.flags & RunKind.MASK
+            if kind != RunKind.DATA:
+                offset = voided_from(kind, run.base_offset, run.last_offset)
+                if offset < table.truncated_to:
+                    table.truncate(offset)
+            else:
                 table.append(
                     run.leader_epoch,
                     run.base_offset,

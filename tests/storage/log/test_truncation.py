@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from ottla.storage.errors import OutOfOrderSequenceError
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
 
 PRODUCER = {"producer_id": 9, "producer_epoch": 3}
 
@@ -97,3 +99,33 @@ async def test_the_size_follows_compaction(harness: Any) -> None:
         await manager.clean()
         held = sum([len(value or b"") for _, value in await harness.read_all(log)])
         assert held <= log.size_bytes < before / 2
+
+
+@pytest.mark.parametrize("way", ["truncate", "restart"])
+async def test_a_truncation_that_is_written_to_a_new_segment_outlives_its_rewriting(harness: Any, way: str) -> None:
+    """Also where the checkpoint and the indexes are lost, so that the blocks alone tell of it."""
+    async with harness.manager(segment_bytes=2000) as manager:
+        log, other = [await harness.open(manager, partition, segment_ms=1000) for partition in range(2)]
+        for number in range(5):
+            harness.append(log, b"%d" % number)
+            await log.flush()
+        # The next block begins a segment.
+        harness.clock.advance(1000)
+        await (log.truncate_to(3) if way == "truncate" else log.truncate_fully_and_start_at(8))
+        _, note = log.store.files.segments
+        for _ in range(20):
+            harness.append(other, b"x" * 300)
+            await other.flush()
+        other.advance_high_watermark(other.flushed_end_offset)
+        await other.advance_log_start_offset(other.flushed_end_offset)
+        await harness.settle()
+        await rewrite_segments(log.store, [note], await keep_map(log.store))
+        assert note not in log.store.files.segments
+        directory = log.store.files.directory
+    for name in os.listdir(directory):
+        if not name.endswith(".data"):
+            os.unlink(os.path.join(directory, name))
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 0)
+        expected = (0, 3) if way == "truncate" else (8, 8)
+        assert (log.log_start_offset, log.log_end_offset) == expected
