@@ -185,20 +185,20 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
             (Gate, "closed", _closed_with_some_inside),
             (BlockWriter, "release", _nothing),
         ),
-        r"met another file|damaged|another log's",
-        200,
+        r"met another file|Bad file descriptor|damaged|another log's|offline",
+        60,
     ),
     PlantedFault(
         "partitions are deleted under the block that is being written",
         ((log_manager, "_delete_from", _delete_without_flush),),
-        r"damaged|a new log is|holds records of|another log's|the process ended",
-        200,
+        r"damaged|a new log is|holds records of|another log's|the process ended: AssertionError",
+        60,
     ),
     PlantedFault(
         "compaction leaves the tail in memory as it was",
         ((PartitionLog, "cleaned", _clean_and_leave_the_tail),),
         r"aborted records are visible|what compaction has removed is still visible",
-        100,
+        60,
     ),
     PlantedFault(
         "a deleted topic's flush timer rings",
@@ -208,7 +208,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
             (BlockWriter, "start", _start_although_closed),
         ),
         r"offline|are still|the process ended",
-        200,
+        60,
     ),
     PlantedFault(
         "a deleted topic is sealed and checkpointed",
@@ -218,13 +218,13 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
             _IS_WITHOUT_LIFE,
         ),
         r"offline|are still|the process ended",
-        200,
+        60,
     ),
     PlantedFault(
         "a deleted topic is cleaned",
         ((Gate, "interruptible", _outside), _IS_WITHOUT_LIFE),
         r"offline|are still|the process ended|ERROR",
-        200,
+        60,
     ),
 )
 

@@ -1,4 +1,7 @@
-"""Each fault that is planted in the engine is found: what is not is a hole in the simulation."""
+"""Faults that are planted in the engine are found: one that is not is a hole in the simulation.
+
+Those that take many seeds are left to `make simulate`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from simulation.storage.planted_faults import FAULTS, PlantedFault, seeds_until_found
+
+_MOST_SEEDS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +24,8 @@ def quiet() -> Iterator[None]:
     logger.propagate = True
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault.seeds <= _MOST_SEEDS], ids=lambda fault: fault.name
+)
 def test_a_planted_fault_is_found(fault: PlantedFault) -> None:
     assert seeds_until_found(fault) is not None
