@@ -78,7 +78,9 @@ class LogManager:
         self._stores: dict[str, MessageStore] = {}
         self._logs: dict[bytes, PartitionLog] = {}
         self._opening = trio.Lock()
+        # By topic's folder: one store of it is opened or deleted at a time, as the last one takes the folder with it.
         self._deleting: dict[str, trio.Event] = {}
+        self._opening_in = ""
         if listener is not None:
             self.set_listener(listener)
 
@@ -207,14 +209,18 @@ class LogManager:
     async def _delete_store(self, store: MessageStore) -> None:
         """Close a store and remove its folder: first its name, then its files. Who opens it again waits for that."""
         directory = store.files.directory
-        deleted = self._deleting[directory] = trio.Event()
+        topic_folder, name = os.path.split(directory)
+        while topic_folder in self._deleting:
+            await self._deleting[topic_folder].wait()
+        deleted = self._deleting[topic_folder] = trio.Event()
         try:
             await self._close(store)
-            parent, name = os.path.split(directory)
-            doomed = f"{parent}.{name}{DELETED_SUFFIX}"
-            await self.context.offload(remove_folder, self.context.disk, directory, doomed)
+            folders = {self._opening_in, *(os.path.dirname(other) for other in self._stores)}
+            doomed = f"{topic_folder}.{name}{DELETED_SUFFIX}"
+            remove = partial(remove_folder, with_parent=topic_folder not in folders)
+            await self.context.offload(remove, self.context.disk, directory, doomed)
         finally:
-            del self._deleting[directory]
+            del self._deleting[topic_folder]
             deleted.set()
 
     async def flush_all(self) -> None:
@@ -256,17 +262,22 @@ class LogManager:
 
     async def open_store(self, directory: str) -> MessageStore:
         """Open a store, which recovers it where it was not closed properly; the same object each time."""
+        topic_folder = os.path.dirname(directory)
         while True:
-            if directory in self._deleting:
-                await self._deleting[directory].wait()
+            if topic_folder in self._deleting:
+                await self._deleting[topic_folder].wait()
             async with self._opening:
-                if directory in self._deleting:
+                if topic_folder in self._deleting:
                     continue
                 store = self._stores.get(directory)
                 if store is None:
-                    store = MessageStore(self.context, directory, self.maintenance.request)
-                    await self._recover(store)
-                    self._stores[directory] = store
+                    self._opening_in = topic_folder
+                    try:
+                        store = MessageStore(self.context, directory, self.maintenance.request)
+                        await self._recover(store)
+                        self._stores[directory] = store
+                    finally:
+                        self._opening_in = ""
                 return store
 
     async def _recover(self, store: MessageStore) -> None:

@@ -94,13 +94,16 @@ class NodeDir:
             self._lock = None
 
 
-def remove_folder(disk: Disk, directory: str, doomed: str) -> None:
-    """Remove a folder: first its name, so that no start finds half of it; then its files, and an empty parent."""
+def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool = True) -> None:
+    """Remove a folder: first its name, so that no start finds half of it; then its files.
+
+    An empty parent goes as well, unless others may be about to make folders in it.
+    """
     if not disk.exists(directory):
         return
     parent = os.path.dirname(directory)
     disk.rename(directory, doomed)
     disk.fsync_directory(parent)
-    if not disk.listdir(parent):
+    if with_parent and not disk.listdir(parent):
         disk.rmtree(parent)
     disk.rmtree(doomed)

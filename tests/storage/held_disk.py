@@ -68,3 +68,12 @@ class HeldDisk(RealDisk):
     def fdatasync(self, handle: Handle) -> None:
         self._pass("fdatasync")
         super().fdatasync(handle)
+
+    def fsync_directory(self, path: str) -> None:
+        self._pass("fsync_directory")
+        super().fsync_directory(path)
+
+    def listdir(self, path: str) -> list[str]:
+        names = super().listdir(path)
+        self._pass("listdir")
+        return names

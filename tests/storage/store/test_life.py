@@ -181,6 +181,46 @@ async def test_a_deletion_waits_for_a_read_of_its_files(harness: Any) -> None:
         assert len(manager.context.fd_cache) == 0
 
 
+async def test_stores_of_one_topic_are_deleted_at_once(harness: Any) -> None:
+    disk = HeldDisk()
+    async with running(harness, disk, partitions_per_store=1) as manager:
+        logs = [await open_topic(manager, 0, partition) for partition in range(2)]
+        for log in logs:
+            harness.append(log, b"doomed")
+            await log.flush()
+        disk.hold("fsync_directory")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.delete_logs, topic_id(0), [0])
+            await disk.wait_until_held()
+            disk.held.clear()
+            nursery.start_soon(manager.delete_logs, topic_id(0), [1])
+            await trio.sleep(0.05)  # as long as a deletion takes that waits for nobody
+            disk.let_go()
+        assert not exists(os.path.dirname(logs[0].store.files.directory))
+
+
+async def test_a_store_is_made_while_another_of_its_topic_is_deleted(harness: Any) -> None:
+    disk = HeldDisk()
+    async with running(harness, disk, partitions_per_store=1) as manager:
+        doomed, other = [await open_topic(manager, 0, partition) for partition in range(2)]
+        harness.append(doomed, b"doomed")
+        await doomed.flush()
+        disk.hold("listdir")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.delete_logs, topic_id(0), [0])
+            await trio.sleep(0.05)  # it may look whether it is the last, or not
+            harness.append(other, b"kept")
+            await other.flush()
+            disk.let_go()
+        assert not exists(doomed.store.files.directory)
+        again = await open_topic(manager, 0, 0)
+        harness.append(again, b"new")
+        await again.flush()
+    async with running(harness, disk, partitions_per_store=1) as manager:
+        assert await harness.read_all(await open_topic(manager, 0, 0)) == [(0, b"new")]
+        assert await harness.read_all(await open_topic(manager, 0, 1)) == [(0, b"kept")]
+
+
 async def test_what_is_planned_of_a_deleted_log_is_not_read(harness: Any) -> None:
     async with harness.manager(tail_cache_bytes=0) as manager:
         log = await harness.open(manager)
