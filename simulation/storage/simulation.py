@@ -204,7 +204,8 @@ class Simulation:
         for key in list(self.topics):
             tracked = await self.open(key)
             if key in self.half_deleted:
-                del self.logs[key], self.topics[key]
+                # In every life, as a power cut may take the deletion back.
+                del self.logs[key]
                 tracked.history.forget(key)
                 await self.manager.delete_logs(key[0], [key[1]])
 

@@ -104,6 +104,8 @@ class _StoreCheck:
         self._recovery_position = 0
         #: By path and partition: the first offset that an index lacks of what its data file holds.
         self._lacking: dict[tuple[str, bytes], int] = {}
+        #: By partition: where offsets go back without a truncation, which is right if it was deleted later.
+        self._going_back: dict[bytes, list[Finding]] = {}
 
     def run(self) -> None:
         names = self._disk.listdir(self._directory)
@@ -120,6 +122,8 @@ class _StoreCheck:
             self._check_segment(segment, names, is_last=place == len(segments) - 1)
         for path in dict.fromkeys(path for path, _ in self._lacking):
             self._report.error(path, -1, "the index does not agree with its data file")
+        for findings in self._going_back.values():
+            self._report.findings += findings
 
     def _check_checkpoint(self, names: list[str]) -> None:
         path = os.path.join(self._directory, CHECKPOINT_NAME)
@@ -184,13 +188,18 @@ class _StoreCheck:
             elif run.kind == RunKind.DELETE or run.base_offset == run.last_offset:
                 # Everything before it is void. Where a rewritten segment says so, its batches may begin before it.
                 self._ends[run.key] = 0
+                # What later made it void may have been forgotten in a segment that was written anew since.
+                self._going_back.pop(run.key, None)
             return
         start = run.position - head.position
         if start < head.header.head_bytes or start + run.length > head.header.length:
             self._report.error(segment.data_path, head.position, f"a run of {name} lies outside its block")
             return
         if run.base_offset < self._ends.get(run.key, 0):
-            self._report.error(segment.data_path, run.position, f"offsets of {name} go back to {run.base_offset}")
+            message = f"offsets of {name} go back to {run.base_offset}"
+            finding = Finding("error", segment.data_path, run.position, message)
+            if not self._was_deleted(segment, run.key):
+                self._going_back.setdefault(run.key, []).append(finding)
         self._ends[run.key] = run.last_offset + 1
         piece = body[start : start + run.length]
         pos, expected = 0, run.base_offset
@@ -227,9 +236,14 @@ class _StoreCheck:
         for key in held.keys() | tables.keys():
             expected = tables.get(key, RunTable())
             offset = _first_lacking(RunTable(held.get(key, b"")), expected)
-            was_deleted = segment.position < self._recovery_position and key not in self._known
-            if offset is not None and not (was_deleted and offset == expected.base_offset):
+            if offset is not None and not (
+                self._was_deleted(segment, key) and len(expected) and offset == expected.base_offset
+            ):
                 self._lacking[path, key] = offset
+
+    def _was_deleted(self, segment: Segment, key: bytes) -> bool:
+        """Whether the checkpoint does not know a partition of a segment that it speaks of."""
+        return segment.position < self._recovery_position and key not in self._known
 
     def _let_lack(self, tables: Mapping[bytes, RunTable]) -> None:
         """Indexes may lack what a later segment makes void: they are written without it where that is known by then."""

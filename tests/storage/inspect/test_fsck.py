@@ -15,6 +15,7 @@ from ottla.storage.inspect.dump import dump_file
 from ottla.storage.inspect.fsck import Report, check_node
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
 from ottla.storage.store.segment import Segment
+from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
 
 
 async def fill(harness: Any) -> Path:
@@ -152,4 +153,27 @@ async def test_batches_that_lie_across_the_log_start_are_sound(harness: Any) -> 
         await harness.settle()
         await manager.clean()
         assert any(segment.generation for segment in log.store.files.segments)
+    assert not check(harness).is_damaged
+
+
+async def test_a_deleted_partition_may_have_gone_back(harness: Any) -> None:
+    """Its truncation is forgotten where the segment with the mark is written anew after the deletion."""
+    async with harness.manager() as manager:
+        log, other = [await harness.open(manager, partition, segment_ms=1000) for partition in range(2)]
+        for number in range(5):
+            harness.append(log, b"%d" % number)
+            await log.flush()
+        harness.clock.advance(1000)
+        await log.truncate_to(3)
+        note = log.store.files.segments[-1]
+        for appended in ([other], [log], [other]):
+            harness.append(appended[0], b"x")
+            await other.flush()
+            harness.clock.advance(1000)
+        await manager.delete_logs(log.topic_id, [0])
+        harness.append(other, b"x")
+        await other.flush()
+        await harness.settle()
+        assert note.is_sealed
+        await rewrite_segments(other.store, [note], await keep_map(other.store))
     assert not check(harness).is_damaged
