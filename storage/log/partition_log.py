@@ -96,6 +96,9 @@ class PartitionLog(AppendableLog):
             first = len(tail) - 1
             if offset < tail[first].base_offset:
                 first = bisect_left(tail, offset, key=_last_offset_of)
+            elif offset > tail[first].last_offsets[-1]:
+                # The log was cut in a gap: after its last batch there are offsets that no record has.
+                first += 1
             plan.read_tail(tail, first)
         return plan
 

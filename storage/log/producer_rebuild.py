@@ -16,7 +16,8 @@ async def read_producers(reader: Reader, log: ReadableLog) -> ProducerHistory:
     """What all batches that are written say, from the log start on."""
     history = ProducerHistory()
     offset, end_offset = log.log_start_offset, log.flushed_end_offset
-    while offset < end_offset:
+    # Retention may move the start meanwhile.
+    while (offset := max(offset, log.log_start_offset)) < end_offset:
         records, offset = await reader.read_batches(log, offset, end_offset)
         with records:
             await log.store.context.offload(_replay, history, list(records))

@@ -6,10 +6,14 @@ import os
 from typing import Any
 
 import pytest
+import trio
 
+from ottla.storage.config import StorageConfig
 from ottla.storage.errors import OutOfOrderSequenceError
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log_manager import LogManager
 from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
+from tests.storage.held_disk import HeldDisk, until
 
 PRODUCER = {"producer_id": 9, "producer_epoch": 3}
 
@@ -129,3 +133,43 @@ async def test_a_truncation_that_is_written_to_a_new_segment_outlives_its_rewrit
         log = await harness.open(manager, 0)
         expected = (0, 3) if way == "truncate" else (8, 8)
         assert (log.log_start_offset, log.log_end_offset) == expected
+
+
+@pytest.mark.parametrize("tail_cache_bytes", [0, 1 << 20])
+async def test_nothing_is_read_in_a_gap_at_the_end(harness: Any, tail_cache_bytes: int) -> None:
+    """A follower's leader has compacted its log; where the follower's ends it has no record."""
+    async with harness.manager(tail_cache_bytes=tail_cache_bytes) as manager:
+        log = await harness.open(manager)
+        for base_offset in (0, 3, 9):
+            batch = harness.batch([b"%d" % base_offset], base_offset=base_offset)
+            log.append_as_follower(batch, None, now_ms=harness.clock.time_ms())
+            await log.flush()
+        await log.truncate_to(7)
+        assert [await harness.read_records(log, offset) for offset in (1, 3, 4, 6)] == [
+            [(3, b"3")],
+            [(3, b"3")],
+            [],
+            [],
+        ]
+        records, following = await log.read_batches(4, 7)
+        assert (records.size_bytes, following) == (0, 7)
+
+
+async def test_the_start_moves_while_producers_are_read_anew(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.reading.reader._SCAN_BYTES", 100)
+    disk = HeldDisk()
+    manager = LogManager(disk, harness.folder, StorageConfig(tail_cache_bytes=0, inline_read_bytes=0), harness.clock)
+    async with manager.run(), trio.open_nursery() as nursery:
+        log = await harness.open(manager)
+        for sequence in range(8):
+            harness.append(log, b"x", base_sequence=sequence, **PRODUCER)
+            await log.flush()
+        disk.hold("preadv")
+        nursery.start_soon(log.truncate_to, 3)
+        await disk.wait_until_held()
+        log.advance_high_watermark(3)
+        log.move_log_start(2)
+        disk.let_go()
+        await until(lambda: not log.store.lock.locked())
+        assert log.store.error is None
+        assert producer_state(log) == (3, 2)
