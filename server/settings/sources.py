@@ -1,11 +1,12 @@
 """Where a broker's static settings come from: a TOML file, a server.properties, the environment, flags.
 
-The later of these goes before the earlier. Whatever is unknown or wrong is a `ConfigError` that says where it
+The later of these overrides the earlier. Whatever is unknown or wrong is a `ConfigError` that says where it
 stands and which name was probably meant, and the broker does not start.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,11 @@ from ottla.server.settings.declaration import InvalidSettingError
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are no settings.
 _ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP")
+#: What Kubernetes gives every container of a namespace that has services whose names begin with "ottla".
+_SERVICE_LINK: Final = re.compile(
+    r"OTTLA(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_SERVICE_URL: Final = re.compile(r"(tcp|udp|sctp)://")
 _OTTLA_PREFIX: Final = "ottla."
 
 #: Settings that Kafka 4 dropped and that older files still have: taken, reported and without effect.
@@ -126,11 +132,20 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
             continue
         # OTTLA_NUM_PARTITIONS is num.partitions, and OTTLA_TAIL_CACHE_BYTES is ottla.tail.cache.bytes.
         name = names.get(variable.removeprefix(_ENVIRONMENT_PREFIX)) or names.get(variable)
+        if name is None and _is_service_link(variable, text):
+            continue
         if name is None:
             known = (_ENVIRONMENT_PREFIX + key.removeprefix(_ENVIRONMENT_PREFIX) for key in names)
             hint = did_you_mean(variable, known)
             raise ConfigError(f"Unknown setting in the environment: {variable}.{hint}")
         yield Given(name, text, f"the environment variable {variable}")
+
+
+def _is_service_link(variable: str, text: str) -> bool:
+    """Whether Kubernetes (or Docker's links, which it follows) set this variable to say where a service is."""
+    if variable.endswith("_PORT") and _SERVICE_URL.match(text):
+        return True
+    return _SERVICE_LINK.fullmatch(variable) is not None
 
 
 def _from_toml(path: Path) -> Iterator[Given]:

@@ -76,6 +76,13 @@ def test_the_container_runs_as_nobody_special_and_copies_what_is_there() -> None
     assert set(packages["only-include"]) <= set(kept)
 
 
+def test_the_containers_http_port_can_be_reached_by_probes_and_metrics() -> None:
+    """A kubelet asks the pod's own address, which loopback would not answer."""
+    text = DOCKERFILE.read_text()
+    assert re.search(r"^ *(ENV +)?OTTLA_HTTP_LISTEN=0\.0\.0\.0:9644", text, re.MULTILINE)
+    assert re.search(r"^EXPOSE .*\b9644\b", text, re.MULTILINE)
+
+
 @pytest.fixture
 def entry_point() -> list[str]:
     """The container's command with its settings."""
@@ -112,6 +119,10 @@ def test_the_wheel_serves_in_an_empty_environment_as_the_container_starts_it(
         "OTTLA_LOG_DIRS": str(tmp_path / "data"),
         "OTTLA_HTTP_LISTEN": "127.0.0.1:0",
         "PATH": "/usr/bin:/bin",
+        # Kubernetes says where a service is that is called ottla.
+        "OTTLA_SERVICE_HOST": "10.0.0.7",
+        "OTTLA_PORT": "tcp://10.0.0.7:9092",
+        "OTTLA_PORT_9092_TCP_ADDR": "10.0.0.7",
     }
     arguments = [word.replace("0.0.0.0:9092", "127.0.0.1:0") for word in entry_point[1:]]
     process = subprocess.Popen(

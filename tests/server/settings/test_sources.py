@@ -163,3 +163,26 @@ def test_any_text_is_read_or_told(text: str) -> None:
         assert isinstance(key, str)
         assert isinstance(value, str)
         assert 1 <= line <= len(text.splitlines())
+
+
+def test_where_kubernetes_says_that_services_are_is_no_setting() -> None:
+    links = {
+        "OTTLA_SERVICE_HOST": "10.0.0.7",
+        "OTTLA_SERVICE_PORT": "9092",
+        "OTTLA_SERVICE_PORT_KAFKA": "9092",
+        "OTTLA_PORT": "tcp://10.0.0.7:9092",
+        "OTTLA_PORT_9092_TCP": "tcp://10.0.0.7:9092",
+        "OTTLA_PORT_9092_TCP_PROTO": "tcp",
+        "OTTLA_PORT_9092_TCP_PORT": "9092",
+        "OTTLA_PORT_9092_TCP_ADDR": "10.0.0.7",
+        "OTTLA_HEADLESS_SERVICE_HOST": "10.0.0.8",
+        "OTTLA_HEADLESS_PORT": "tcp://10.0.0.8:9644",
+        "OTTLA_HEADLESS_PORT_9644_TCP_ADDR": "10.0.0.8",
+    }
+    assert load(environment={**links, "OTTLA_NUM_PARTITIONS": "4"}).num_partitions == 4
+
+
+@pytest.mark.parametrize("variable", ["OTTLA_PORT", "OTTLA_SERVICE_HOSTS", "OTTLA_PORT_TCP"])
+def test_what_only_looks_like_a_service_is_an_unknown_setting(variable: str) -> None:
+    with pytest.raises(ConfigError, match=f"Unknown setting in the environment: {variable}"):
+        load(environment={variable: "9093"})
