@@ -27,6 +27,9 @@ from ottla.kproto.schema import Request, Response
 SEPARATORS: Final = b" \t\r\n:-,"
 """What may stand between the digits of hexadecimal input."""
 
+_MAX_CUT_FRAME_BYTES: Final = 1 << 16
+"""Four bytes up to this may be the length of a frame that is cut short: only Produce has an API key as low."""
+
 
 class Decoded(NamedTuple):
     """One request or response with its header."""
@@ -129,11 +132,40 @@ def decode_all(data: bytes, response_to: tuple[ApiKey, int] | None = None) -> It
         for connection in pcap.connections(data):
             yield from decode_connection(connection)
         return
-    for frame in split_frames(data):
+    frames = split_frames(data)
+    for frame in frames:
         try:
-            yield decode_request(frame) if response_to is None else decode_response(frame, *response_to)
+            yield _decode_frame(frame, response_to)
         except ProtocolError as error:
-            yield error
+            if frames == [data]:
+                yield from _decode_cut(data, response_to, error)
+            else:
+                yield error
+
+
+def _decode_frame(frame: bytes, response_to: tuple[ApiKey, int] | None) -> Decoded:
+    return decode_request(frame) if response_to is None else decode_response(frame, *response_to)
+
+
+def _decode_cut(
+    data: bytes, response_to: tuple[ApiKey, int] | None, failure: ProtocolError
+) -> Iterator[Decoded | ProtocolError]:
+    """What is no frame without its length prefix may be frames with theirs, the last of which is cut short."""
+    whole = list(_whole_frames(data))
+    try:
+        decoded = [_decode_frame(frame, response_to) for frame in whole]
+    except ProtocolError:
+        decoded = []
+    position = sum(PREFIX_SIZE + len(frame) for frame in whole) if decoded else 0
+    size = int.from_bytes(data[position : position + PREFIX_SIZE], "big", signed=True)
+    behind = len(data) - position - PREFIX_SIZE
+    yield from decoded
+    if 0 <= behind < size <= _MAX_CUT_FRAME_BYTES:
+        yield DecodeError(f"the frame is cut short: its length is {size}, and {behind} bytes follow")
+    elif decoded:
+        yield DecodeError(f"left over after the last frame, and not a frame: {data[position:][:16].hex()}")
+    else:
+        yield failure
 
 
 def read_input(source: str) -> bytes:
@@ -169,10 +201,16 @@ def _response_to(text: str) -> tuple[ApiKey, int]:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `ottla decode`."""
     parser.add_argument(
-        "input", nargs="?", default="-", help="hexadecimal text, a file (bytes, hex, pcap or pcapng), or -"
+        "input",
+        nargs="?",
+        default="-",
+        help="hexadecimal text, a file (bytes, hex, pcap or pcapng), or -; frames with or without their length",
     )
     parser.add_argument(
-        "--response", type=_response_to, metavar="API:VERSION", help="the input is responses to that API, say FETCH:16"
+        "--response",
+        type=_response_to,
+        metavar="API:VERSION",
+        help="the input is responses to that API, such as FETCH:16",
     )
     parser.add_argument("--records", action="store_true", help="show the records in batches, not only the batches")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each message")

@@ -251,3 +251,30 @@ def test_capture_with_a_gap_ends_there() -> None:
 def test_what_is_no_capture_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         pcap.connections(data)
+
+
+METADATA = bytes.fromhex("000300090000000100026d650002076f72646572730001000000")
+
+
+def with_length(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def test_frames_with_their_length() -> None:
+    one, two = decode.decode_all(with_length(METADATA) * 2)
+    assert isinstance(one, decode.Decoded)
+    assert one == two == next(decode.decode_all(METADATA))
+
+
+@pytest.mark.parametrize(
+    ("data", "frames", "message"),
+    [
+        (with_length(METADATA)[:-1], 0, "cut short: its length is 26, and 25 bytes follow"),
+        (with_length(METADATA) * 2 + with_length(METADATA)[:9], 2, "cut short: its length is 26, and 5 bytes follow"),
+        (with_length(METADATA) + b"\0", 1, "left over after the last frame, and not a frame: 00"),
+    ],
+)
+def test_frames_of_which_the_last_is_cut_short(data: bytes, frames: int, message: str) -> None:
+    *decoded, failure = decode.decode_all(data)
+    assert [type(it) for it in decoded] == [decode.Decoded] * frames
+    assert message in str(failure)
