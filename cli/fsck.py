@@ -1,6 +1,6 @@
 """`ottla fsck`: check a stopped node's data folder. It changes nothing, unless it is asked to.
 
-Exit codes: 0 sound, 1 it could not be checked, 3 only what the next start repairs by itself, 4 damage.
+Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what the next start repairs by itself, 4 damage.
 
 `--delete-unknown` names the data of topics that the cluster does not know (they were deleted while the node was down),
 and with `--yes` removes it. Without the cluster's metadata it refuses: then everything would be unknown.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,10 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(report: Report) -> None:
+    notes: Counter[str] = Counter()
+    wrong = 0
     for finding in report.findings:
+        if finding.severity == "note":
+            notes[finding.message] += 1
+            continue
+        wrong += 1
         place = f" at byte {finding.position}" if finding.position >= 0 else ""
         print(f"{finding.severity}: {finding.path}{place}: {finding.message}")
-    verdict = "sound" if report.is_sound else f"{len(report.findings)} findings"
+    for message, count in notes.items():
+        print(f"note: in {count} {'store' if count == 1 else 'stores'} {message}")
+    verdict = "sound" if report.is_sound else f"{wrong} {'finding' if wrong == 1 else 'findings'}"
     print(
         f"{report.stores} stores, {report.segments} segments, {report.blocks} blocks, {report.batches} batches, "
         f"{report.bytes} bytes: {verdict}"

@@ -12,10 +12,10 @@ from ottla.storage.format.block import FORMAT_VERSION
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NodeDir", "remove_folder"]
+__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "NodeDir", "remove_folder"]
 
 DELETED_SUFFIX = ".deleted"
-_NODE_FILE = "node.json"
+NODE_FILE = "node.json"
 LOCK_FILE = "lock"
 
 
@@ -62,7 +62,7 @@ class NodeDir:
         self._unlock()
 
     def _read(self) -> dict[str, Any]:
-        path = os.path.join(self.path, _NODE_FILE)
+        path = os.path.join(self.path, NODE_FILE)
         if not self._disk.exists(path):
             return {}
         try:
@@ -86,7 +86,7 @@ class NodeDir:
             "clean_shutdown": clean,
         }
         content = json.dumps(node, indent=2).encode() + b"\n"
-        self._disk.write_file_atomic(os.path.join(self.path, _NODE_FILE), content)
+        self._disk.write_file_atomic(os.path.join(self.path, NODE_FILE), content)
 
     def _unlock(self) -> None:
         if self._lock is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,17 @@ async def test_a_deleted_partition_may_have_gone_back(harness: Any) -> None:
         assert note.is_sealed
         await rewrite_segments(other.store, [note], await keep_map(other.store))
     assert not check(harness).is_damaged
+
+
+@pytest.mark.parametrize(("was_clean", "severity"), [(True, "warning"), (False, "note")])
+async def test_a_missing_checkpoint_is_usual_unless_the_node_stopped_in_order(
+    harness: Any, was_clean: bool, severity: str
+) -> None:
+    """A backup of a running broker, or a killed one, has stores that had no checkpoint yet."""
+    store = await fill(harness)
+    (store / "checkpoint").unlink()
+    identity = Path(harness.folder) / "node-0" / "node.json"
+    identity.write_text(json.dumps(json.loads(identity.read_text()) | {"clean_shutdown": was_clean}))
+    report = check(harness)
+    assert [finding.severity for finding in report.findings] == [severity]
+    assert report.is_sound is not was_clean
