@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Iterator
 from typing import Final
 
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, is_exposed, is_loopback
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
@@ -41,6 +41,12 @@ def examine(config: BrokerConfig) -> Iterator[Finding]:
             yield fail(subject, f"{refusal}, and no broker answers there", "stop who has it, or choose another --port")
         yield _resolves(endpoint.host, endpoint.port)
         yield from _suits(address, endpoint.host)
+        if is_exposed(address.host, endpoint.security_protocol):
+            yield warn(
+                f"access {address.host or '*'}:{address.port}",
+                WHAT_ANYBODY_CAN_DO,
+                "keep others away by a firewall or a private network, or --listen on 127.0.0.1",
+            )
         if is_running:
             yield _round_trip(endpoint.host, endpoint.port)
 
@@ -84,22 +90,13 @@ def _resolves(host: str, port: int) -> Finding:
 
 def _suits(address: ListenAddress, host: str) -> Iterator[Finding]:
     """Whoever listens for others must not tell them to ask themselves."""
-    if _is_loopback(address.host) or not _is_loopback(host):
+    if is_loopback(address.host) or not is_loopback(host):
         return
     yield warn(
         f"advertised {host}",
         "clients of other machines will connect to themselves",
         "give --advertise the name or address that they reach this machine by",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _round_trip(host: str, port: int) -> Finding:

@@ -1,6 +1,7 @@
 """`ottla fsck`: check a stopped node's data folder. It changes nothing, unless it is asked to.
 
-Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what the next start repairs by itself, 4 damage.
+Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what the next start repairs by itself,
+4 damage.
 
 `--delete-unknown` names the data of topics that the cluster does not know (they were deleted while the node was down),
 and with `--yes` removes it. Without the cluster's metadata it refuses: then everything would be unknown.
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.cli import CommandError, options
+from ottla.cli.lock_holder import refusal
 from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
 from ottla.storage.node_dir import LOCK_FILE
 
@@ -60,8 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _delete_unknown(arguments)
     try:
         lock = disk.lock(os.path.join(path, LOCK_FILE))
+    except DataDirLockedError:
+        raise CommandError(f"{refusal(Path(path).absolute())}: stop it first") from None
     except StorageError as error:
-        raise CommandError(f"{error}; stop the broker first") from error
+        raise CommandError(str(error)) from error
     progress = options.Progress("checked")
     try:
         report = check_node(WatchedDisk(progress, size_of([path])), path)
@@ -98,8 +102,11 @@ def _print(report: Report) -> None:
 def _delete_unknown(arguments: argparse.Namespace) -> int:
     try:
         found = trio.run(_find_and_delete, Path(arguments.data_dir), arguments.node_id, arguments.yes)
+    except* DataDirLockedError:
+        folder = Path(arguments.data_dir, f"node-{arguments.node_id}").absolute()
+        raise CommandError(f"{refusal(folder)}: stop it first") from None
     except* StorageError as group:
-        raise CommandError(f"{group.exceptions[0]}; stop the broker first") from group
+        raise CommandError(str(group.exceptions[0])) from group
     if arguments.json:
         topics = [
             {"topic_id": str(topic.topic_id), "path": topic.path, "partitions": topic.partitions} for topic in found

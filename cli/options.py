@@ -34,6 +34,13 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def port(text: str) -> int:
+    """A TCP port, or 0, for argparse."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: write a number from 0 to 65535")
+    return int(text)
+
+
 def unescape(text: str) -> str:
     """Turn backslash escapes (`\\n`, `\\t`, `\\x1f`, …) into what they stand for."""
     escapes = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="default 127.0.0.1:9092; may be repeated; port 0: a free one",
     )
-    parser.add_argument("--port", type=int, help="listen on 127.0.0.1 at this port; 0 takes a free one")
+    parser.add_argument("--port", type=options.port, help="listen on 127.0.0.1 at this port; 0 takes a free one")
     parser.add_argument(
         "--advertise", action="append", metavar="HOST[:PORT]", help="what clients are told; one for each --listen"
     )
@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one setting by Kafka's name; goes before the file and the environment",
+        help="one setting by Kafka's name; overrides the file and the environment",
     )
     parser.add_argument(
         "--debug-loop",
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.server.main import Node
     from ottla.server.metadata.errors import MetadataError
     from ottla.server.settings.config import ConfigError
-    from ottla.storage.errors import StorageError
+    from ottla.storage.errors import DataDirLockedError, StorageError
 
     try:
         config = load_config(arguments)
@@ -118,11 +118,22 @@ def run(arguments: argparse.Namespace) -> int:
         node = Node(config, disk=_disk(arguments), watchdog=watchdog)
         instruments = [watchdog] if watchdog is not None else []
         trio.run(_serve, node, watchdog, instruments=instruments, strict_exception_groups=True)
+    except DataDirLockedError:
+        raise _locked(config) from None
     except (ConfigError, StartupError, MetadataError, StorageError) as error:
         raise CommandError(str(error)) from None
     except BaseExceptionGroup as group:
+        if group.subgroup(DataDirLockedError) is not None:
+            raise _locked(config) from None
         raise _why_it_did_not_start(group, (ConfigError, StartupError, MetadataError, StorageError)) from None
     return 0
+
+
+def _locked(config: BrokerConfig) -> CommandError:
+    from ottla.cli.lock_holder import refusal
+
+    folder = Path((config.log_dirs or config.log_dir)[0]).absolute() / f"node-{config.node_id}"
+    return CommandError(f"{refusal(folder)}: stop it, or choose another --data-dir")
 
 
 def load_config(arguments: argparse.Namespace) -> BrokerConfig:
@@ -201,6 +212,7 @@ async def _serve(node: Node, watchdog: LoopWatchdog | None) -> None:
                 if watchdog is not None:
                     watchdog.forget()
                 _announce(ready)
+                _warn_if_exposed(ready)
                 notify(READY, f"STATUS=serving on {ready.endpoints[0].host}:{ready.endpoints[0].port}")
             obeying.cancel_scope.cancel()
     logger.info("stopped in order")
@@ -266,3 +278,11 @@ def _announce(ready: Ready) -> None:
     keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url}
     logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)
     print(json.dumps(line), flush=True)
+
+
+def _warn_if_exposed(ready: Ready) -> None:
+    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed
+
+    if where := ", ".join(exposed(ready.listening, ready.endpoints)):
+        advice = "keep others away by a firewall or a private network, or --listen on 127.0.0.1"
+        logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

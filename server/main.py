@@ -26,7 +26,7 @@ from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
-from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.listener import ListenAddress, Listeners, open_listening_socket
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
@@ -105,6 +105,8 @@ class Node:
         config = self._config
         addresses = listen_addresses(config)
         data_dir = self._data_dir
+        if not self._disk.exists(data_dir):
+            _try_addresses(config, addresses)
         try:
             self._disk.mkdir(data_dir)
         except OSError as error:
@@ -225,6 +227,16 @@ class Node:
         listeners.stop()
         # Waiting for records that may never come is over; waiting for a flush that is under way is not.
         broker.replica_manager.fetch_purgatory.close()
+
+
+def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None:
+    """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
+    advertised_endpoints(config, addresses)
+    tried = [(address, "--port") for address in addresses]
+    if config.ottla_http_listen:
+        tried.append((parse_http_address(config.ottla_http_listen), "--http"))
+    for address, flag in tried:
+        open_listening_socket(address.host, address.port, config.socket_listen_backlog_size, flag).close()
 
 
 def _http_server(config: BrokerConfig) -> HttpServer | None:

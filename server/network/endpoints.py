@@ -14,6 +14,7 @@ from ottla.server.settings.config import BrokerConfig, ConfigError
 
 logger = logging.getLogger(__name__)
 
+_MAX_PORT: Final = 65_535
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
 
@@ -22,16 +23,18 @@ def parse_listener(text: str) -> ListenAddress:
     """`NAME://host:port`; an empty host is every address."""
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not (separator and name and colon and port.isdecimal() and int(port) < 65536):
-        raise ConfigError(f"{text!r} is no listener: write NAME://host:port.")
+    if not (separator and name and colon and port.isdecimal()):
+        raise ConfigError(f"{text!r} is not a listener: write NAME://host:port.")
+    if int(port) > _MAX_PORT:
+        raise ConfigError(f"{text!r} is not a listener: ports go from 0 to {_MAX_PORT}.")
     return ListenAddress(name.upper(), host.strip("[]"), int(port))
 
 
 def parse_http_address(text: str) -> ListenAddress:
     """`host:port`, or a port of 127.0.0.1; `:port` is every address."""
     host, colon, port = text.strip().rpartition(":")
-    if not (port.isdecimal() and int(port) < 65536):
-        raise ConfigError(f"ottla.http.listen is {text!r}: write host:port.")
+    if not (port.isdecimal() and int(port) <= _MAX_PORT):
+        raise ConfigError(f"ottla.http.listen is {text!r}: write host:port, with a port from 0 to {_MAX_PORT}.")
     return ListenAddress("HTTP", host.strip("[]") if colon else "127.0.0.1", int(port))
 
 

@@ -85,3 +85,10 @@ def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPat
 def test_a_disk_in_memory_is_a_warning() -> None:
     findings: list[Finding] = list(doctor_machine.data_folder("/dev/shm/ottla"))
     assert [it.level for it in findings if it.subject == "file system"] == ["warn"]
+
+
+def test_it_warns_of_listening_beyond_this_machine(examine: Examine) -> None:
+    found = examine("--listen", "0.0.0.0:0", "--advertise", "127.0.0.1")
+    assert found["access 0.0.0.0:0"]["level"] == "warn"
+    assert "no authentication" in found["access 0.0.0.0:0"]["message"]
+    assert not [subject for subject in examine("--port", "0") if subject.startswith("access")]

@@ -94,7 +94,8 @@ def test_acknowledged_records_survive_a_kill(broker: Any, tmp_path: Path) -> Non
 
 def test_a_second_broker_on_the_folder_is_refused(broker: Any, tmp_path: Path) -> None:
     text = refusal(broker, "--port", "0", "--data-dir", str(tmp_path / "data"))
-    assert "locked by another process" in text
+    assert f"is in use by process {broker.process.pid} (" in text
+    assert "choose another --data-dir" in text
     assert str(tmp_path / "data") in text
 
 
@@ -102,6 +103,25 @@ def test_a_port_in_use_is_refused(broker: Any, tmp_path: Path) -> None:
     text = refusal(broker, "--listen", broker.address, "--data-dir", str(tmp_path / "other"))
     assert "Address already in use" in text
     assert "--port" in text
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_port_that_cannot_be_is_wrong_usage(broker: Any) -> None:
+    done = broker.run("serve", "--port", "99999", check=False)
+    assert done.returncode == 2
+    assert b"'99999' is not a port: write a number from 0 to 65535" in done.stderr
+
+
+def test_it_warns_when_it_listens_beyond_this_machine(start: Make, tmp_path: Path) -> None:
+    lines = {}
+    for host in ("127.0.0.1", "0.0.0.0"):
+        with (tmp_path / host).open("wb") as log:
+            assert start("--listen", f"{host}:0", log=log).stop() == 0
+        lines[host] = (tmp_path / host).read_text()
+    assert "no authentication" not in lines["127.0.0.1"]
+    (warning,) = [line for line in lines["0.0.0.0"].splitlines() if "no authentication" in line]
+    assert "0.0.0.0:" in warning
+    assert "firewall" in warning
 
 
 @pytest.mark.parametrize(
@@ -109,7 +129,10 @@ def test_a_port_in_use_is_refused(broker: Any, tmp_path: Path) -> None:
     [
         (["--set", "num.partitons=3"], "Did you mean num.partitions?"),
         (["--set", "num.partitions=many"], "num.partitions"),
-        (["--listen", "somewhere"], "is no listener"),
+        (["--listen", "somewhere"], "is not a listener"),
+        (["--listen", "127.0.0.1:99999"], "ports go from 0 to 65535"),
+        (["--port", "0", "--http", "198.51.100.1:0"], "cannot listen on 198.51.100.1"),
+        (["--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "cannot be advertised"),
         (["--set", "listeners=SSL://127.0.0.1:0"], "SSL"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
         (["--data-dir", "/proc/nowhere"], "/proc/nowhere"),
@@ -122,6 +145,7 @@ def test_what_is_wrong_is_said_in_one_line(broker: Any, tmp_path: Path, flags: l
     if not {"--listen", "--set"} & set(flags):
         flags = ["--port", "0", *flags]
     assert words in refusal(broker, *flags)
+    assert not (tmp_path / "other").exists()
 
 
 def test_settings_from_a_file_and_flags(broker: Any, tmp_path: Path, start: Make) -> None:

@@ -35,7 +35,7 @@ def test_a_listener_is_name_host_port(text: str, expected: ListenAddress) -> Non
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no listener"):
+    with pytest.raises(ConfigError, match="is not a listener"):
         parse_listener(text)
 
 
@@ -80,7 +80,7 @@ def test_what_is_advertised_by_default(host: str, advertised: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("PLAINTEXT://0.0.0.0:9", "cannot be advertised"), ("OTHER://h:9", "OTHER"), ("h:9", "is no listener")],
+    [("PLAINTEXT://0.0.0.0:9", "cannot be advertised"), ("OTHER://h:9", "OTHER"), ("h:9", "is not a listener")],
 )
 def test_what_cannot_be_advertised(text: str, words: str) -> None:
     config = BrokerConfig({"advertised.listeners": text})
