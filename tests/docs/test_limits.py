@@ -1,0 +1,82 @@
+"""README, index and compatibility say at a glance what Ottla is not: alike, and as long as it is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.server.network.endpoints import listen_addresses
+from ottla.server.served.api import ApiTable
+from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.server.settings.sources import load
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/index.md", "docs/compatibility.md")
+
+
+def limits(page: str) -> str:
+    """The list, without the addresses of its links, which depend on where the page is."""
+    found = re.search(r"\*\*What it is not\*\*\n\n((?:[- ] .*\n)+)", (ROOT / page).read_text())
+    assert found is not None, f"{page} does not say what Ottla is not"
+    return re.sub(r"\]\([^)]*\)", "]", found[1])
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_the_pages_say_the_same(page: str) -> None:
+    assert limits(page) == limits(PAGES[0])
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_there_is_no_tls_and_no_sasl(protocol: str) -> None:
+    assert "No TLS, no SASL" in limits(PAGES[0])
+    with pytest.raises(ConfigError, match="not supported"):
+        listen_addresses(BrokerConfig({"listeners": f"{protocol}://127.0.0.1:9092"}))
+
+
+def test_there_are_no_acls() -> None:
+    assert "no ACLs" in limits(PAGES[0])
+    with pytest.raises(ConfigError, match="access control"):
+        load(flags={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+
+
+def test_there_are_no_share_and_no_streams_groups() -> None:
+    assert "No share groups" in limits(PAGES[0])
+    served = {api.key for api in ApiTable.default()}
+    assert ApiKey.FETCH in served
+    assert not {ApiKey.SHARE_FETCH, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_HEARTBEAT} & served
+
+
+def test_records_are_not_synced_by_default() -> None:
+    assert "page cache" in limits(PAGES[0])
+    assert load().topic_config({}).flush_messages == (1 << 63) - 1
+
+
+def test_pages_agree_about_the_start() -> None:
+    """performance.md has the number; the others say it in words."""
+    pages = [ROOT / "README.md", ROOT / "pyproject.toml", *(ROOT / "docs").glob("*.md")]
+    said = {
+        words.lower()
+        for page in pages
+        for words in re.findall(r"\b(?:third|quarter|half) of a second|\bhalf a second", page.read_text())
+        if page.name not in ("operations.md", "performance.md")  # of other things than the start
+    }
+    assert said == {"quarter of a second"}
+    measured = re.search(
+        r"\| to the first answered Metadata request \| (\d+) ms", (ROOT / "docs/performance.md").read_text()
+    )
+    assert measured is not None
+    assert 200 <= int(measured[1]) < 300
+
+
+def test_every_decision_has_a_number_of_its_own_and_is_listed() -> None:
+    decisions = sorted(path.name for path in (ROOT / "docs/decisions").glob("[0-9]*.md"))
+    numbers = [name[:4] for name in decisions]
+    assert sorted(set(numbers)) == numbers
+    listed = re.findall(
+        r"^\| (\d{4}) \| .*\]\((.*)\) \|$", (ROOT / "docs/decisions/index.md").read_text(), re.MULTILINE
+    )
+    assert [name for _, name in listed] == decisions
+    assert all(name.startswith(number) for number, name in listed)
