@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 
+_ARGUMENTS = ("config", "topics", "load", "process")
+
 _MARKER = (
     "ottla(config=None, topics=(), load=(), process=False): what the `ottla_broker` of a test is like: broker settings "
     "by Kafka's names, topics (names, or names with partitions), files of records, a process of its own"
@@ -66,7 +68,7 @@ def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker without topics, groups and faults, reset after the test."""
     marker = request.node.get_closest_marker("ottla")
-    wanted = _Wanted(**marker.kwargs) if marker is not None else _Wanted()
+    wanted = _wanted(marker)
     if wanted.needs_own_broker:
         from ottla.testing.broker import Broker
 
@@ -81,6 +83,26 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     if not broker.is_running:
         broker.start()  # the test has stopped it
     broker.reset()
+
+
+def _wanted(marker: pytest.Mark | None) -> _Wanted:
+    """What the test asks for; what the marker does not know ends the test with a sentence."""
+    if marker is None:
+        return _Wanted()
+    known = ", ".join(_ARGUMENTS)
+    if marker.args:
+        pytest.fail(
+            f"@pytest.mark.ottla takes its arguments by name, and {marker.args[0]!r} has none: there are {known}.",
+            pytrace=False,
+        )
+    for name in marker.kwargs:
+        if name not in _ARGUMENTS:
+            from difflib import get_close_matches
+
+            nearest = get_close_matches(name, _ARGUMENTS, n=1)
+            hint = f" Did you mean {nearest[0]}?" if nearest else ""
+            pytest.fail(f"@pytest.mark.ottla does not know {name!r}.{hint} There are {known}.", pytrace=False)
+    return _Wanted(**marker.kwargs)
 
 
 def _shown(item: pytest.Item, broker: Broker) -> Iterator[Broker]:

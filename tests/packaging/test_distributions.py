@@ -69,6 +69,11 @@ def test_wheel_holds_the_tracked_packages_under_ottla(distributions: Path, track
     assert held == {f"ottla/{name}" for name in tracked if name.startswith(tuple(f"{p}/" for p in PACKAGES))}
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_marked_as_typed(package: str, tracked: list[str]) -> None:
+    assert f"{package}/py.typed" in tracked
+
+
 def test_wheel_installs_one_top_level_name(distributions: Path) -> None:
     with zipfile.ZipFile(next(distributions.glob("*.whl"))) as archive:
         top_level = {PurePosixPath(name).parts[0] for name in archive.namelist()}

@@ -217,3 +217,24 @@ def test_nothing_is_loaded_for_a_project_that_asks_for_no_broker(pytester: pytes
         """
     )
     pytester.runpytest_subprocess(*ALONE).assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        (
+            "topic='orders'",
+            "*ottla does not know 'topic'. Did you mean topics? There are config, topics, load, process.",
+        ),
+        ("retention=1", "*ottla does not know 'retention'. There are config, topics, load, process."),
+        ("'orders'", "*takes its arguments by name, and 'orders' has none: there are config, topics, load, process."),
+    ],
+)
+def test_a_slip_in_the_marker_is_a_sentence(pytester: pytest.Pytester, marker: str, sentence: str) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.ottla({marker})\ndef test_it(ottla_broker): pass\n")
+    result = pytester.runpytest_subprocess(*ALONE)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([sentence])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*TypeError*")
