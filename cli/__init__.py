@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "serve": "start a broker",
-    "topic": "create, list, describe, alter and delete topics",
+    "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
     "quota": "list, set and unset what users, clients and addresses may use",
     "group": "list, describe, seek and delete groups",
@@ -51,7 +52,19 @@ class CommandError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Wrong usage ends in SystemExit(2), as argparse has it."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else list(argv))
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (ottla consume … | head). What is left would be flushed at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _main(words: list[str]) -> int:
     name = words[0] if words and words[0] in COMMANDS and _is_installed(words[0]) else None
     if name is None:
         _overview().parse_args(words)  # --help, --version, or what is wrong
@@ -65,10 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"ottla {name}: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # Whoever read our output has enough of it (ottla consume … | head); nothing is left to be flushed.
-        sys.stdout = None
-        return 0
     except KeyboardInterrupt:
         return 130
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.cli.setting_names import did_you_mean
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
@@ -46,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         alter = actions.add_parser(name, help=explanation)
         _add_resource(alter)
-        alter.add_argument("changes", nargs="+", type=options.name_and_value, metavar="setting=value")
+        alter.add_argument("changes", nargs="+", type=options.setting, metavar="setting=value")
         alter.set_defaults(act=_alter)
     unset = actions.add_parser("unset", help="go back to the default")
     _add_resource(unset)
@@ -118,7 +119,9 @@ def _alter(client: Client, arguments: argparse.Namespace) -> None:
     )
     (result,) = _broker(client, arguments).call(IncrementalAlterConfigsRequest(resources=[resource])).responses
     if result.error_code:
-        raise BrokerError(result.error_code, result.error_message, what=f"{arguments.type} {arguments.name}")
+        error = BrokerError(result.error_code, result.error_message, what=f"{arguments.type} {arguments.name}")
+        hint = did_you_mean(arguments.type, (name for name, _ in changes), error.code)
+        raise CommandError(f"{error}{hint}")
 
 
 def _resource_name(arguments: argparse.Namespace) -> str:
@@ -129,7 +132,7 @@ def _broker(client: Client, arguments: argparse.Namespace) -> BrokerConnection:
     """A broker answers for itself only."""
     if arguments.type in _OF_ONE_BROKER and _resource_name(arguments):
         if not arguments.name.isdigit():
-            raise CommandError(f"{arguments.name!r} is no broker's id: write a number, or `{_ALL_BROKERS}`")
+            raise CommandError(f"{arguments.name!r} is not a broker's id: write a number, or `{_ALL_BROKERS}`")
         client.metadata([])
         return client.broker(int(arguments.name))
     return client.any_broker()

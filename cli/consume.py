@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ottla.cli import CommandError, options
+from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
-from ottla.cli.format import Consumed, Formatter, format_json, parse_format
+from ottla.cli.consume_group import GroupOffsets
+from ottla.cli.format import FORMAT_HELP, Consumed, Formatter, format_json, parse_format
 from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
+from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataResponseTopic
 from ottla.kproto.records import iter_batches, iter_records
 
-_LATEST, _EARLIEST = -1, -2
 _FETCH_BYTES = 8 * 1024 * 1024
 _FOLLOW_WAIT_MS = 500
 _NO_SESSION_EPOCH = -1
@@ -39,18 +39,31 @@ class Position:
         return self.end_offset is not None and self.offset >= self.end_offset
 
 
+class _ExplainFormat(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(FORMAT_HELP, end="")
+        parser.exit()
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic")
+    where.allow_minus(parser)
+    parser.add_argument("topic", help="the topic to read")
     parser.add_argument("-p", "--partition", type=int, action="append", help="default: all; may be repeated")
     parser.add_argument(
         "-o",
         "--offset",
         default="beginning",
         metavar="WHERE",
-        help="beginning, end, an offset, -N (N before the end) or s@TIMESTAMP in ms; also e@TIMESTAMP where to stop",
+        help=f"where to begin: {where.HELP}; default: beginning",
     )
     parser.add_argument(
         "--until", metavar="WHERE", help="where to stop, written as --offset; default: the end as of now"
+    )
+    parser.add_argument(
+        "-g",
+        "--group",
+        metavar="NAME",
+        help="begin where this group has got to, and commit what was printed; the group must have no members",
     )
     parser.add_argument("--follow", action="store_true", help="wait for new records instead of stopping at the end")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end (the default without --follow)")
@@ -58,30 +71,57 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--format", help="such as '%%t %%p %%o %%k %%s\\n'; see `ottla consume --help-format`")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print the key, too, with this behind it")
     parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what ends a record")
-    parser.add_argument("-J", "--json", action="store_true", help="one JSON object a record")
+    parser.add_argument("-J", "--json", action="store_true", help='a JSON object each; bytes as {"base64": …}')
     parser.add_argument("-u", "--unbuffered", action="store_true", help="write each record at once")
     parser.add_argument("--read-committed", action="store_true", help="skip records of open and aborted transactions")
-    parser.add_argument("--help-format", action="version", help="explain --format", version=parse_format.__doc__ or "")
+    parser.add_argument("--help-format", action=_ExplainFormat, nargs=0, help="explain --format, and exit")
     options.add_bootstrap(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     formatter = _formatter(arguments)
+    with connected(arguments) as client:
+        topic = client.topic(arguments.topic)
+        group = GroupOffsets(client, arguments.group, arguments.timeout) if arguments.group is not None else None
+        positions = _positions(client, topic, arguments, group)
+        records = _consume(client, topic, positions, _isolation(arguments))
+        try:
+            _print(records, formatter, arguments, group, positions)
+        except KeyboardInterrupt:
+            _commit(group, arguments.topic, positions)
+            raise
+        _commit(group, arguments.topic, positions)
+    return 0
+
+
+def _print(
+    records: Iterator[Consumed],
+    formatter: Formatter,
+    arguments: argparse.Namespace,
+    group: GroupOffsets | None,
+    positions: list[Position],
+) -> None:
     progress = options.Progress("read", enabled=not sys.stdout.isatty())
     output = sys.stdout.buffer
-    with connected(arguments) as client:
-        records = _consume(client, arguments)
-        for number, consumed in enumerate(records, 1):
-            text = formatter(consumed)
-            output.write(text)
-            if arguments.unbuffered or (arguments.follow and sys.stdout.isatty()):
-                output.flush()
-            progress.add(1, len(text))
-            if number == arguments.count:
-                break
+    for number, consumed in enumerate(records, 1):
+        text = formatter(consumed)
+        output.write(text)
+        if arguments.unbuffered or (arguments.follow and sys.stdout.isatty()):
+            output.flush()
+        progress.add(1, len(text))
+        if number == arguments.count:
+            break
+        if group is not None and group.is_due:
+            _commit(group, arguments.topic, positions)
     output.flush()
     progress.finish()
-    return 0
+
+
+def _commit(group: GroupOffsets | None, topic: str, positions: list[Position]) -> None:
+    """Commit what has been printed, and only that: what cannot be written raises before."""
+    sys.stdout.buffer.flush()
+    if group is not None:
+        group.commit({TopicPartition(topic, position.partition): position.offset for position in positions})
 
 
 def _formatter(arguments: argparse.Namespace) -> Formatter:
@@ -93,10 +133,10 @@ def _formatter(arguments: argparse.Namespace) -> Formatter:
     return parse_format(f"%s{end}" if arguments.key_delimiter is None else f"%k{arguments.key_delimiter}%s{end}")
 
 
-def _consume(client: Client, arguments: argparse.Namespace) -> Iterator[Consumed]:
-    topic = client.topic(arguments.topic)
-    positions = _positions(client, topic, arguments)
-    isolation = _isolation(arguments)
+def _consume(
+    client: Client, topic: MetadataResponseTopic, positions: list[Position], isolation: int
+) -> Iterator[Consumed]:
+    """The records behind the positions, which are always behind the record that was given out last."""
     while waiting := [position for position in positions if not position.is_done]:
         for leader in sorted({position.leader for position in waiting}):
             asked = [position for position in waiting if position.leader == leader]
@@ -153,63 +193,28 @@ def _records(topic: str, position: Position, records: memoryview, aborted: Abort
         position.offset = max(position.offset, header.next_offset)
 
 
-def _positions(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> list[Position]:
-    known = {state.partition_index: state.leader_id for state in topic.partitions}
-    wanted = sorted(known) if arguments.partition is None else arguments.partition
-    for partition in wanted:
-        if partition not in known:
-            raise CommandError(f"topic {topic.name} has partitions 0 to {len(known) - 1}")
-    positions = [Position(partition, known[partition], 0, None) for partition in wanted]
-    isolation = _isolation(arguments)
-    starts = _offsets(client, topic, positions, arguments.offset, isolation)
-    ends: dict[int, int | None] = dict.fromkeys(wanted)
+def _positions(
+    client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace, group: GroupOffsets | None
+) -> list[Position]:
+    leaders = {state.partition_index: state.leader_id for state in topic.partitions}
+    wanted = sorted(leaders) if arguments.partition is None else sorted(set(arguments.partition))
+    if not leaders.keys() >= set(wanted):
+        raise CommandError(f"topic {topic.name} has partitions 0 to {len(leaders) - 1}")
+    partitions = [TopicPartition(topic.name or "", number) for number in wanted]
+
+    def offsets(place: str) -> dict[TopicPartition, int]:
+        return where.offsets(client, partitions, place, read_committed=arguments.read_committed)
+
+    starts = offsets(arguments.offset)
+    if group is not None:
+        # What retention has taken in the meantime cannot be read.
+        first = offsets("beginning")
+        known = {each: offset for each, offset in group.committed.items() if each in starts}
+        starts |= {each: max(offset, first[each]) for each, offset in known.items()}
+    ends: dict[TopicPartition, int] = {}
     if arguments.until is not None or not arguments.follow or arguments.exit:
-        ends.update(_offsets(client, topic, positions, arguments.until or "end", isolation))
-    return [Position(p.partition, p.leader, starts[p.partition], ends[p.partition]) for p in positions]
-
-
-def _offsets(
-    client: Client, topic: MetadataResponseTopic, positions: list[Position], where: str, isolation: int
-) -> dict[int, int]:
-    """What `--offset` means for each partition."""
-    if where in ("beginning", "earliest"):
-        return _list_offsets(client, topic, positions, _EARLIEST, isolation)
-    if where in ("end", "latest"):
-        return _list_offsets(client, topic, positions, _LATEST, isolation)
-    try:
-        number = int(where.removeprefix("s@").removeprefix("e@"))
-    except ValueError:
-        raise CommandError(f"{where!r} is no offset: write beginning, end, N, -N or s@TIMESTAMP") from None
-    if "@" in where:
-        found = _list_offsets(client, topic, positions, number, isolation)
-        ends = _list_offsets(client, topic, positions, _LATEST, isolation)
-        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
-    if not where.startswith("-"):
-        return {position.partition: number for position in positions}
-    ends = _list_offsets(client, topic, positions, _LATEST, isolation)
-    starts = _list_offsets(client, topic, positions, _EARLIEST, isolation)
-    return {partition: max(end + number, starts[partition]) for partition, end in ends.items()}
-
-
-def _list_offsets(
-    client: Client, topic: MetadataResponseTopic, positions: list[Position], timestamp: int, isolation: int
-) -> dict[int, int]:
-    offsets: dict[int, int] = {}
-    for leader in sorted({position.leader for position in positions}):
-        partitions = [
-            ListOffsetsPartition(partition_index=p.partition, timestamp=timestamp)
-            for p in positions
-            if p.leader == leader
-        ]
-        named = ListOffsetsTopic(name=topic.name or "", partitions=partitions)
-        response = client.broker(leader).call(
-            ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[named])
-        )
-        for answer in response.topics[0].partitions:
-            if answer.error_code:
-                raise BrokerError(answer.error_code, what=f"{topic.name}-{answer.partition_index}")
-            offsets[answer.partition_index] = answer.offset
-    return offsets
+        ends = offsets(arguments.until or "end")
+    return [Position(each.partition, leaders[each.partition], starts[each], ends.get(each)) for each in partitions]
 
 
 def _find_leaders(client: Client, topic: str, positions: list[Position]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -50,9 +51,21 @@ _FIELDS: Final[dict[str, Formatter]] = {
 }
 
 
+FORMAT_HELP: Final = """\
+--format prints each record as the text says, with these fields filled in:
+
+  %t  topic                    %k  key                %h  headers
+  %p  partition                %K  the key's length   %%  a percent sign
+  %o  offset                   %s  value
+  %T  timestamp in ms          %S  the value's length
+                               %R  the value's length as four bytes
+
+The length of a null is -1. \\n, \\t and \\xHH stand for a newline, a tab and a byte. Example: '%p %o %k: %s\\n'
+"""
+
+
 def parse_format(text: str) -> Formatter:
-    """Compile a format: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms, %h headers,
-    %K and %S the lengths of key and value (-1 for null), %R the value's length as four bytes, %% a percent sign."""
+    """Compile a format, as FORMAT_HELP explains it; CommandError if it has an unknown field."""
     pieces: list[Formatter] = []
     literal = ""
     position = 0
@@ -82,7 +95,7 @@ def _constant(text: str) -> Formatter:
 
 
 def format_json(consumed: Consumed) -> bytes:
-    """One JSON object a line, with kcat's names."""
+    """One JSON object a line, with kcat's names. What is not text is kept, as {"base64": …}."""
     record = consumed.record
     return (
         json.dumps(
@@ -102,6 +115,11 @@ def format_json(consumed: Consumed) -> bytes:
     )
 
 
-def _json_text(value: bytes | None) -> str | None:
-    # Bytes that are no UTF-8 become U+FFFD: JSON has no way to keep them.
-    return None if value is None else value.decode("utf-8", "replace")
+def _json_text(value: bytes | None) -> str | dict[str, str] | None:
+    """Text as such, and bytes that are not text as {"base64": …}, as `ottla record` writes them."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

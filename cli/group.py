@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any, Final
 
-from ottla.cli import CommandError, options
+from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
 from ottla.cli.group_describe import describe
 from ottla.cli.group_seek import seek
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describing.set_defaults(act=describe)
 
     seeking = actions.add_parser("seek", help="move the offsets of a group that has no members")
+    where.allow_minus(seeking)
     seeking.add_argument("group")
     seeking.add_argument(
         "partitions",
@@ -46,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="WHERE",
-        help="earliest, latest, an offset, -N (N before the end), a time (2026-01-31T12:00:00Z) or s@TIMESTAMP in ms",
+        help=where.HELP,
     )
     seeking.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
     options.add_json(seeking)

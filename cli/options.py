@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from ottla.server.settings.units import size_bytes, without_unit
+
 _PROGRESS_SECONDS: Final = 0.2
 _BAR_WIDTH: Final = 30
 
@@ -32,6 +34,28 @@ def name_and_value(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r}: write name=value")
     return name, value
+
+
+def setting(text: str) -> tuple[str, str]:
+    """`name=value` of a setting, for argparse; a unit (`7d`, `100MiB`) becomes the number that the setting is in."""
+    name, value = name_and_value(text)
+    try:
+        return name, without_unit(name, value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def mib(text: str) -> int:
+    """A size in MiB, or with a unit, for argparse."""
+    size = size_bytes(text)
+    if size is None and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write a number of MiB, or one like 512MiB or 2GiB")
+    return int(text) if size is None else size // 1_048_576
+
+
+def plain_number(value: float) -> str:
+    """All digits, and no fraction where there is none: 1048576, 0.5."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def port(text: str) -> int:

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_json(listing)
     listing.set_defaults(act=_list)
     change = actions.add_parser(
-        "set", help="give a user, a client id, both together, or an address a quota, such as producer_byte_rate=1048576"
+        "set", help="give a user, a client id, both together, or an address a quota, such as producer_byte_rate=1MiB"
     )
     change.add_argument("quotas", nargs="+", type=_name_and_number, metavar="quota=number")
     unset = actions.add_parser("unset", help="take quotas away")
@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _name_and_number(text: str) -> tuple[str, float]:
-    name, value = options.name_and_value(text)
+    name, value = options.setting(text)
     try:
         return name, float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{value!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number") from None
 
 
 def _list(client: Client, arguments: argparse.Namespace) -> None:
@@ -70,7 +70,9 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
         ]
         print(json.dumps(listed, indent=2))
         return
-    options.print_table(("OF", "QUOTA", "VALUE"), ((entity, key, f"{value:g}") for entity, key, value in rows))
+    options.print_table(
+        ("OF", "QUOTA", "VALUE"), ((entity, key, options.plain_number(value)) for entity, key, value in rows)
+    )
 
 
 def _shown(entity: Any) -> str:

@@ -51,11 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
     parser.add_argument(
         "--memory",
-        type=int,
+        type=options.mib,
         nargs="?",
         const=_MEMORY_MIB,
         metavar="MIB",
-        help=f"keep everything in memory, at most so much (default {_MEMORY_MIB} MiB), and leave nothing behind",
+        help=f"keep everything in memory, at most so much (default {_MEMORY_MIB} MiB; 2GiB), and leave nothing behind",
     )
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"

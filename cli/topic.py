@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.cli.setting_names import did_you_mean
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
@@ -36,9 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument("topics", nargs="+", metavar="topic")
     create.add_argument("-p", "--partitions", type=int, default=-1, help="default: the broker's num.partitions")
     create.add_argument("-r", "--replication-factor", type=int, default=-1, help="default: the broker's")
-    create.add_argument(
-        "-c", "--config", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE"
-    )
+    create.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
     create.add_argument("--if-not-exists", action="store_true", help="do not fail over a topic that exists")
     create.set_defaults(act=_create)
 
@@ -55,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     alter = actions.add_parser("alter", help="add partitions, change settings")
     alter.add_argument("topic")
     alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
-    alter.add_argument("-c", "--config", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE")
+    alter.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
     alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="go back to the default")
     alter.set_defaults(act=_alter)
 
@@ -87,7 +86,8 @@ def _create(client: Client, arguments: argparse.Namespace) -> None:
     ]
     response = client.call_controller(CreateTopicsRequest(topics=topics, timeout_ms=_timeout_ms(arguments)))
     tolerated = {ErrorCode.TOPIC_ALREADY_EXISTS} if arguments.if_not_exists else set()
-    _check(((topic.name, topic.error_code, topic.error_message) for topic in response.topics), tolerated)
+    names = [name for name, _ in arguments.config]
+    _check(((topic.name, topic.error_code, topic.error_message) for topic in response.topics), tolerated, names)
 
 
 def _list(client: Client, arguments: argparse.Namespace) -> None:
@@ -134,7 +134,8 @@ def _alter(client: Client, arguments: argparse.Namespace) -> None:
     if changes:
         resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=arguments.topic, configs=changes)
         response = client.call_controller(IncrementalAlterConfigsRequest(resources=[resource]))
-        _check((r.resource_name, r.error_code, r.error_message) for r in response.responses)
+        results = ((r.resource_name, r.error_code, r.error_message) for r in response.responses)
+        _check(results, settings=[change.name for change in changes])
 
 
 def _delete(client: Client, arguments: argparse.Namespace) -> None:
@@ -158,15 +159,15 @@ def _configs(client: Client, topic: str) -> dict[str, str | None]:
     return {c.name: c.value for c in result.configs if c.config_source == _DYNAMIC_TOPIC_CONFIG}
 
 
-def _check(results: Any, tolerated: Sequence[int] | set[ErrorCode] = ()) -> None:
-    """Report every failure of a request on several things; the last one ends the command."""
+def _check(results: Any, tolerated: Collection[int] = (), settings: Iterable[str] = ()) -> None:
+    """End the command with every failure of a request on several things; `settings` are those that it named."""
     failures = [
-        BrokerError(code, message, what=f"topic {name}")
+        f"{BrokerError(code, message, what=f'topic {name}')}{did_you_mean('topic', settings, code)}"
         for name, code, message in results
         if code and code not in tolerated
     ]
     if failures:
-        raise CommandError("; ".join(str(failure) for failure in failures))
+        raise CommandError("; ".join(failures))
 
 
 def _timeout_ms(arguments: argparse.Namespace) -> int:

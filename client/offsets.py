@@ -48,7 +48,9 @@ def partitions_of(client: Client, topic: str) -> list[TopicPartition]:
     return sorted(TopicPartition(topic, state.partition_index) for state in client.topic(topic).partitions)
 
 
-def offsets_at(client: Client, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+def offsets_at(
+    client: Client, partitions: Iterable[TopicPartition], timestamp_ms: int, *, read_committed: bool = False
+) -> dict[TopicPartition, int]:
     """The offset of the first record at or after a timestamp (-1: there is none), or EARLIEST or LATEST.
 
     Partitions that do not exist or have no leader now are left out.
@@ -64,7 +66,7 @@ def offsets_at(client: Client, partitions: Iterable[TopicPartition], timestamp_m
     return {
         TopicPartition(topic.name, answer.partition_index): answer.offset
         for leader, asked in sorted(by_leader.items())
-        for topic in client.broker(leader).call(list_offsets_request(asked)).topics
+        for topic in client.broker(leader).call(list_offsets_request(asked, read_committed=read_committed)).topics
         for answer in topic.partitions
         if not answer.error_code
     }

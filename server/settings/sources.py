@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla.server.settings.config import BROKER_SETTINGS, BrokerConfig, ConfigError, setting_of_broker
-from ottla.server.settings.declaration import InvalidSettingError
+from ottla.server.settings.types import SettingType
+from ottla.server.settings.units import without_unit
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are no settings.
@@ -22,6 +23,7 @@ _SERVICE_LINK: Final = re.compile(
     r"OTTLA(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
 _SERVICE_URL: Final = re.compile(r"(tcp|udp|sctp)://")
+_NUMBERS: Final = (SettingType.SHORT, SettingType.INT, SettingType.LONG, SettingType.DOUBLE)
 _OTTLA_PREFIX: Final = "ottla."
 
 #: Settings that Kafka 4 dropped and that older files still have: taken, reported and without effect.
@@ -66,8 +68,8 @@ def load(
     static: dict[str, str] = {}
     origins: dict[str, str] = {}
     for layer in layers:
-        for given in layer:
-            _check(given)
+        for written in layer:
+            given = _check(written)
             static[given.name] = given.text
             origins[given.name] = given.origin
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
@@ -105,17 +107,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {nearest[0]}?" if nearest else ""
 
 
-def _check(given: Given) -> None:
+def _check(given: Given) -> Given:
+    """What was given, with a unit made into the number that the setting is in; raises ConfigError."""
     setting = setting_of_broker(given.name)
     if setting is None:
         if given.name in OBSOLETE or given.name.startswith(_OBSOLETE_PREFIX):
-            return
+            return given
         hint = did_you_mean(given.name, BROKER_SETTINGS)
         raise ConfigError(f"Unknown setting {given.name} in {given.origin}.{hint}")
     try:
+        if setting.type in _NUMBERS:
+            given = given._replace(text=without_unit(setting.name, given.text))
         setting.parse(given.text)
-    except InvalidSettingError as error:
+    except ValueError as error:
         raise ConfigError(f"{error} (in {given.origin}).") from None
+    return given
 
 
 def _check_order(config: BrokerConfig, least: str, most: str) -> None:

@@ -40,6 +40,8 @@ def test_settings_of_brokers_groups_and_loggers(broker: Any) -> None:
     assert configs(broker, "broker", "1") == {"log.cleaner.threads": "2"}
     broker.run("config", "set", "broker", "all", "log.retention.ms=1000000")
     assert configs(broker, "broker", "all") == {"log.retention.ms": "1000000"}
+    broker.run("config", "set", "broker", "all", "log.retention.ms=7d")
+    assert configs(broker, "broker", "all") == {"log.retention.ms": "604800000"}
     broker.run("config", "set", "group", "readers", "consumer.session.timeout.ms=50000")
     assert configs(broker, "group", "readers") == {"consumer.session.timeout.ms": "50000"}
     broker.run("config", "set", "client-metrics", "m", "interval.ms=1000")
@@ -50,11 +52,11 @@ def test_settings_of_brokers_groups_and_loggers(broker: Any) -> None:
 
 def test_what_cannot_be_set_is_said(broker: Any) -> None:
     broker.run("topic", "create", "orders")
-    assert "retention.mss" in refusal(broker, "config", "set", "topic", "orders", "retention.mss=1")
+    assert "Did you mean retention.ms?" in refusal(broker, "config", "set", "topic", "orders", "retention.mss=1")
     assert "Not a number" in refusal(broker, "config", "set", "topic", "orders", "retention.ms=x")
     assert "num.partitions" in refusal(broker, "config", "set", "broker", "1", "num.partitions=3")
     assert "no setting nonsense: see them with --all" in refusal(broker, "config", "get", "topic", "orders", "nonsense")
-    assert "no broker's id" in refusal(broker, "config", "get", "broker", "one")
+    assert "not a broker's id" in refusal(broker, "config", "get", "broker", "one")
     assert "no broker 9" in refusal(broker, "config", "get", "broker", "9")
     assert "did you mean orders?" in refusal(broker, "topic", "describe", "order")
     assert "did you mean orders?" in refusal(broker, "consume", "orderz")
@@ -70,7 +72,11 @@ def test_quotas(broker: Any) -> None:
         '{"client-id": null, "user": "ann"}': {"consumer_byte_rate": 2048.0},
         '{"ip": "127.0.0.1"}': {"connection_creation_rate": 10.0},
     }
-    assert "user ann" in broker.run("quota", "list").stdout.decode()
+    broker.run("quota", "set", "--user", "bob", "producer_byte_rate=1MiB")
+    rows = [line.split() for line in broker.run("quota", "list").stdout.decode().splitlines()]
+    assert ["user", "ann", "request_percentage", "50"] in rows
+    assert ["user", "bob", "producer_byte_rate", "1048576"] in rows
+    broker.run("quota", "unset", "--user", "bob", "producer_byte_rate")
     broker.run("quota", "unset", "--user", "ann", "producer_byte_rate", "request_percentage")
     assert len(json.loads(broker.run("quota", "list", "--json").stdout)) == 2
     assert "whose quota" in refusal(broker, "quota", "set", "producer_byte_rate=1")

@@ -139,7 +139,7 @@ def test_failures_say_what_to_do(broker: Any) -> None:
         (["seek", "g", "none", "--to", "latest"], "ottla topic create none"),
         (["seek", "g", "t:0,x", "--to", "latest"], "write topic or topic:0,1"),
         (["seek", "g", "t:7", "--to", "latest"], "has partitions 0 to 0"),
-        (["seek", "g", "t", "--to", "yesterday"], "write earliest"),
+        (["seek", "g", "t", "--to", "yesterday"], "write beginning"),
     ]:
         done = broker.run("group", *arguments, check=False)
         assert done.returncode == 1, arguments

@@ -1,12 +1,14 @@
 """`ottla produce` and `ottla consume`: what goes in comes out, in every format."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from ottla.kproto.partitioner import murmur2, partition_for_key
 
@@ -107,7 +109,7 @@ def test_more_records_than_one_batch_holds_go_to_all_partitions(broker: Any) -> 
     ("arguments", "words"),
     [
         (["consume", "none"], "ottla topic create none"),
-        (["consume", "t", "-o", "somewhere"], "is no offset"),
+        (["consume", "t", "-o", "somewhere"], "is not a place in a log"),
         (["consume", "t", "-f", "%q"], "%q"),
         (["consume", "t", "-p", "7"], "partitions 0 to 0"),
         (["produce", "t", "-p", "7"], "partitions 0 to 0"),
@@ -135,3 +137,82 @@ def test_keys_go_where_the_java_client_puts_them() -> None:
     for key, value in expected.items():
         assert murmur2(key) == value & 0xFFFFFFFF
     assert all(0 <= partition_for_key(b"%d" % i, 7) < 7 for i in range(100))
+
+
+def test_json_keeps_what_is_not_text(broker: Any, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    broker.run("produce", "t", "--whole-files", str(tmp_path / "binary"))
+    (line,) = broker.run("consume", "t", "-J").stdout.splitlines()
+    assert json.loads(line)["payload"] == {"base64": "/wA="}
+
+
+def test_times_as_people_write_them(broker: Any) -> None:
+    broker.run("produce", "t", stdin=b"one\ntwo\n")
+
+    def read(*arguments: str) -> list[bytes]:
+        return broker.run("consume", "t", *arguments).stdout.split()
+
+    assert read("-o", "-1h") == read("-o", "-1.5d") == read("--offset=-1w") == [b"one", b"two"]
+    assert read("-o", "-1") == [b"two"]
+    assert read("-o", "2020-01-31") == read("-o", "2020-01-31T12:00:00Z") == [b"one", b"two"]
+    assert read("-o", "2999-01-31T12:00:00+02:00") == []
+    assert read("--until", "-1h") == []
+    done = broker.run("consume", "t", "-o", "yesterday", check=False)
+    assert done.returncode == 1
+    assert b"'yesterday' is not a place in a log: write beginning" in done.stderr
+
+
+def test_a_group_goes_on_where_it_has_got_to(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-p", "2")
+    broker.run("produce", "t", "-p", "0", stdin=b"one\ntwo\nthree\n")
+    read = ("consume", "t", "--group", "readers")
+    assert broker.run(*read, "-c", "2").stdout == b"one\ntwo\n"
+    assert broker.run(*read).stdout == b"three\n"
+    assert broker.run(*read).stdout == b""
+    broker.run("produce", "t", "-p", "1", stdin=b"four\n")
+    (group,) = json.loads(broker.run("group", "describe", "readers", "--json").stdout)
+    assert [(it["partition"], it["offset"], it["lag"]) for it in group["offsets"]] == [(0, 3, 0), (1, 0, 1)]
+    assert broker.run(*read).stdout == b"four\n"
+    assert broker.run("consume", "t", "--group", "others", "-o", "end").stdout == b""
+    assert broker.run("consume", "t").stdout.split() == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_group_does_not_commit_what_nobody_took(broker: Any) -> None:
+    """The reader of the pipe is gone before anything is printed."""
+    broker.run("produce", "t", stdin=b"one\n")
+    gone, ours = os.pipe()
+    os.close(gone)
+    command = [sys.executable, "-m", "ottla.cli", "consume", "t", "--group", "readers", "-b", broker.address]
+    done = subprocess.run(command, stdout=ours, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert broker.run("consume", "t", "--group", "readers").stdout == b"one\n"
+
+
+def test_a_group_with_members_is_refused(broker: Any) -> None:
+    broker.run("produce", "t", stdin=b"one\n")
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    assert consumer.poll(20) is not None
+    done = broker.run("consume", "t", "--group", "readers", check=False)
+    consumer.close()
+    assert done.returncode == 1
+    assert b"group readers has members: stop its consumers first" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["consume", "t"], ["topic", "list"], ["consume", "--help"], ["--help"]])
+def test_a_reader_who_has_enough_is_no_error(broker: Any, arguments: list[str]) -> None:
+    broker.run("produce", "t", stdin=b"x" * 1000 + b"\n")
+    gone, ours = os.pipe()
+    os.close(gone)
+    environment = {"OTTLA_BOOTSTRAP": broker.address, "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "ottla.cli", *arguments]
+    done = subprocess.run(command, stdout=ours, stderr=subprocess.PIPE, env=environment, check=False, timeout=60)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_formats_are_explained_to_people(broker: Any) -> None:
+    text = broker.run("consume", "--help-format").stdout.decode()
+    assert "  %t  topic  " in text
+    assert "Compile" not in text

@@ -39,7 +39,8 @@ def test_failures_say_what_to_do(broker: Any) -> None:
     for arguments, words in [
         (["create", "t"], "already exists"),
         (["create", "a/b"], "a/b"),
-        (["create", "u", "-c", "retention.mss=1"], "retention.mss"),
+        (["create", "u", "-c", "retention.mss=1"], "Did you mean retention.ms?"),
+        (["alter", "t", "-c", "cleanup.polcy=compact"], "Did you mean cleanup.policy?"),
         (["describe", "none"], "ottla topic create none"),
         (["delete", "none"], "UNKNOWN_TOPIC_OR_PARTITION"),
         (["alter", "t"], "--partitions"),
@@ -51,6 +52,15 @@ def test_failures_say_what_to_do(broker: Any) -> None:
         assert words in done.stderr.decode()
     broker.run("topic", "create", "t", "--if-not-exists")
     broker.run("topic", "delete", "none", "--if-exists")
+
+
+def test_settings_take_units(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-c", "retention.ms=7d", "-c", "segment.bytes=100MiB")
+    (described,) = json.loads(broker.run("topic", "describe", "t", "--json").stdout)
+    assert described["configs"] == {"retention.ms": "604800000", "segment.bytes": "104857600"}
+    done = broker.run("topic", "alter", "t", "-c", "retention.ms=7MB", check=False)
+    assert done.returncode == 2
+    assert b"retention.ms is a time" in done.stderr
 
 
 def test_no_broker_is_said(broker: Any) -> None:
