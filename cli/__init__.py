@@ -76,7 +76,9 @@ def _main(words: list[str]) -> int:
     try:
         return int(module.run(arguments))
     except CommandError as error:
-        print(f"ottla {name}: {error}", file=sys.stderr)
+        from ottla.cli.options import colored
+
+        print(f"{colored(f'ottla {name}:', 'red', sys.stderr)} {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

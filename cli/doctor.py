@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 
-from ottla.cli import doctor_machine, doctor_network, serve
+from ottla.cli import doctor_machine, doctor_network, options, serve
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         findings.append(finding)
         if not arguments.json:
             advice = f"\n       -> {finding.advice}" if finding.advice else ""
-            print(f"{_SIGNS[finding.level]}  {finding.subject}: {finding.message}{advice}", flush=True)
+            sign = options.colored(_SIGNS[finding.level], _COLORS[finding.level], sys.stdout)
+            print(f"{sign}  {finding.subject}: {finding.message}{advice}", flush=True)
     if arguments.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     return 1 if any(finding.level == FAIL for finding in findings) else 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import IO, Final
 
 from ottla.server.settings.units import size_bytes, without_unit
 
+_COLORS: Final = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 _PROGRESS_SECONDS: Final = 0.2
 _BAR_WIDTH: Final = 30
 
@@ -87,6 +89,13 @@ def unescape(text: str) -> str:
     return "".join(out)
 
 
+def colored(text: str, color: str, stream: IO[str]) -> str:
+    """The text in one of _COLORS on a terminal that knows colors, unless NO_COLOR is set (https://no-color.org)."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_COLORS[color]}m{text}\x1b[0m"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Aligned columns, line by line."""
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
@@ -97,8 +106,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print aligned columns."""
-    for line in table(head, rows):
-        print(line)
+    for number, line in enumerate(table(head, rows)):
+        print(line if number else colored(line, "bold", sys.stdout))
 
 
 class Progress:

@@ -1,22 +1,23 @@
-"""`ottla topic`: create, list, describe, alter and delete topics."""
+"""`ottla topic`: create, list, describe, alter and delete topics, and delete their oldest records."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from ottla.cli import CommandError, options
+from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
 from ottla.cli.setting_names import did_you_mean
+from ottla.cli.topic_delete_records import delete_records
+from ottla.cli.topic_describe import describe, topic_as_json
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -27,7 +28,6 @@ HAS_ACTIONS = True
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
-_DYNAMIC_TOPIC_CONFIG = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_json(listing)
     listing.set_defaults(act=_list)
 
-    describe = actions.add_parser("describe", help="show partitions, replicas and settings")
-    describe.add_argument("topics", nargs="+", metavar="topic")
-    options.add_json(describe)
-    describe.set_defaults(act=_describe)
+    describing = actions.add_parser("describe", help="show partitions with their offsets and sizes, settings, and lag")
+    describing.add_argument("topics", nargs="+", metavar="topic")
+    options.add_json(describing)
+    describing.set_defaults(act=describe)
 
     alter = actions.add_parser("alter", help="add partitions, change settings")
     alter.add_argument("topic")
@@ -63,7 +63,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--if-exists", action="store_true", help="do not fail over a topic that does not exist")
     delete.set_defaults(act=_delete)
 
-    for action in (create, listing, describe, alter, delete):
+    truncate = actions.add_parser("delete-records", help="delete the oldest records of topics")
+    where.allow_minus(truncate)
+    truncate.add_argument("partitions", nargs="+", metavar="topic[:partition,…]", help="whose records")
+    truncate.add_argument(
+        "--before", required=True, metavar="WHERE", help=f"from where on records stay: {where.HELP}; end: delete all"
+    )
+    truncate.add_argument("--dry-run", action="store_true", help="show what would go, and delete nothing")
+    options.add_json(truncate)
+    truncate.set_defaults(act=delete_records)
+
+    for action in (create, listing, describing, alter, delete, truncate):
         options.add_bootstrap(action)
 
 
@@ -94,32 +104,12 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
     topics = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
     shown = [topic for topic in topics if arguments.internal or not topic.is_internal]
     if arguments.json:
-        print(json.dumps([_as_json(topic) for topic in shown], indent=2))
+        print(json.dumps([topic_as_json(topic) for topic in shown], indent=2))
         return
     options.print_table(
         ("TOPIC", "PARTITIONS", "REPLICAS"),
         ((topic.name, len(topic.partitions), _replication_factor(topic)) for topic in shown),
     )
-
-
-def _describe(client: Client, arguments: argparse.Namespace) -> None:
-    described = []
-    for name in arguments.topics:
-        topic = client.topic(name)
-        described.append((topic, _configs(client, name)))
-    if arguments.json:
-        print(json.dumps([_as_json(topic) | {"configs": configs} for topic, configs in described], indent=2))
-        return
-    for topic, configs in described:
-        settings = ", ".join(f"{name}={value}" for name, value in configs.items()) or "all default"
-        print(f"{topic.name}  id {topic.topic_id}  settings: {settings}")
-        options.print_table(
-            ("  PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC"),
-            (
-                (f"  {p.partition_index}", p.leader_id, p.leader_epoch, _ids(p.replica_nodes), _ids(p.isr_nodes))
-                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-            ),
-        )
 
 
 def _alter(client: Client, arguments: argparse.Namespace) -> None:
@@ -150,15 +140,6 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
     _check(((r.name, r.error_code, r.error_message) for r in response.responses), tolerated)
 
 
-def _configs(client: Client, topic: str) -> dict[str, str | None]:
-    """What was set on the topic itself."""
-    resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
-    (result,) = client.call(DescribeConfigsRequest(resources=[resource])).results
-    if result.error_code:
-        raise BrokerError(result.error_code, result.error_message, what=f"topic {topic}")
-    return {c.name: c.value for c in result.configs if c.config_source == _DYNAMIC_TOPIC_CONFIG}
-
-
 def _check(results: Any, tolerated: Collection[int] = (), settings: Iterable[str] = ()) -> None:
     """End the command with every failure of a request on several things; `settings` are those that it named."""
     failures = [
@@ -174,27 +155,5 @@ def _timeout_ms(arguments: argparse.Namespace) -> int:
     return int(arguments.timeout * 1000)
 
 
-def _ids(nodes: Sequence[int]) -> str:
-    return ",".join(map(str, nodes))
-
-
 def _replication_factor(topic: Any) -> int:
     return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
-
-
-def _as_json(topic: Any) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "id": str(topic.topic_id),
-        "internal": topic.is_internal,
-        "partitions": [
-            {
-                "partition": partition.partition_index,
-                "leader": partition.leader_id,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": partition.replica_nodes,
-                "isr": partition.isr_nodes,
-            }
-            for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
-        ],
-    }

@@ -66,4 +66,4 @@ def without_unit(name: str, text: str) -> str:
 def _times(number: str, factor: int, divisor: int = 1) -> tuple[int, int]:
     """A decimal number times a factor, through a divisor: whole, and what is left."""
     whole, _, part = number.partition(".")
-    return divmod(int(whole + part) * factor, 10 ** len(part) * divisor)
+    return divmod(int(whole + part) * factor, int(10 ** len(part)) * divisor)

@@ -150,7 +150,8 @@ def test_times_as_people_write_them(broker: Any) -> None:
     broker.run("produce", "t", stdin=b"one\ntwo\n")
 
     def read(*arguments: str) -> list[bytes]:
-        return broker.run("consume", "t", *arguments).stdout.split()
+        out: bytes = broker.run("consume", "t", *arguments).stdout
+        return out.split()
 
     assert read("-o", "-1h") == read("-o", "-1.5d") == read("--offset=-1w") == [b"one", b"two"]
     assert read("-o", "-1") == [b"two"]

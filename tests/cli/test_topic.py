@@ -54,6 +54,42 @@ def test_failures_say_what_to_do(broker: Any) -> None:
     broker.run("topic", "delete", "none", "--if-exists")
 
 
+def test_describe_says_how_much_there_is_and_who_lags(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-p", "2")
+    broker.run("produce", "t", "-p", "1", stdin=b"one\ntwo\nthree\n")
+    broker.run("consume", "t", "--group", "readers", "-c", "1")
+    broker.run("topic", "delete-records", "t:1", "--before", "1")
+    (described,) = json.loads(broker.run("topic", "describe", "t", "--json").stdout)
+    zero, one = described["partitions"]
+    assert (zero["start_offset"], zero["end_offset"]) == (0, 0)
+    assert (one["start_offset"], one["end_offset"]) == (1, 3)
+    assert one["size_bytes"] > zero["size_bytes"] == 0
+    assert described["lag"] == {"readers": 2}
+    lines = [line.split() for line in broker.run("topic", "describe", "t").stdout.decode().splitlines()]
+    assert lines[1][:5] == ["PARTITION", "START", "END", "RECORDS", "SIZE"]
+    assert lines[3][:4] == ["1", "1", "3", "2"]
+    assert lines[-1] == ["readers", "2"]
+
+
+def test_the_oldest_records_are_deleted(broker: Any) -> None:
+    broker.run("topic", "create", "t", "-p", "2")
+    for partition in ("0", "1"):
+        broker.run("produce", "t", "-p", partition, stdin=b"one\ntwo\nthree\n")
+    delete = ("topic", "delete-records")
+    planned = json.loads(broker.run(*delete, "t", "--before", "-1", "--dry-run", "--json").stdout)
+    assert [(it["partition"], it["from"], it["to"]) for it in planned] == [(0, 0, 2), (1, 0, 2)]
+    assert len(broker.run("consume", "t").stdout.split()) == 6
+    broker.run(*delete, "t:1", "--before", "2")
+    assert broker.run("consume", "t", "-p", "1").stdout == b"three\n"
+    broker.run(*delete, "t:0", "--before", "-1h")  # nothing is that old
+    assert len(broker.run("consume", "t", "-p", "0").stdout.split()) == 3
+    rows = broker.run(*delete, "t", "--before", "end").stdout.decode().splitlines()
+    assert [row.split()[1:] for row in rows[1:]] == [["0", "0", "3", "3"], ["1", "2", "3", "1"]]
+    assert broker.run("consume", "t").stdout == b""
+    done = broker.run(*delete, "t:9", "--before", "end", check=False)
+    assert (done.returncode, done.stderr) == (1, b"ottla topic: topic t has partitions 0 to 1\n")
+
+
 def test_settings_take_units(broker: Any) -> None:
     broker.run("topic", "create", "t", "-c", "retention.ms=7d", "-c", "segment.bytes=100MiB")
     (described,) = json.loads(broker.run("topic", "describe", "t", "--json").stdout)

@@ -1,0 +1,57 @@
+"""`ottla topic delete-records`: the oldest records of partitions go, those from an offset or a time on stay."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+from ottla.cli import CommandError, options
+from ottla.cli.group_seek import partitions_named
+from ottla.cli.where import offsets
+from ottla.client.client import Client
+from ottla.client.errors import BrokerError
+from ottla.client.offsets import TopicPartition
+from ottla.kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+
+
+def delete_records(client: Client, arguments: argparse.Namespace) -> None:
+    """Delete what lies before `--before` in each partition, and print where each begins then."""
+    partitions = partitions_named(client, arguments.partitions)
+    starts, ends = offsets(client, partitions, "beginning"), offsets(client, partitions, "end")
+    wanted = offsets(client, partitions, arguments.before)
+    target = {each: min(max(wanted[each], starts[each]), ends[each]) for each in partitions}
+    if not arguments.dry_run:
+        _delete(client, {each: offset for each, offset in target.items() if offset > starts[each]}, arguments.timeout)
+    moves = [(each, starts[each], target[each]) for each in partitions]
+    if arguments.json:
+        print(json.dumps([{**each._asdict(), "from": before, "to": after} for each, before, after in moves], indent=2))
+        return
+    options.print_table(
+        ("TOPIC", "PARTITION", "BEGAN AT", "BEGINS AT", "DELETED"),
+        ((each.topic, each.partition, before, after, after - before) for each, before, after in moves),
+    )
+
+
+def _delete(client: Client, target: Mapping[TopicPartition, int], timeout_seconds: float) -> None:
+    """Each leader deletes what is its own; CommandError with all that failed."""
+    leaders = {
+        TopicPartition(topic.name or "", state.partition_index): state.leader_id
+        for topic in (client.metadata(sorted({each.topic for each in target})).topics if target else ())
+        for state in topic.partitions
+    }
+    failures = []
+    for leader in sorted({leaders[each] for each in target}):
+        topics: dict[str, DeleteRecordsTopic] = {}
+        for each, offset in target.items():
+            if leaders[each] == leader:
+                named = topics.setdefault(each.topic, DeleteRecordsTopic(name=each.topic))
+                named.partitions.append(DeleteRecordsPartition(partition_index=each.partition, offset=offset))
+        request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=int(timeout_seconds * 1000))
+        for topic in client.broker(leader).call(request).topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    what = f"{topic.name}-{partition.partition_index}"
+                    failures.append(str(BrokerError(partition.error_code, what=what)))
+    if failures:
+        raise CommandError("; ".join(failures))
