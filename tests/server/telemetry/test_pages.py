@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ottla.server.telemetry.catalog import SECTIONS
 
@@ -46,6 +50,35 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
                 r"\w+", "".join(re.findall(r"by \(([^)]*)\)", expression))
             )
             assert set(used) <= labels, expression
+
+
+RULES = DOCS / "prometheus" / "ottla.rules.yml"
+
+
+def test_the_alerts_ask_for_metrics_and_labels_that_exist() -> None:
+    text = RULES.read_text(encoding="utf-8")
+    rules = re.findall(r"- alert: (\w+)\n +expr: (.*)\n((?: {8,}.*\n)+)", text)
+    assert len(rules) == text.count("- alert:") >= 10
+    assert len({name for name, _, _ in rules}) == len(rules)
+    for name, expression, rest in rules:
+        metrics = re.findall(r"\b(?:ottla|kafka|process)_\w+", expression)
+        assert metrics or "up{" in expression, name
+        labels = {"instance", "job", "le"}
+        for metric in metrics:
+            labels |= {*METRICS[metric if metric in METRICS else metric.removesuffix("_bucket")].labels}
+        assert set(re.findall(r"(\w+)=~?\"", expression)) <= labels, name
+        by = re.findall(r"by \(([^)]*)\)", expression)
+        shown = re.findall(r"\$labels\.(\w+)", rest)
+        kept = set(re.findall(r"\w+", " ".join(by))) if by else labels
+        assert set(shown) <= kept, name
+        assert "severity: " in rest, name
+
+
+def test_prometheus_takes_the_alerts() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_panels_do_not_overlap() -> None:
