@@ -31,7 +31,7 @@ _MARKERS: Final = {"commit": True, "abort": False}
 
 
 class RecordingError(ValueError):
-    """The file is no recording, or a line of it is wrong; the text says which."""
+    """The file is not a recording, or a line of it is wrong; the text says which."""
 
 
 class Recording(NamedTuple):
@@ -101,7 +101,7 @@ def _entries(file: IO[bytes]) -> Iterator[Entry]:
         try:
             yield _entry(line)
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordingError(f"line {number} is no record: {error!r}") from error
+            raise RecordingError(f"line {number} is not a record: {error!r}") from error
 
 
 def _entry(line: Mapping[str, Any]) -> Entry:
@@ -129,9 +129,9 @@ def _object(text: bytes, number: int) -> dict[str, Any]:
     try:
         item = json.loads(text)
     except ValueError as error:
-        raise RecordingError(f"line {number} is no JSON: {error}") from None
+        raise RecordingError(f"line {number} is not JSON: {error}") from None
     if not isinstance(item, dict):
-        raise RecordingError(f"line {number} is no JSON object")
+        raise RecordingError(f"line {number} is not a JSON object")
     return item
 
 

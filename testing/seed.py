@@ -98,7 +98,7 @@ def _json_lines(content: bytes, topic: str) -> Iterator[Record]:
         try:
             item = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"line {number} is no JSON: {error}") from None
+            raise ValueError(f"line {number} is not JSON: {error}") from None
         if isinstance(item, dict) and "payload" in item:
             yield _from_kcat(item, topic)
         elif isinstance(item, dict) and "value" in item and item.keys() <= _FIELDS:

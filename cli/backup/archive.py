@@ -107,7 +107,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
         version = manifest["format_version"]
     except FileNotFoundError:
-        raise BackupError(f"{backup} is no complete backup: it has no {MANIFEST_FILE}") from None
+        raise BackupError(f"{backup} is not a complete backup: it has no {MANIFEST_FILE}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BackupError(f"{path} cannot be read: {error}") from None
     if version != FORMAT_VERSION:

@@ -42,7 +42,7 @@ def taken(data_dir: Path) -> Iterator[Snapshot]:
     """The folders of all nodes in one moment. Inside, the files stay; afterwards the links are gone."""
     nodes = node_dirs(data_dir)
     if not nodes:
-        raise BackupError(f"{data_dir} is no data folder: there is no node-<id> in it")
+        raise BackupError(f"{data_dir} is not a data folder: there is no node-<id> in it")
     links = data_dir / f"{SNAPSHOT_PREFIX}{os.getpid()}"
     try:
         links.mkdir()

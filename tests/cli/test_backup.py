@@ -238,9 +238,9 @@ def test_what_is_no_backup_is_refused(broker: Any, tmp_path: Path) -> None:
         return str(done.stderr.decode())
 
     assert "is not empty" in refusal("backup", "--data-dir", str(data_dir), str(backup))
-    assert "no data folder" in refusal("backup", "--data-dir", str(tmp_path / "none"), str(tmp_path / "other"))
+    assert "not a data folder" in refusal("backup", "--data-dir", str(tmp_path / "none"), str(tmp_path / "other"))
     assert "is not empty" in refusal("restore", str(backup), "--data-dir", str(data_dir))
-    assert "no complete backup" in refusal("restore", str(data_dir), "--data-dir", str(tmp_path / "a"))
+    assert "not a complete backup" in refusal("restore", str(data_dir), "--data-dir", str(tmp_path / "a"))
     (segment,) = (backup / "node-1").glob("t.*/0/*.data")
     content = bytearray(segment.read_bytes())
     content[-1] ^= 1

@@ -69,3 +69,11 @@ def test_without_metadata_nothing_is_removed(tmp_path: Path, capsys: Any, is_emp
     assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) == 1
     assert "every topic would be unknown" in capsys.readouterr().err
     assert _folders(tmp_path) == 2
+
+
+def test_beside_a_running_broker_it_names_the_process(broker: Any, tmp_path: Path) -> None:
+    for flags in ([], ["--delete-unknown"]):
+        done = broker.run("fsck", "--data-dir", str(tmp_path / "data"), *flags, check=False)
+        assert done.returncode == 1
+        assert f"is in use by process {broker.process.pid} (" in done.stderr.decode()
+        assert done.stderr.endswith(b"stop it first\n")

@@ -171,4 +171,4 @@ def test_a_file_that_is_no_recording_is_refused(
     path = tmp_path / "x"
     path.write_text("hello\n")
     assert run(broker, "replay", str(path)) == 1
-    assert "line 1 is no JSON" in capsys.readouterr().err
+    assert "line 1 is not JSON" in capsys.readouterr().err

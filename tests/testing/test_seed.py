@@ -75,7 +75,7 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.jsonl", '{"value": 1}\n{oops\n', "line 2 is no JSON"),
+        ("a.jsonl", '{"value": 1}\n{oops\n', "line 2 is not JSON"),
         ("a.csv", "a,b\n1\n", "more or fewer columns"),
         ("a.jsonl", '{"ottla_recording": 99, "topics": {}}\n', "line 1"),
         ("a.jsonl", '{"ottla_recording": 1, "topics": {"t": 1}}\n{"topic": "t"}\n', "line 2"),
