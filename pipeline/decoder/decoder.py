@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ottla.kproto.records import DEFAULT_LIMIT_BYTES, CorruptRecordError, RecordError
+from ottla.kproto.records import DEFAULT_LIMIT_BYTES, RecordError
 from ottla.pipeline.decoder.batches import Payloads, read_batches
 from ottla.pipeline.decoder.fields import Fields, Slices, read_fields, read_headers
 from ottla.pipeline.decoder.schema import arrow_schema, header_type
@@ -86,8 +86,6 @@ class RecordDecoder:
             else:
                 lists = _header_lists(buffer, counts, headers.keys, headers.values)
                 columns.append(lists if everything else lists.filter(pa.array(wanted)))
-        elif headers is not None:
-            _texts(buffer, headers.keys)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _columns(self, buffer: Any, fields: Fields) -> list[Any]:
@@ -134,10 +132,12 @@ def _gather(buffer: Any, slices: Slices) -> Any:
 
 
 def _texts(buffer: Any, slices: Slices) -> Any:
+    """Keys of headers as text. What is not UTF-8 in one is U+FFFD, as Kafka's own consumer shows it (`Utils.utf8`)."""
+    keys = _gather(buffer, slices)
     try:
-        return _gather(buffer, slices).cast(pa.string())
-    except pa.ArrowInvalid as error:
-        raise CorruptRecordError("a record header key is not UTF-8") from error
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
 
 
 def _header_lists(buffer: Any, counts: Ints, keys: Slices, values: Slices) -> Any:

@@ -96,7 +96,7 @@ def _check(header_counts: Ints, pos: Ints, tails: Ints) -> None:
 def read_headers(data: Bytes, fields: Fields) -> Headers:
     """Read every record's headers, a step of numpy for each place in the list; CorruptRecordError as above.
 
-    That header keys are UTF-8 is left to be checked where they become text.
+    Whether keys are UTF-8 shows where they become text.
     """
     counts = fields.header_counts
     total = int(counts.sum())
