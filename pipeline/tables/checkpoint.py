@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -24,10 +24,17 @@ __all__ = ["Checkpoint", "Identity"]
 IDENTITY_FILE: Final = "job.json"
 SCHEMA_FILE: Final = "schema.json"
 
+_WRITTEN_SO: Final = ("format", "partition_by", "key", "key_type")
+"""Settings that a table keeps for its life: another one would hide its rows, or double them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose checkpoint it is. `app_id` is new for each checkpoint: batch numbers start anew with it."""
+    """Whose checkpoint it is, and what the table's rows depend on.
+
+    `app_id` is new for each checkpoint: batch numbers start anew with it. What a checkpoint of an earlier version does
+    not say is None, until the table claims it.
+    """
 
     app_id: str
     topic: str
@@ -35,6 +42,43 @@ class Identity:
     path: str
     mode: str
     decode: str
+    format: str | None = None
+    partition_by: tuple[str, ...] | None = None
+    key: str | None = None
+    key_type: str | None = None
+
+    @classmethod
+    def new(cls, table: TableConfig, topic_id: str) -> Identity:
+        """A new checkpoint's."""
+        return cls(app_id=str(uuid.uuid4()), topic_id=topic_id, **_identifying(table))
+
+    @classmethod
+    def from_json(cls, text: str) -> Identity:
+        fields = json.loads(text)
+        if fields.get("partition_by") is not None:
+            fields["partition_by"] = tuple(fields["partition_by"])
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    def claimed(self, table: TableConfig, folder: str) -> Identity:
+        """The same, of a table that it belongs to. CheckpointError if that is another, or was written otherwise."""
+        for what, mine in _identifying(table).items():
+            theirs = getattr(self, what)
+            if theirs == mine or (self.format is None and theirs is None):
+                continue
+            if what in _WRITTEN_SO:
+                raise CheckpointError(
+                    f"Table {table.name!r} was written with {_setting(what, theirs)}, not with {_setting(what, mine)}: "
+                    "what is there would be hidden, or come a second time. Write it as it was; or name another path "
+                    "and another checkpoint, into which the topic is read anew."
+                )
+            raise CheckpointError(
+                f"The checkpoint {folder} belongs to {'table' if what == 'path' else what} {theirs!r}, not {mine!r}: "
+                "give this table a checkpoint of its own."
+            )
+        return replace(self, **_identifying(table))
 
 
 class Checkpoint:
@@ -51,27 +95,15 @@ class Checkpoint:
     def identity(self) -> Identity | None:
         """Whose it is; None for a new one."""
         text = self._files.read_text(f"{self.folder}/{IDENTITY_FILE}")
-        return None if text is None else Identity(**json.loads(text))
+        return None if text is None else Identity.from_json(text)
 
     def claim(self, table: TableConfig, topic_id: str) -> Identity:
         """Make it this table's, or say for which topic it was made. CheckpointError if it is another table's."""
         held = self.identity()
-        if held is None:
-            held = Identity(str(uuid.uuid4()), table.topic, topic_id, table.path, table.mode, table.decode)
-            self._files.write_text(f"{self.folder}/{IDENTITY_FILE}", json.dumps(asdict(held), indent=2))
-            return held
-        for what, theirs, mine in (
-            ("topic", held.topic, table.topic),
-            ("table", held.path, table.path),
-            ("mode", held.mode, table.mode),
-            ("decode", held.decode, table.decode),
-        ):
-            if theirs != mine:
-                raise CheckpointError(
-                    f"The checkpoint {self.folder} belongs to {what} {theirs!r}, not {mine!r}: "
-                    "give this table a checkpoint of its own."
-                )
-        return held
+        claimed = Identity.new(table, topic_id) if held is None else held.claimed(table, self.folder)
+        if claimed != held:
+            self._files.write_text(f"{self.folder}/{IDENTITY_FILE}", claimed.to_json())
+        return claimed
 
     def next_offsets(self) -> dict[str, dict[str, int]] | None:
         """Where the next batch starts, by topic and partition; None if there was no batch yet."""
@@ -94,3 +126,24 @@ class Checkpoint:
     def keep_schema(self, schema: StructType) -> None:
         """Remember a schema; before a batch is written by it."""
         self._files.write_text(f"{self.folder}/{SCHEMA_FILE}", schema.json())
+
+
+def _identifying(table: TableConfig) -> dict[str, Any]:
+    """The settings that make a table the one it is. Without a column for the key its type means nothing."""
+    return {
+        "topic": table.topic,
+        "path": table.path,
+        "mode": table.mode,
+        "decode": table.decode,
+        "format": table.format,
+        "partition_by": table.partition_by,
+        "key": table.key,
+        "key_type": table.key_type if table.key is not None else None,
+    }
+
+
+def _setting(name: str, value: Any) -> str:
+    """A setting as the job's file has it."""
+    if value is None:
+        return f"no {name}"
+    return f"{name} = {json.dumps(value)}"
