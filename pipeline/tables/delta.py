@@ -16,6 +16,7 @@ __all__ = ["DeltaSink"]
 SMALL_SIZE_BYTES: Final = 64 * 1024 * 1024
 """Files below it on average are worth being put together."""
 
+_TYPE_WIDENING: Final = "delta.enableTypeWidening"
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
@@ -72,6 +73,12 @@ class DeltaSink:
                 f"WHEN NOT MATCHED AND NOT s.{_quoted(deleted)} THEN INSERT ({names}) VALUES ({values})"
             ).collect()
         session.catalog.dropTempView(view)
+
+    def widens(self) -> bool:
+        if self._schema() is None:
+            return False
+        properties = self._spark.sql(f"DESCRIBE DETAIL delta.`{self.path}`").select("properties").collect()[0][0]
+        return str(properties.get(_TYPE_WIDENING)).lower() == "true"
 
     def compact(self) -> None:
         detail = self._spark.sql(f"DESCRIBE DETAIL delta.`{self.path}`").select("numFiles", "sizeInBytes").collect()[0]

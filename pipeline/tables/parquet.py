@@ -64,6 +64,9 @@ class ParquetSink:
     def upsert(self, rows: DataFrame, key: str, deleted: str, app_id: str, batch_id: int) -> None:
         raise TableError(f"The table {self.path} is Parquet, which cannot be changed row by row: use delta.")
 
+    def widens(self) -> bool:
+        return False  # each file has the types that it was written with
+
     def compact(self) -> None:
         self._finish_compaction()
         small: dict[str, list[str]] = defaultdict(list)

@@ -35,6 +35,9 @@ class Sink(Protocol):
         `rows` has each key once. TableError if the format cannot.
         """
 
+    def widens(self) -> bool:
+        """Whether the table's columns may become wider, and its readers follow."""
+
     def compact(self) -> None:
         """Put small files together, if there are many."""
 

@@ -25,9 +25,9 @@ from ottla.pipeline.tables.rows import DEAD_LETTER_COLUMNS, DELETED, judged, res
 from ottla.pipeline.tables.sinks import Sink, open_sink
 from ottla.pipeline.values.avro_values import AvroDecoder
 from ottla.pipeline.values.decoder import REASON, Decoder, RawDecoder
-from ottla.pipeline.values.evolution import evolve
 from ottla.pipeline.values.json_values import JsonDecoder
 from ottla.pipeline.values.registry import Registry
+from ottla.pipeline.values.succession import SchemaChangeError, check_columns, succeed
 
 __all__ = ["TableSync", "source"]
 
@@ -48,12 +48,14 @@ class TableSync:
         self._cluster = preflight.connect(job)  # Batches are written by a thread of their own.
         self._identity: Identity | None = None
         self._decoder: Decoder | None = None
+        self._kept_schema: StructType | None = None
         self._batches_since_compaction = 0
 
     def start(self, identity: Identity) -> StreamingQuery:
         """Start the query, under an identity that `preflight` has checked."""
         self._identity = identity
-        self._decoder = _decoder(self.table, self.checkpoint.schema())
+        self._kept_schema = self.checkpoint.schema()
+        self._decoder = _decoder(self.table, self._kept_schema, self.sink)
         trigger: dict[str, Any] = {"availableNow": True}
         if self._job.trigger == "continuous":
             trigger = {"processingTime": self._job.interval}
@@ -89,8 +91,8 @@ class TableSync:
         assert self._decoder is not None
         app_id = self._identity.app_id
         is_raw = self.table.decode == "raw" and self.table.key is None
-        if self._decoder.learn(rows) or batch_id == 0:
-            self.checkpoint.keep_schema(self._decoder.schema or StructType())
+        self._decoder.learn(rows)
+        self._keep_schema(self._decoder.schema or StructType())
         decoded = judged(self._decoder.decode(rows), self.table)
         # It is counted and then written, once or twice: decoding it each time would cost more than keeping it.
         decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
@@ -107,6 +109,12 @@ class TableSync:
         self.counts[batch_id] = counts
         self.last_batch = batch_id
         self._compact_now_and_then(counts)
+
+    def _keep_schema(self, schema: StructType) -> None:
+        """Remember it if it is new, learned or given: what follows is compared with it, at every start."""
+        if schema != self._kept_schema:
+            self.checkpoint.keep_schema(schema)
+            self._kept_schema = schema
 
     def _write_rows(self, decoded: DataFrame, app_id: str, batch_id: int) -> None:
         assert self._decoder is not None
@@ -154,7 +162,7 @@ def source(spark: SparkSession, job: JobConfig, table: TableConfig) -> DataFrame
     return spark.readStream.format(job.source).options(**options).load()
 
 
-def _decoder(table: TableConfig, kept: StructType | None) -> Decoder:
+def _decoder(table: TableConfig, kept: StructType | None, sink: Sink) -> Decoder:
     reserved = reserved_names(table)
     if table.decode == "raw":
         return RawDecoder()
@@ -162,10 +170,13 @@ def _decoder(table: TableConfig, kept: StructType | None) -> Decoder:
         registry = Registry(table.registry) if table.registry else None
         schema = _avro_schema(table, registry)
         return AvroDecoder(kept, registry=registry, file_schema=schema, evolves=table.evolves, reserved=reserved)
-    given = _given(table)
-    schema = given or kept
-    if given is not None and kept is not None and table.evolves:
-        schema = evolve(kept, given, reserved).schema
+    schema = kept
+    if (given := _given(table)) is not None:
+        try:
+            check_columns(given, reserved)
+            schema = succeed(kept or StructType(), given, evolves=table.evolves, widens=sink.widens)
+        except SchemaChangeError as error:
+            raise SchemaChangeError(f"Table {table.name!r}: {error}") from None
     return JsonDecoder(schema, evolves=table.evolves, reserved=reserved)
 
 

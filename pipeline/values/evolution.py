@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-__all__ = ["Evolution", "evolve", "nullable"]
+__all__ = ["Evolution", "evolve", "is_fit", "nullable"]
 
 # What neither Delta nor Parquet takes as a column's name, and what jobs call their own columns.
 _UNFIT: Final = re.compile(r"[ ,;{}()\n\t=]|^$")
@@ -23,6 +23,11 @@ class Evolution(NamedTuple):
     schema: StructType
     refused: tuple[str, ...]
     refused_within: tuple[str, ...]
+
+
+def is_fit(name: str) -> bool:
+    """Whether tables take a column of this name."""
+    return _UNFIT.search(name) is None
 
 
 def evolve(held: StructType, seen: StructType, reserved: frozenset[str] = frozenset()) -> Evolution:
@@ -46,7 +51,7 @@ def _merged(held: StructType, seen: StructType, refused: set[str], within: set[s
     for name in sorted((field.name for field in seen.fields), reverse=True):  # of Id and id, both new, id wins
         known.setdefault(name.lower(), name)
     for field in seen.fields:
-        if _UNFIT.search(field.name) or known[field.name.lower()] != field.name:
+        if not is_fit(field.name) or known[field.name.lower()] != field.name:
             refused.add(field.name)
         else:
             merged[field.name] = _merged_type(merged.get(field.name), field.dataType, within)
