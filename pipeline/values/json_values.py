@@ -25,11 +25,15 @@ from pyspark.sql.types import (
 from ottla.pipeline.values.decoder import DATA, REASON
 from ottla.pipeline.values.evolution import evolve
 
-__all__ = ["JsonDecoder", "explain"]
+__all__ = ["MAX_DEPTH", "JsonDecoder", "explain"]
+
+MAX_DEPTH: Final = 64
+"""So many objects and arrays within one another. Spark's plans recurse into columns: a few hundred end the JVM."""
 
 _CORRUPT: Final = "__ottla_corrupt"
 _TEXT: Final = "__ottla_text"
 _UNFIT: Final = "the value does not fit"
+_TOO_DEEP: Final = f"the value is nested deeper than {MAX_DEPTH} levels"
 # A field that was null in every record has no type yet: it becomes a column with its first value.
 _INFERENCE: Final = {
     "dropFieldIfAllNull": "true",
@@ -43,7 +47,8 @@ class JsonDecoder:
     """Decodes JSON objects in the JVM, and says of each value that it cannot decode what is wrong with it.
 
     A column of text takes any JSON value, as its text: that is how Spark reads it. Numbers with a fraction do not go
-    into whole-number columns. Without `evolves`, fields that the schema lacks are left out.
+    into whole-number columns. Without `evolves`, fields that the schema lacks are left out. Values that are nested
+    deeper than MAX_DEPTH are neither learned from nor decoded.
     """
 
     def __init__(self, schema: StructType | None, *, evolves: bool, reserved: frozenset[str] = frozenset()) -> None:
@@ -57,7 +62,7 @@ class JsonDecoder:
         if not self._evolves:
             return False
         texts = rows.select(F.try_validate_utf8(F.col("value").cast("string")).alias(_TEXT)).where(
-            F.col(_TEXT).rlike(r"^\s*\{")
+            F.col(_TEXT).rlike(r"^\s*\{") & ~_is_deep(F.col(_TEXT))
         )
         evolution = evolve(self.schema or StructType(), _inferred(texts), self._reserved)
         self._refused, self._refused_within = evolution.refused, evolution.refused_within
@@ -75,17 +80,20 @@ class JsonDecoder:
         reason = (
             F.when(has_value & text.isNull(), F.lit("the value is not UTF-8"))
             .when(has_value & ~text.rlike(r"^\s*\{"), F.lit("the value is not a JSON object"))
+            .when(has_value & _is_deep(text), F.lit(_TOO_DEEP))
             .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull() | _has_more(text)), F.lit(_UNFIT))
         )
         unfit = {name: F.array_contains(F.json_object_keys(text), name) for name in self._refused}
         # Further down it is the name alone that tells.
         unfit |= {name: text.rlike(f'"{re.escape(name)}"\\s*:') for name in self._refused_within}
+        if self._evolves:  # Spark's inference passes over fields without a name.
+            unfit[""] = text.rlike(r'(?<!\\)""\s*:')
         for name, has_it in unfit.items():
             reason = reason.when(has_value & has_it, F.lit(f"field {name!r} cannot become a column"))
         kept = F.struct(*[parsed[field.name].alias(field.name) for field in schema.fields]) if schema.fields else None
         return (
             rows.withColumn(_TEXT, F.try_validate_utf8(F.col("value").cast("string")))
-            .withColumn(DATA, F.from_json(text, parsed_schema, options))
+            .withColumn(DATA, F.from_json(F.when(~_is_deep(text), text), parsed_schema, options))
             .withColumn(REASON, reason)
             .withColumn(DATA, F.when(F.col(REASON).isNull() & has_value, kept) if kept is not None else F.lit(None))
             .drop(_TEXT)
@@ -100,11 +108,37 @@ class JsonDecoder:
         return dead.withColumn(REASON, F.when(general, specific("value", REASON)).otherwise(F.col(REASON)))
 
 
+def _is_deep(text: Column) -> Column:
+    """Whether JSON is nested deeper than MAX_DEPTH, found without recursion. Of a text that is not JSON it may say so.
+
+    Few texts have so many brackets at all; only in these what is quoted is taken out, and the brackets are counted.
+    """
+    openings = F.length(text) - F.length(F.translate(text, "{[", ""))
+    unquoted = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*"', "")
+    brackets = F.split(F.regexp_replace(unquoted, r"[^\[\]{}]", ""), "")
+    start = F.struct(F.lit(0).alias("depth"), F.lit(0).alias("most"))
+
+    def further(so_far: Column, bracket: Column) -> Column:
+        step = F.when(bracket.isin("{", "["), 1).when(bracket.isin("}", "]"), -1).otherwise(0)
+        depth = so_far["depth"] + step
+        return F.struct(depth.alias("depth"), F.greatest(so_far["most"], depth).alias("most"))
+
+    deepest = F.aggregate(brackets, start, further, lambda found: found["most"])
+    return F.when(openings > MAX_DEPTH, deepest > MAX_DEPTH).otherwise(F.lit(False))
+
+
 def _has_more(text: Column) -> Column:
-    """Whether something follows the object, which Spark's own reader would pass over."""
-    may_be_two = text.rlike(r"\}[\s,]*\{")
-    is_one = F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1, F.lit(False))
-    return ~text.rlike(r"\}\s*$") | (may_be_two & ~is_one)
+    """Whether something follows the object, which Spark's own reader would pass over.
+
+    An object whose first closing brace is the text's last letter is alone. Of others, Spark counts the elements of an
+    array around the text up to where that ends: with another element behind it they must be one more.
+    """
+    trimmed = F.regexp_replace(text, r"\s+$", "")
+    may_have = F.locate("}", text) < F.length(trimmed)
+    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    followed = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]")))
+    is_one = F.coalesce((alone == 1) & (~text.rlike(r"\}\s*\]") | (followed == 2)), F.lit(False))
+    return ~text.rlike(r"\}\s*$") | (may_have & ~is_one)
 
 
 def _inferred(texts: DataFrame) -> StructType:
@@ -122,9 +156,11 @@ def explain(value: bytes | None, schema_json: str) -> str | None:
     """What is wrong with a value, by a schema as JSON; None if nothing is found."""
     try:
         document = json.loads(value or b"")
+        return _mismatch(document, StructType.fromJson(json.loads(schema_json)), "")
+    except RecursionError:
+        return _TOO_DEEP
     except ValueError as error:
         return f"the value is not JSON: {error}"
-    return _mismatch(document, StructType.fromJson(json.loads(schema_json)), "")
 
 
 def _mismatch(document: Any, kind: DataType, path: str) -> str | None:
