@@ -42,7 +42,21 @@ def _configure_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", default="ottla", choices=["ottla", "kafka"], help="the writer: without a jar, or Spark's"
     )
+    parser.add_argument(
+        "--batch-bytes",
+        type=_positive,
+        default=None,
+        metavar="BYTES",
+        help="how large a batch may be before compression (default: what the topic takes, at most 900,000)",
+    )
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,6 +95,7 @@ def _publish(arguments: argparse.Namespace) -> int:
             value=arguments.value,
             headers=tuple(arguments.header),
             source=arguments.source,
+            batch_bytes=arguments.batch_bytes,
         ),
         dict(setting.partition("=")[::2] for setting in arguments.set),
     )

@@ -11,6 +11,7 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError, UnreachableError, UnsupportedVersionError
 from ottla.client.offsets import NO_LEADER, TopicPartition, list_offsets_request
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.client.settings import ClientSettings
@@ -21,6 +22,7 @@ __all__ = ["TOPICS_BY_NAME", "Cluster"]
 TOPICS_BY_NAME: Final = 12
 """The last version of Produce and of Fetch that names topics; later ones have their ids."""
 
+_TOPIC_RESOURCE: Final = 2
 _RETRY_PAUSE_S: Final = 0.1
 # A fetch may wait for its own time before it is answered.
 _SLACK_S: Final = 5.0
@@ -76,6 +78,21 @@ class Cluster:
         held = self.partitions(topics)
         answer = self._metadata(sorted(held)) if held else None
         return {topic.name: str(topic.topic_id) for topic in answer.topics if topic.name} if answer else {}
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """A topic's setting, by Kafka's name; None if the cluster does not tell, for instance who may not ask."""
+
+        def ask() -> str | None:
+            (result,) = self._any_connection().call(DescribeConfigsRequest(resources=[resource])).results
+            if result.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+                return None
+            check(result.error_code, f"the settings of topic {topic!r}")
+            return next((entry.value for entry in result.configs if entry.name == name), None)
+
+        resource = DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[name]
+        )
+        return self.retry(ask)
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], *, read_committed: bool | None = None

@@ -32,6 +32,7 @@ class Publication:
     """What is sent where. Exactly one of `table` and `query` is given.
 
     `key`, `value` and `headers` name columns; without `value` the row, less its key and headers, is sent as JSON.
+    `batch_bytes` is how large a batch may be before compression; None is what the topic takes, or the connector's own.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class Publication:
     value: str | None = None
     headers: tuple[str, ...] = ()
     source: str = "ottla"
+    batch_bytes: int | None = None
 
 
 def run(publication: Publication, spark_settings: Mapping[str, str]) -> int:
@@ -66,10 +68,12 @@ def publish(spark: SparkSession, publication: Publication) -> int:
         cluster.close()
     rows = records(_rows(spark, publication), publication)
     if publication.source == "ottla":
-        sender = _Sender(publication.bootstrap, publication.topic)
+        sender = _Sender(publication.bootstrap, publication.topic, publication.batch_bytes)
         return int(sum(row.sent for row in rows.mapInArrow(sender, "sent BIGINT").collect()))
     count = rows.count()
     writer = rows.write.format("kafka").option("kafka.bootstrap.servers", publication.bootstrap)
+    if publication.batch_bytes is not None:
+        writer = writer.option("kafka.batch.size", str(publication.batch_bytes))
     writer.option("topic", publication.topic).option("includeHeaders", "true").save()
     return count
 
@@ -115,9 +119,10 @@ def _rows(spark: SparkSession, publication: Publication) -> DataFrame:
 class _Sender:
     """Runs on the executors: each task sends its rows through a producer of its own."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, batch_bytes: int | None) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
+        self._batch_bytes = batch_bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -127,7 +132,7 @@ class _Sender:
             sent = 0
             producer: Producer | None = None
             for batch in batches:
-                producer = producer or Producer(cluster, self._topic)
+                producer = producer or Producer(cluster, self._topic, batch_bytes=self._batch_bytes)
                 sent += producer.send_all(_outgoing(batch))
             yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64())})
         finally:

@@ -14,6 +14,7 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.partitioner import partition_for_key
+from ottla.kproto.records import Compression
 from ottla.kproto.schema import Request
 from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
 from ottla.pipeline.client.producer import OutgoingRecord, Producer
@@ -89,6 +90,52 @@ def test_a_lost_answer_doubles_nothing(
     taken = stored(client, topic, 20)
     assert [int(record.value or b"") for record in taken] == list(range(20))
     assert [record.offset for record in taken] == list(range(20))
+
+
+def test_batches_keep_to_what_the_topic_takes(
+    cluster: Cluster, client: Confluent, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(**{"max.message.bytes": "20000"})
+    sizes = sent_batches(monkeypatch)
+    values = [b"%06d" % number * 200 for number in range(100)]
+    producer = Producer(cluster, topic, Compression.NONE)
+    assert producer.send_all(OutgoingRecord(None, value) for value in values) == 100
+    assert [record.value for record in stored(client, topic, 100)] == values
+    assert max(sizes) <= 20_000
+    assert len(sizes) == 7
+
+    with pytest.raises(TopicError, match=r"A record of 30,\d+ bytes is larger than .* raise the topic's max\.message"):
+        producer.send_all([OutgoingRecord(None, bytes(30_000))])
+
+
+def test_a_batch_that_is_too_large_goes_in_halves(
+    cluster: Cluster, client: Confluent, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the limit falls under a producer, or may not be asked for."""
+    topic = new_topic(**{"max.message.bytes": "20000"})
+    sizes = sent_batches(monkeypatch)
+    producer = Producer(cluster, topic, Compression.NONE, batch_bytes=100_000)
+    values = [b"%06d" % number * 200 for number in range(100)]
+    assert producer.send_all(OutgoingRecord(None, value) for value in values) == 100
+    assert producer.send_all([OutgoingRecord(None, b"last")]) == 1
+    taken = stored(client, topic, 101)
+    assert [record.value for record in taken] == [*values, b"last"]
+    assert [record.offset for record in taken] == list(range(101))
+    assert 20_000 < max(sizes) <= 100_000
+
+
+def sent_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all batches that are sent from now on, those that are refused too."""
+    call = BrokerConnection.call
+    sizes: list[int] = []
+
+    def measure(connection: BrokerConnection, request: Request, **options: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            sizes.append(len(request.topic_data[0].partition_data[0].records or b""))
+        return call(connection, request, **options)
+
+    monkeypatch.setattr(BrokerConnection, "call", measure)
+    return sizes
 
 
 def test_what_is_not_there_is_named(cluster: Cluster, new_topic: Callable[..., str]) -> None:
