@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.pipeline.client import Cluster
-from ottla.pipeline.errors import DataLossError, PipelineError
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Identity
 from ottla.pipeline.tables.config import JobConfig, load
-from ottla.pipeline.tables.errors import JobError
+from ottla.pipeline.tables.failures import sentence
 from ottla.pipeline.tables.progress import BatchReport, Counts, Metrics, as_line
 from ottla.pipeline.tables.session import session
 from ottla.pipeline.tables.sync import TableSync
@@ -38,7 +37,6 @@ _STARTS: Final = 6
 _PASSING: Final = re.compile(
     "BrokerUnavailableError|TimeoutException|Python worker failed to connect back|CANNOT_OPEN_SOCKET"
 )
-_DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 
 Say = Callable[[str], None]
 
@@ -122,7 +120,7 @@ class _Running:
             preflight.check(self._cluster, self.sync.table, self.sync.checkpoint, self.sync.sink)
         except PipelineError as reason:
             return reason
-        return _sentence(self.sync, error)
+        return sentence(self.sync.table, self.sync.failure or error)
 
     def _start(self) -> StreamingQuery:
         self._starts_left -= 1
@@ -178,28 +176,6 @@ class _Watch:
             return None if self._cluster is None else preflight.lag(self._cluster, sync.table.topic, positions)
         except (KeyError, TypeError, ValueError, PipelineError):
             return None  # A number to look at; the query itself says what is wrong with the broker.
-
-
-def _sentence(sync: TableSync, error: Exception) -> PipelineError:
-    """What a person is told of a query that failed."""
-    table = sync.table
-    text = str(sync.failure or error)
-    if _DATA_LOSS.search(text):
-        return DataLossError(
-            f"Records of topic {table.topic!r} that table {table.name!r} needs are gone: retention removed them, "
-            'or the topic was created anew. Write on_data_loss = "continue" to go on from what is left.'
-        )
-    if sync.failure is not None and isinstance(sync.failure, PySparkException):
-        text = sync.failure.getMessage() or text
-    return JobError(f"Table {table.name!r} failed: {_first_lines(text)}")
-
-
-def _first_lines(text: str) -> str:
-    text = text.partition("=== Streaming Query ===")[0]
-    told = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    wanted = [line for line in told if re.match(r"[\w.]*(Error|Exception): ", line)] or told
-    last = (wanted or ["no reason was given"])[-1]
-    return re.sub(r"^ottla\.[\w.]+: ", "", last)[:500]
 
 
 @contextmanager
