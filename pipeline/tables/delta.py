@@ -46,6 +46,9 @@ class DeltaSink:
             return False
         return True
 
+    def recover(self) -> None:
+        """A commit of Delta is there or not."""
+
     def has_rows(self) -> bool:
         schema = self._schema()
         return schema is not None and not self._spark.read.format("delta").load(self.path).isEmpty()

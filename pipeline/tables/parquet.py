@@ -7,8 +7,9 @@ A batch is written in two steps, so that a kill between them loses nothing and d
    this is the commit. Then the files are moved there, one by one.
 
 A batch without a manifest was not written, and what is staged of it is of no use; one with a manifest was, and its
-moves are made up for. Compaction takes the same way, with a manifest that also names the files that are replaced.
-Each file is seen whole, but a reader may see a batch in part: who needs more takes Delta.
+moves are made up for. Compaction takes the same way, with a manifest that also names the files that are replaced: they
+go when the new ones are there, so that no row is ever missing. Each file is seen whole, but a reader may see a batch in
+part, or the rows of a compaction twice: who needs more takes Delta.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class ParquetSink:
         self._compact_files = compact_files
         self._files = FileSystem(spark, self.path)
         self._hidden = f"{self.path}/{HIDDEN}"
+
+    def recover(self) -> None:
+        self._finish_compaction()
 
     def has_rows(self) -> bool:
         return any(self._data_files())
@@ -116,11 +120,11 @@ class ParquetSink:
 
     def _carry_out(self, manifest: dict[str, Any]) -> None:
         """Do what a manifest says, or what is left of it."""
-        for name in manifest["removes"]:
-            self._files.delete(f"{self.path}/{name}")
         for staged, name in manifest["moves"]:
             if self._files.exists(staged):
                 self._files.rename(staged, f"{self.path}/{name}")
+        for name in manifest["removes"]:
+            self._files.delete(f"{self.path}/{name}")
         self._files.delete(manifest["staging"])
 
     def _staged(self, staging: str) -> list[str]:

@@ -23,6 +23,9 @@ class Sink(Protocol):
 
     path: str
 
+    def recover(self) -> None:
+        """Finish what a killed writer left half done, before anything else is written."""
+
     def has_rows(self) -> bool:
         """Whether somebody wrote into the table before."""
 

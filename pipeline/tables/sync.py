@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
+from ottla.pipeline.tables.compaction import Compaction
 from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.errors import ConfigError
 from ottla.pipeline.tables.progress import Counts
@@ -49,11 +50,14 @@ class TableSync:
         self._identity: Identity | None = None
         self._decoder: Decoder | None = None
         self._kept_schema: StructType | None = None
-        self._batches_since_compaction = 0
+        self._compactions = Compaction(self.sink, table.compact_every_batches)
+        self._dead_compactions = Compaction(self._dead_letters, table.compact_every_batches)
 
     def start(self, identity: Identity) -> StreamingQuery:
         """Start the query, under an identity that `preflight` has checked."""
         self._identity = identity
+        for sink in (self.sink, self._dead_letters):
+            sink.recover()
         self._kept_schema = self.checkpoint.schema()
         self._decoder = _decoder(self.table, self._kept_schema, self.sink)
         trigger: dict[str, Any] = {"availableNow": True}
@@ -70,9 +74,8 @@ class TableSync:
 
     def finish(self) -> None:
         """After an availableNow query: put small files together, if batches came since the last time."""
-        if self._batches_since_compaction and self.table.compact_every_batches and self.sink.has_rows():
-            self.sink.compact()
-            self._batches_since_compaction = 0
+        self._compactions.finish()
+        self._dead_compactions.finish()
 
     def close(self) -> None:
         """Leave the broker."""
@@ -108,7 +111,10 @@ class TableSync:
                 decoded.unpersist()
         self.counts[batch_id] = counts
         self.last_batch = batch_id
-        self._compact_now_and_then(counts)
+        if counts.rows:
+            self._compactions.written()
+        if counts.dead:
+            self._dead_compactions.written()
 
     def _keep_schema(self, schema: StructType) -> None:
         """Remember it if it is new, learned or given: what follows is compared with it, at every start."""
@@ -130,15 +136,6 @@ class TableSync:
         if isinstance(self._decoder, JsonDecoder):
             dead = self._decoder.explained(dead)
         return dead.select(*DEAD_LETTER_COLUMNS)
-
-    def _compact_now_and_then(self, counts: Counts) -> None:
-        if not counts.rows:
-            return
-        self._batches_since_compaction += 1
-        every = self.table.compact_every_batches
-        if every and self._batches_since_compaction >= every:
-            self.sink.compact()
-            self._batches_since_compaction = 0
 
 
 def source(spark: SparkSession, job: JobConfig, table: TableConfig) -> DataFrame:
