@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 from ottla.pipeline.tables.config import TableConfig
 from ottla.pipeline.tables.errors import CheckpointError
 from ottla.pipeline.tables.files import FileSystem
+from ottla.pipeline.tables.local_files import lock
 
 __all__ = ["Checkpoint", "Identity"]
 
@@ -91,6 +93,14 @@ class Checkpoint:
     @property
     def spark_folder(self) -> str:
         return f"{self.folder}/spark"
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold it for this job alone. CheckpointError if another has it.
+
+        That can be seen on the driver's own disk only; on a shared file system nothing keeps a second job out.
+        """
+        local = self._files.local(self.folder)
+        return nullcontext() if local is None else lock(local)
 
     def identity(self) -> Identity | None:
         """Whose it is; None for a new one."""

@@ -7,9 +7,12 @@ They go through Hadoop's FileSystem, as Spark's own do, so that one path means o
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from ottla.pipeline.tables.local_files import replace_text
 
 __all__ = ["FileSystem"]
 
@@ -38,7 +41,13 @@ class FileSystem:
         return bytes(data).decode()
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a file whole: it appears, or replaces the one before, in one step."""
+        """Write a file whole: it appears, or replaces the one before, in one step where the file system can do that.
+
+        Local disks and HDFS can. Elsewhere a kill may leave none, if there was one before.
+        """
+        if (local := self.local(path)) is not None:
+            replace_text(local, text)
+            return
         beside = f"{path}.new"
         stream = self._fs.create(self._path(beside), True)
         try:
@@ -50,6 +59,11 @@ class FileSystem:
         options = self._new_options()
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._fs.getUri(), self._fs.getConf())
         context.rename(self._path(beside), self._path(path), options)
+
+    def local(self, path: str) -> Path | None:
+        """The path on the driver's own disk; None for any other file system."""
+        qualified = self._fs.makeQualified(self._path(path)).toUri()
+        return Path(qualified.getPath()) if qualified.getScheme() == "file" else None
 
     def _new_options(self) -> Any:
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -67,6 +67,14 @@ def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession 
     spark = spark or session(job)
     watch = _Watch(cluster, say, as_json, Metrics(job.metrics) if job.metrics else None)
     syncs = [TableSync(spark, job, table) for table in job.tables]
+    with ExitStack() as locks:
+        for sync in syncs:
+            locks.enter_context(sync.checkpoint.locked())
+        _keep(cluster, syncs, watch)
+
+
+def _keep(cluster: Cluster | None, syncs: Sequence[TableSync], watch: _Watch) -> None:
+    """Run the queries of tables whose checkpoints nobody else has."""
     identities = [preflight.check(cluster, sync.table, sync.checkpoint, sync.sink) for sync in syncs]
     running: list[_Running] = []
     try:
