@@ -34,6 +34,7 @@ ICEBERG_REFUSED: Final = (
 )
 METADATA_COLUMNS: Final = ("_topic", "_partition", "_offset", "_timestamp")
 DATE_COLUMN: Final = "_date"
+RAW_COLUMNS: Final = ("key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,9 @@ def _check_table(table: TableConfig, where: str) -> None:
         refuse("a registry goes with decode avro only")
     if table.max_offsets_per_batch < 1 or table.compact_every_batches < 0 or table.compact_files < 2:
         refuse("max_offsets_per_batch is at least 1, compact_every_batches 0 (never) or more, compact_files 2 or more")
+    taken = (*(METADATA_COLUMNS if table.metadata else ()), *(RAW_COLUMNS if table.decode == "raw" else ()))
+    if table.key is not None and table.key.lower() in taken:
+        refuse(f"key = {table.key!r} is the name of a column that the table has already: give the key's column another")
     if not table.metadata and (set(table.partition_by) & {*METADATA_COLUMNS, DATE_COLUMN}):
         refuse("partition_by names a column of the record's metadata, which metadata = false leaves out")
 

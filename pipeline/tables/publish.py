@@ -6,7 +6,7 @@ Either way a task that Spark repeats sends its rows again, as Spark's own connec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,14 @@ from pyspark.sql.types import BinaryType, StringType
 from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
 from ottla.pipeline.client.producer import OutgoingRecord, Producer
 from ottla.pipeline.errors import TopicError
-from ottla.pipeline.tables.config import JobConfig, TableConfig
+from ottla.pipeline.tables.config import DATE_COLUMN, METADATA_COLUMNS, JobConfig, TableConfig
 from ottla.pipeline.tables.errors import ConfigError, TableError
 from ottla.pipeline.tables.session import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Publication", "publish", "records", "run"]
+__all__ = ["Publication", "publish", "records", "run", "value_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,7 @@ def records(rows: DataFrame, publication: Publication) -> DataFrame:
     for name in filter(None, (publication.key, publication.value, *publication.headers)):
         if name not in rows.columns:
             raise ConfigError(f"There is no column {name!r}: there are {', '.join(rows.columns)}.")
-    used = {publication.key, *publication.headers}
-    rest = [F.col(f"`{name}`") for name in rows.columns if name not in used]
+    rest = [F.col(f"`{name}`") for name in value_columns(rows.columns, publication)]
     value = F.to_json(F.struct(*rest)).cast("binary") if publication.value is None else _bytes(rows, publication.value)
     key = F.lit(None).cast("binary") if publication.key is None else _bytes(rows, publication.key)
     headers = [F.struct(F.lit(name).alias("key"), _bytes(rows, name).alias("value")) for name in publication.headers]
@@ -92,6 +91,18 @@ def records(rows: DataFrame, publication: Publication) -> DataFrame:
     return rows.select(
         key.alias("key"), value.alias("value"), (F.array(*headers) if headers else no_headers).alias("headers")
     )
+
+
+def value_columns(columns: Sequence[str], publication: Publication) -> list[str]:
+    """The columns that make the value: none that is the key or a header.
+
+    Nor, of a table as a whole, those that say where in its topic a record stood: they would say it of another topic,
+    and a table of that one has columns of the same names.
+    """
+    used = {publication.key, *publication.headers}
+    if publication.query is None:
+        used |= {*METADATA_COLUMNS, DATE_COLUMN}
+    return [name for name in columns if name not in used]
 
 
 def _bytes(rows: DataFrame, name: str) -> Column:

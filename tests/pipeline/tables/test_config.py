@@ -101,6 +101,8 @@ def test_a_given_schema_does_not_evolve_unless_asked(tmp_path: Path) -> None:
         ('mode = "upsert"\nkey = "id"\nformat = "parquet"', "mode upsert needs format delta"),
         ('decode = "avro"', 'decode avro needs registry = "http://…" or schema_file'),
         ('decode = "raw"\nschema = "id INT"', "decode raw takes no schema"),
+        ('decode = "raw"\nkey = "Key"', "key = 'Key' is the name of a column that the table has already"),
+        ('key = "_offset"', "key = '_offset' is the name of a column that the table has already"),
         ('schema = "id INT"\nschema_file = "x"', "schema and schema_file exclude each other"),
         ('registry = "http://x"', "a registry goes with decode avro only"),
         ('decode = "avro"\nschema_file = "x"\nschema = "id INT"', "schema and schema_file exclude each other"),
