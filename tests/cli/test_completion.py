@@ -17,7 +17,7 @@ from ottla.cli.completion import SCRIPTS, candidates
     ("before", "current", "expected"),
     [
         ([], "to", ["top", "topic"]),
-        (["topic"], "d", ["delete", "describe"]),
+        (["topic"], "d", ["delete", "delete-records", "describe"]),
         (["topic", "nonsense"], "", []),
         (["nonsense"], "", []),
         (["topic", "create", "t"], "--p", ["--partitions"]),
@@ -73,4 +73,4 @@ def test_bash_completes(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False
     )
-    assert done.stdout.split() == ["delete", "describe"]
+    assert done.stdout.split() == ["delete", "delete-records", "describe"]

@@ -38,7 +38,7 @@ def test_a_folder_of_an_older_release_opens(broker: Any, broker_class: type[Any]
     assert (transaction["transactional_id"], transaction["state"]) == ("golden", "CompleteAbort")
     configs = {it["name"]: it["value"] for it in json.loads(output("config", "get", "topic", "plain", "--json"))}
     assert configs == {"retention.ms": "-1", "max.message.bytes": "2000000"}
-    assert "1.04858e+06" in output("quota", "list")
+    assert "1048576" in output("quota", "list")
 
     upgraded.run("produce", "plain", "-p", "0", stdin=b"new\n")
     assert output("consume", "plain", "-p", "0", "-o", "-1", "-f", "%o %s\n") == "100 new\n"

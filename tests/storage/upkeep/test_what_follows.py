@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -259,6 +260,7 @@ async def test_producers_that_a_checkpoint_has_damaged_are_read_from_the_batches
         assert aborted
     path = os.path.join(log.store.files.directory, CHECKPOINT_NAME)
     rewrite_checkpoint(path)
+    caplog.set_level(logging.WARNING, "ottla")
     async with harness.manager() as manager:
         log = await harness.open(manager, **COMPACTED)
         assert "its producers are read from its batches" in caplog.text
