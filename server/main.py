@@ -225,8 +225,9 @@ class Node:
         await self._stop.wait()
         broker.is_serving = False
         listeners.stop()
-        # Waiting for records that may never come is over; waiting for a flush that is under way is not.
+        # Waiting for what other clients may do is over; waiting for a flush that is under way is not.
         broker.replica_manager.fetch_purgatory.close()
+        broker.coordinators.answer_waiting()
 
 
 def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None:

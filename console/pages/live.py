@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 import trio
-from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.responses import PlainTextResponse
 
 from ottla.console.decoding import Format
 from ottla.console.pages.messages import (
@@ -18,6 +18,7 @@ from ottla.console.pages.messages import (
 )
 from ottla.console.parameters import integer, text
 from ottla.console.reading import Budget, Message, scan
+from ottla.server.http.streaming import StreamedResponse
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.storage.errors import StorageError
@@ -55,7 +56,7 @@ class LiveTails:
         partitions = readable_partitions(console, topic, only if 0 <= only < len(topic.partitions) else None)
         positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at"))
         events = self._events(console, topic, partitions, positions, Format.named(text(request, "format")))
-        return StreamingResponse(events, media_type="text/event-stream")
+        return StreamedResponse(events, media_type="text/event-stream")
 
     async def _events(
         self,
@@ -70,7 +71,7 @@ class LiveTails:
         self.open += 1
         try:
             yield ": live\n\n"
-            while partitions and trio.current_time() < ends_at:
+            while partitions and console.broker.is_serving and trio.current_time() < ends_at:
                 try:
                     await _wait(console, partitions, at)
                     messages = await _read(console, partitions, at)

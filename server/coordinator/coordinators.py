@@ -77,6 +77,12 @@ class Coordinators:
         if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
             self.transactions.apply(delta)
 
+    def answer_waiting(self) -> None:
+        """Answer who waits for other clients, now and from now on: this node stops. Everything else goes on."""
+        groups: GroupCoordinator | None = vars(self).get("groups")
+        if groups is not None:
+            groups.answers.close()
+
     def close(self) -> None:
         """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
         for made in (vars(self).get("transactions"), vars(self).get("groups")):

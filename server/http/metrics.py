@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ottla.server.http.hosts import for_known_hosts
+from ottla.server.http.streaming import StreamedResponse
 from ottla.server.telemetry import catalog, node
 from ottla.server.telemetry.exposition import CONTENT_TYPE, render
 
@@ -23,7 +23,7 @@ def routes(broker: Broker) -> list[BaseRoute]:
     node.version_labels()
 
     async def metrics(_: Request) -> Response:
-        lines: AsyncIterator[bytes] = render(catalog.collect(broker))
-        return StreamingResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
+        lines = render(catalog.collect(broker))
+        return StreamedResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
     return [Route("/metrics", for_known_hosts(broker, metrics))]

@@ -54,6 +54,7 @@ class Connection:
         "_muted_until",
         "_pipeline",
         "_receiver",
+        "_resting",
         "_stalled_since",
         "_stopping",
         "_transport",
@@ -85,6 +86,7 @@ class Connection:
         )
         self._max_pipelined = max_pipelined
         self._muted_until = 0.0
+        self._resting: trio.CancelScope | None = None
         self.listener = listener
         #: The client's name for itself, as its last request gave it.
         self.client_id: str | None = None
@@ -136,6 +138,8 @@ class Connection:
         """Take no further request: what is under way is answered, then the connection ends."""
         self._stopping = True
         self._transport.shut_down(socket.SHUT_RD)
+        if self._resting is not None:
+            self._resting.cancel()
 
     def mute(self, seconds: float) -> None:
         """Take no further request for so long: the client is beyond its quota. What is under way is answered."""
@@ -216,12 +220,16 @@ class Connection:
         return self._accept(frame)
 
     async def _rest(self, frame: Frame) -> None:
-        """Wait until the connection is no longer muted, with the frame that came meanwhile."""
+        """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
         try:
-            await trio.sleep_until(self._muted_until)
+            with trio.CancelScope(deadline=self._muted_until) as self._resting:
+                if not self._stopping:
+                    await trio.sleep_forever()
         except BaseException:
             frame.release()
             raise
+        finally:
+            self._resting = None
         self._muted_until = 0.0
 
     def _accept(self, frame: Frame) -> RequestContext:

@@ -265,7 +265,8 @@ class Listeners:
         self._kept += 1
         try:
             if self._kept <= _MAX_KEPT:
-                await trio.sleep(seconds)
+                with trio.move_on_after(seconds):
+                    await self._stop.wait()
         finally:
             self._kept -= 1
             accepted.close()

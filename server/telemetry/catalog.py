@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.telemetry import cluster, groups, node
@@ -19,8 +20,9 @@ SECTIONS: Final = (
 )
 
 
-async def collect(broker: Broker) -> AsyncIterator[Family]:
+async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     """The families of all sections, each when its turn comes."""
     for _, section in SECTIONS:
-        async for family in section.collect(broker):
-            yield family
+        async with aclosing(section.collect(broker)) as families:
+            async for family in families:
+                yield family

@@ -6,7 +6,7 @@ no longer fit are left out, and `ottla_metrics_omitted_partitions` says how many
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.event_loop.pace import Pace
@@ -103,7 +103,7 @@ class _Totals(NamedTuple):
     size_bytes: dict[str, int]
 
 
-async def collect(broker: Broker) -> AsyncIterator[Family]:
+async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     """The families of this module."""
     image = broker.metadata
     yield single(BROKERS, len(image.brokers))

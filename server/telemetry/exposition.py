@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Final
 
 from ottla.server.event_loop.pace import Pace
@@ -18,23 +19,24 @@ _BOUNDS: Final = tuple(f'le="{bound}"' for bound in (*BOUNDS_SECONDS, "+Inf"))
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-async def render(families: AsyncIterator[Family]) -> AsyncIterator[bytes]:
+async def render(families: AsyncGenerator[Family, None]) -> AsyncGenerator[bytes, None]:
     """The text of the families, in pieces."""
     pace = Pace()
     lines: list[str] = []
     size = 0
-    async for metric, samples in families:
-        lines.append(f"# HELP {metric.name} {_help(metric.help)}\n# TYPE {metric.name} {metric.kind}\n")
-        for number, (labels, value) in enumerate(samples):
-            for line in _lines(metric, labels, value):
-                lines.append(line)
-                size += len(line)
-            if number % _SAMPLES_A_LOOK == 0:
-                await pace.rest()
-            if size > _CHUNK_CHARACTERS:
-                yield _encoded(lines)
-                lines, size = [], 0
-        await pace.rest()
+    async with aclosing(families):
+        async for metric, samples in families:
+            lines.append(f"# HELP {metric.name} {_help(metric.help)}\n# TYPE {metric.name} {metric.kind}\n")
+            for number, (labels, value) in enumerate(samples):
+                for line in _lines(metric, labels, value):
+                    lines.append(line)
+                    size += len(line)
+                if number % _SAMPLES_A_LOOK == 0:
+                    await pace.rest()
+                if size > _CHUNK_CHARACTERS:
+                    yield _encoded(lines)
+                    lines, size = [], 0
+            await pace.rest()
     yield _encoded(lines)
 
 

@@ -7,7 +7,7 @@ the offset and the lag -1. At most `ottla.metrics.max.partitions` groups are lis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.event_loop.pace import Pace
@@ -64,7 +64,7 @@ class _Row(NamedTuple):
         return self.group, self.topic, str(self.partition)
 
 
-async def collect(broker: Broker) -> AsyncIterator[Family]:
+async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     """The families of this module."""
     runtimes = (
         ("group", broker.group_coordinator.runtime),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -118,15 +119,16 @@ _OF_PURGATORY: Final[tuple[tuple[Metric, Callable[[Purgatory], float]], ...]] = 
 )
 
 
-async def collect(broker: Broker) -> AsyncIterator[Family]:
+async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     """The families of this module."""
     yield single(READY, int(not unready_reasons(broker)))
     yield Family(INFO, [(version_labels(), 1)])
     for part in (_requests, _connections, _replicas, _memory, _loop):
         for family in part(broker):
             yield family
-    async for family in _storage(broker):
-        yield family
+    async with aclosing(_storage(broker)) as families:
+        async for family in families:
+            yield family
     # Counting descriptors and asking for free space are the system's work, and may take it a while.
     for family in await trio.to_thread.run_sync(_process, broker.log_manager.node_dir.path):
         yield family
@@ -183,6 +185,7 @@ def _replicas(broker: Broker) -> Iterator[Family]:
         manager.fetch_purgatory,
         manager.delete_records_purgatory,
         broker.group_coordinator.purgatory,
+        broker.group_coordinator.answers,
     ]
     named = [(purgatory.name.replace(" ", "_"), purgatory) for purgatory in purgatories]
     for metric, read in _OF_PURGATORY:
@@ -195,7 +198,7 @@ def _endings(name: str, purgatory: Purgatory) -> Iterator[Sample]:
     yield (name, "expired"), purgatory.expired
 
 
-async def _storage(broker: Broker) -> AsyncIterator[Family]:
+async def _storage(broker: Broker) -> AsyncGenerator[Family, None]:
     stores = list(broker.log_manager.stores())
     context = broker.log_manager.context
     offline = memstore_bytes = unsynced_bytes = data_bytes = segments = 0

@@ -81,6 +81,8 @@ class ClassicProtocol:
         self._store = store
         self._rebalance = Rebalance(config=config, clock=clock, purgatory=purgatory, nursery=nursery, store=store)
         self._sessions = self._rebalance.sessions
+        #: Where joins and syncs wait for the other members.
+        self.answers = self._rebalance.answers
 
     # JoinGroup
 

@@ -60,12 +60,15 @@ class Rebalance:
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
+        #: Where joins and syncs wait for the other members. Apart from the timers: it can be closed, and nobody's time
+        #: is over by that.
+        self.answers = Purgatory("rebalance")
         self._nursery = nursery
         self._store = store
 
     async def answer_to(self, pending: Pending[T]) -> T:
         """Wait for what a join or a sync is answered with, and return or raise it."""
-        await self._purgatory.wait([pending], pending.is_settled, math.inf)
+        await self.answers.wait([pending], pending.is_settled, math.inf)
         if pending.error is not None:
             raise pending.error
         if pending.answer is None:
@@ -77,14 +80,14 @@ class Rebalance:
         pending, member.awaiting_join = member.awaiting_join, None
         if pending is not None:
             pending.settle(answer)
-            self._purgatory.signal(pending)
+            self.answers.signal(pending)
 
     def answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
         """Answer the member's SyncGroup, if it waits for one."""
         pending, member.awaiting_sync = member.awaiting_sync, None
         if pending is not None:
             pending.settle(answer)
-            self._purgatory.signal(pending)
+            self.answers.signal(pending)
 
     def prepare(self, group: ClassicGroup) -> None:
         """Ask everyone to rejoin, unless that is under way."""

@@ -111,8 +111,9 @@ class GroupCoordinator:
             find_shard=self._shard,
             write=self._write,
         )
-        #: Where joins and syncs wait for the other members.
+        #: Where sessions and rebalances wait for their time, and joins and syncs for the other members.
         self.purgatory = purgatory
+        self.answers = self._classic.answers
         self._runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
             log=log,

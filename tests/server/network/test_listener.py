@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio.testing
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.errors import StartupError
 from ottla.server.network.listener import ListenAddress, Listeners
-from ottla.server.quotas.connections import ConnectionLimits
+from ottla.server.quotas.connections import CONNECTION_CREATION_RATE, ConnectionLimits
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 Serve = Callable[..., Any]
@@ -81,3 +82,16 @@ def test_an_address_that_cannot_be_had_is_said_with_what_to_do() -> None:
             listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", port), 5)
     with pytest.raises(StartupError, match="cannot listen on"):
         listeners.bind(ListenAddress("PLAINTEXT", "no.such.host.invalid", 1), 5)
+
+
+async def test_a_connection_that_came_too_often_is_not_kept_beyond_the_stop(
+    serve_handlers: Serve, mock_clock: trio.testing.MockClock
+) -> None:
+    """It is kept for the rest of its time without an answer, which never comes: no time passes here."""
+    async with serve_handlers({ApiKey.METADATA: metadata}) as server:
+        server.listeners._rates.set_quotas({(("ip", "127.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
+        while not server.listeners.refused["connection_creation_rate"]:
+            refused = await server.connect()
+            await trio.testing.wait_all_tasks_blocked()
+        server.listeners.stop()
+        assert await refused.is_closed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 import pytest
 import trio
@@ -16,7 +16,7 @@ from ottla.server.telemetry.metric import Family, counter, gauge, histogram
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 
-async def given_families(families: Iterable[Family]) -> AsyncIterator[Family]:
+async def given_families(families: Iterable[Family]) -> AsyncGenerator[Family, None]:
     for family in families:
         yield family
 
