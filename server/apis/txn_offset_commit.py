@@ -26,7 +26,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.coordinator.runtime import Producer
+from ottla.server.coordinator.replay import Producer
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 
 _FIRST_OF_V2: Final = 5

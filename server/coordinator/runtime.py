@@ -35,8 +35,6 @@ from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayB
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
-__all__ = ["CoordinatorRecord", "CoordinatorRuntime", "Producer", "Write", "replay_records"]
-
 
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of one internal topic on one broker. Whoever made it ends it by `close`.

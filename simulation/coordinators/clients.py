@@ -16,7 +16,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.coordinator.runtime import Producer
+from ottla.server.coordinator.replay import Producer
 from simulation.coordinators.history import Commit, Key, Removal
 from simulation.coordinators.world import GROUPS, TOPIC_PARTITIONS, TOPICS, World
 

@@ -15,8 +15,8 @@ from ottla.server.coordinator.group import commits, records
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offset_cache import OffsetCache
-from ottla.server.coordinator.partition import Plan
-from ottla.server.coordinator.runtime import CoordinatorRuntime, Write
+from ottla.server.coordinator.partition import Plan, Write
+from ottla.server.coordinator.runtime import CoordinatorRuntime
 
 
 def _always(answer: object) -> Callable[..., Any]:

@@ -22,7 +22,8 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import Group, GroupShard
-from ottla.server.coordinator.runtime import CoordinatorRecord, Write
+from ottla.server.coordinator.partition import Write
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 
 class OffsetToCommit(NamedTuple):

@@ -43,7 +43,7 @@ from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.plan import Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 

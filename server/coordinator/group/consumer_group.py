@@ -24,7 +24,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.assignors import DEFAULT_ASSIGNOR, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

@@ -16,7 +16,7 @@ from ottla.server.coordinator.group.consumer_group import (
     ResolvedRegex,
     Subscription,
 )
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 VALUE_VERSION = 0
 

@@ -38,8 +38,10 @@ from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
+from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer, Write
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer
+from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock

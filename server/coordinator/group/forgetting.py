@@ -21,7 +21,8 @@ from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime
+from ottla.server.coordinator.replay import CoordinatorRecord
+from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.event_loop.pace import Pace
 
 logger = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from ottla.server.coordinator.group.consumer_group import (
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, parse_subscription
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.storage.clock import Clock
 
 

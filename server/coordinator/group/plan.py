@@ -10,7 +10,7 @@ from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, MemberSpec
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, ResolvedRegex, Subscription
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 ASSIGNED_ON_THE_LOOP: Final = 200
 """Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""

@@ -25,8 +25,7 @@ from ottla.kproto.internal_records.coordinator import (
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.replay import SkippedRecordError
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord, SkippedRecordError
 
 OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1

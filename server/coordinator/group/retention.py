@@ -11,7 +11,8 @@ from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.shard import GroupShard
-from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime
+from ottla.server.coordinator.replay import CoordinatorRecord
+from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

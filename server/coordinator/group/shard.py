@@ -17,8 +17,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
-from ottla.server.coordinator.replay import Steps, replay_records
-from ottla.server.coordinator.runtime import CoordinatorRecord, Producer
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_records
 
 Group = ClassicGroup | ConsumerGroup
 

@@ -32,7 +32,7 @@ from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.coordinator.runtime import Producer
+from ottla.server.coordinator.replay import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock

@@ -16,7 +16,7 @@ from ottla.kproto.internal_records.coordinator import build_key, build_value
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.runtime import CoordinatorRecord
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 T0, T1 = TopicPartition("täglich", 0), TopicPartition("t", 70_000)
 

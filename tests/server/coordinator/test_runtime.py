@@ -13,7 +13,8 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.runtime import CoordinatorRecord, CoordinatorRuntime, Producer
+from ottla.server.coordinator.replay import CoordinatorRecord, Producer
+from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.storage.clock import ManualClock
 
 
