@@ -3,8 +3,16 @@
 Start: lock the data folder, listen (clients wait in the kernel's queue), open the metadata, open the logs of every
 partition that this node holds and replay the coordinators' state, make the node's addresses known, serve.
 
-Stop is the same backwards: accept nothing more, answer what is under way, flush and sync, mark the folder as cleanly
-closed. A node that was killed starts by the same code; storage finds its tail by itself.
+Stop is the same backwards, and no step waits for what nobody may ever do:
+
+1. Accept nothing more and take no further request; answer who waits for other clients (fetches, joins, syncs).
+2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read.
+3. Close the coordinators, which settles every write that anybody waits for, shielded or not; end all other waits.
+4. Cancel what runs in the background, close the metadata, flush and sync, mark the folder as cleanly closed.
+
+If the node is cancelled instead, steps 3 and 4 follow at once. What ends each kind of wait, and what each shield from
+cancellation waits for, is in docs/architecture.md ("The stop"). A node that was killed starts by the same code; storage
+finds its tail by itself.
 """
 
 from __future__ import annotations

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
+import trio
+import trio.testing
 from hypothesis import settings
 
 settings.register_profile("ottla", settings.default, deadline=None)
@@ -15,3 +20,15 @@ def pytest_configure() -> None:
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A clock that stands still for whole files. pytest-trio takes one from a test's own arguments alone."""
+    for item in items:
+        if item.get_closest_marker("frozen_clock") is not None:
+            item.add_marker(pytest.mark.trio(run=_run_without_time))
+
+
+def _run_without_time(function: Callable[[], Awaitable[Any]], **options: Any) -> Any:
+    return trio.run(function, **options | {"clock": options.get("clock") or trio.testing.MockClock()})

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
@@ -147,8 +149,8 @@ def scraping(http: str) -> Work:
 
 
 @contextmanager
-def at_work(*works: Work) -> Iterator[None]:
-    """Each in a thread of its own, until the broker is gone."""
+def at_work(broker: Any, *works: Work) -> Iterator[None]:
+    """Each in a thread of its own, until the broker is gone; it is, at the end."""
 
     def until_it_is_gone(work: Work) -> None:
         with suppress(ClientError, OSError):
@@ -158,17 +160,28 @@ def at_work(*works: Work) -> Iterator[None]:
     threads = [threading.Thread(target=until_it_is_gone, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
-    yield
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
+    try:
+        yield
+    finally:
+        broker.process.kill()
+        for thread in threads:
+            thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
 
 
-def test_it_stops_soon_whatever_is_under_way(broker: Any, tmp_path: Path) -> None:
-    data_dir = tmp_path / "busy"
+@pytest.fixture
+def busy(broker: Any, tmp_path: Path) -> Iterator[Any]:
+    """A broker with all that a client may wait for."""
     flags = [flag for setting in SETTINGS for flag in ("--set", setting)]
-    running = type(broker)(data_dir, "--http", "127.0.0.1:0", "--console", *flags)
-    port = running.ready["port"]
+    running = type(broker)(tmp_path / "busy", "--http", "127.0.0.1:0", "--console", *flags)
+    yield running
+    running.process.kill()
+    running.process.wait(20)
+
+
+def test_it_stops_soon_whatever_is_under_way(busy: Any, tmp_path: Path) -> None:
+    data_dir = tmp_path / "busy"
+    port = busy.ready["port"]
     opened: list[BrokerConnection] = []
 
     def connect() -> BrokerConnection:
@@ -176,9 +189,9 @@ def test_it_stops_soon_whatever_is_under_way(broker: Any, tmp_path: Path) -> Non
         return opened[-1]
 
     administrator = connect()
-    running.run("topic", "create", "t", "-p", "20")
-    running.run("topic", "create", "compacted", "-c", "cleanup.policy=compact", "-c", "segment.bytes=1048576")
-    running.run("topic", "create", "synced", "-c", "flush.messages=1")
+    busy.run("topic", "create", "t", "-p", "20")
+    busy.run("topic", "create", "compacted", "-c", "cleanup.policy=compact", "-c", "segment.bytes=1048576")
+    busy.run("topic", "create", "synced", "-c", "flush.messages=1")
     for key_type in (0, 1):
         asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
         while administrator.call(asked).coordinators[0].error_code:
@@ -190,13 +203,13 @@ def test_it_stops_soon_whatever_is_under_way(broker: Any, tmp_path: Path) -> Non
         *(producing(connect, topic) for topic in ("t", "compacted", "synced")),
         *(ending_transactions(connect, f"x{number}") for number in range(5)),
         changing_topics(connect),
-        scraping(running.ready["http"]),
+        scraping(busy.ready["http"]),
     ]
-    with at_work(*works):
+    with at_work(busy, *works):
         time.sleep(1.5)
         backing_up = subprocess.Popen(backup, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         began = time.perf_counter()
-        assert running.stop(signal.SIGTERM) == 0
+        assert busy.stop(signal.SIGTERM) == 0
         seconds = time.perf_counter() - began
     backing_up.wait(30)
     print(f"stopped after {seconds:.3f} s")
@@ -205,6 +218,6 @@ def test_it_stops_soon_whatever_is_under_way(broker: Any, tmp_path: Path) -> Non
     for connection in opened:
         connection.close()
 
-    again = type(broker)(data_dir)
+    again = type(busy)(data_dir)
     assert again.run("consume", "synced", "--format", "%k\\n").stdout.count(b"k") > 0
     assert again.stop() == 0

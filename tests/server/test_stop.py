@@ -1,7 +1,6 @@
 """A node stops in order under every kind of work, and lets no time pass for it: the clock of these tests stands still.
 
-So nothing here waits for a grace period, a session or a backoff; what a stop may wait for is a call of the disk. A test
-has the clock among its own arguments: pytest-trio takes it from nowhere else.
+So nothing here waits for a grace period, a session or a backoff; what a stop may wait for is a call of the disk.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.frozen_clock, pytest.mark.timeout(60)]
 
 Serve = Callable[..., Any]
 Told = Callable[[], Awaitable[None]]
@@ -357,7 +356,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 async def test_a_node_stops_under(
-    serve_node: Serve, nursery: trio.Nursery, mock_clock: MockClock, kind: Callable[[Any], Awaitable[Told]]
+    serve_node: Serve, nursery: trio.Nursery, kind: Callable[[Any], Awaitable[Told]]
 ) -> None:
     async with serve_node(SETTINGS) as node:
         await prepare(node)
@@ -400,7 +399,7 @@ async def test_what_a_stop_leaves_is_taken_up(serve_node: Serve, nursery: trio.N
         assert statuses <= {TransactionStatus.ONGOING, TransactionStatus.COMPLETE_COMMIT}
 
 
-async def test_being_cut_short_ends_it_as_well(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_being_cut_short_ends_it_as_well(tmp_path: Path) -> None:
     """A second signal cancels everything, shielded or not: each wait ends by itself, or with what it waits for."""
     static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), **SETTINGS}
     async with trio.open_nursery() as nursery:
@@ -414,7 +413,7 @@ async def test_being_cut_short_ends_it_as_well(tmp_path: Path, mock_clock: MockC
         await trio.aclose_forcefully(client.stream)
 
 
-async def test_a_stop_waits_for_the_disk_and_for_nothing_else(serve_node: Serve, mock_clock: MockClock) -> None:
+async def test_a_stop_waits_for_the_disk_and_for_nothing_else(serve_node: Serve) -> None:
     """A flush that is under way is what was asked for: it is waited for, and acknowledged."""
     disk = HeldDisk()
     async with serve_node(SETTINGS, disk=disk) as node:
@@ -438,9 +437,7 @@ async def test_a_stop_waits_for_the_disk_and_for_nothing_else(serve_node: Serve,
         assert node.broker.log_manager.node_dir.was_clean
 
 
-async def test_a_node_stops_while_its_coordinators_load(
-    serve_node: Serve, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_stops_while_its_coordinators_load(serve_node: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(log: ReplicaLog, partition: int) -> AsyncGenerator[memoryview, None]:
         await trio.sleep_forever()
         yield memoryview(b"")

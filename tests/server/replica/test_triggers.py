@@ -20,6 +20,9 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.partition import Isolation
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
 
+# No deadline comes by itself: what completes was woken.
+pytestmark = pytest.mark.frozen_clock
+
 Node = Any
 
 
@@ -45,11 +48,6 @@ class Waiting:
     async def still_waits(self) -> None:
         await wait_all_tasks_blocked()
         assert not self.is_done
-
-
-@pytest.fixture(autouse=True)
-def frozen_clock(mock_clock: MockClock) -> None:
-    """No deadline comes by itself: what completes was woken."""
 
 
 @pytest.fixture
