@@ -13,6 +13,7 @@ from trio._core import _run as _trio_run
 
 from ottla.server.coordinator import partition, replay, runtime
 from ottla.server.coordinator.group import classic
+from ottla.server.event_loop import pace
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
@@ -32,6 +33,7 @@ def deterministic(seed: int) -> Iterator[None]:
 
     with (
         mock.patch.object(uuid, "uuid4", make_id),
+        mock.patch.object(pace, "perf_counter", trio.current_time),
         mock.patch.object(partition, "perf_counter", trio.current_time),
         mock.patch.object(replay, "perf_counter", trio.current_time),
         mock.patch.object(runtime, "perf_counter", trio.current_time),

@@ -79,7 +79,8 @@ async def _count() -> Counter[str]:
     return Counter(
         f"{type(each).__module__}.{type(each).__qualname__}"
         for each in gc.get_objects()
-        if type(each).__module__.startswith("ottla.storage")
+        # Of some classes of other packages the module is no string.
+        if str(type(each).__module__).startswith("ottla.storage")
     )
 
 
