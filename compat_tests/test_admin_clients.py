@@ -33,6 +33,8 @@ NOT_COMPARED = (
     (r"(?i)(topicId|id)=[\w-]{22}", r"\1=…"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r'"?port"?: ?\d+', "port: …"),
+    # Settings that Kafka does not have.
+    (r"; ottla\.[\w.]+=[^;]*", ""),
 )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
 from typing import Any, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
+from ottla.kproto.messages.produce import ProduceRequest
 
 _MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
@@ -18,7 +20,8 @@ class Wire:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=20)
-        self._correlation_id = self._received_id = 0
+        self._correlation_id = 0
+        self._awaited: deque[int] = deque()
 
     def close(self) -> None:
         self._socket.close()
@@ -28,15 +31,19 @@ class Wire:
         return self.receive(request.API_KEY, version)
 
     def send(self, request: Any, version: int) -> None:
-        """Several may be sent before the first answer is received; they are received in their order."""
+        """Several may be sent before the first answer is received; they are received in their order.
+
+        A produce request without acknowledgement has no answer.
+        """
         self._correlation_id += 1
+        if not (isinstance(request, ProduceRequest) and request.acks == 0):
+            self._awaited.append(self._correlation_id)
         self._socket.sendall(build_request_frame(request, version, self._correlation_id, "wire"))
 
     def receive(self, key: ApiKey, version: int) -> Any:
         size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
         correlation_id, answer = parse_response_frame(key, version, self._read(size))
-        self._received_id += 1
-        assert correlation_id == self._received_id
+        assert correlation_id == self._awaited.popleft()
         return answer
 
     def is_closed_by_broker(self) -> bool:
