@@ -26,6 +26,8 @@ async def truncate(simulation: Simulation, tracked: TrackedLog) -> None:
     if tracked.was_compacted:
         # What is below the high watermark is never truncated: compaction relies on that.
         bounds = [offset for offset in bounds if offset >= tracked.log.high_watermark]
+    elif tracked.model.log_start and simulation.rng.random() < 0.1:
+        bounds = [simulation.rng.randrange(tracked.model.log_start)]
     if bounds:
         offset = simulation.rng.choice(bounds)
         simulation.note(f"truncates {tracked} to {offset}")

@@ -68,6 +68,9 @@ class LogModel:
         self.log_end = batch.last_offset + 1
 
     def truncate(self, offset: int) -> None:
+        if offset < self.log_start:
+            self.restart_at(offset)
+            return
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.log_end = min(self.log_end, offset)
         self.sure_from = self.log_start

@@ -223,7 +223,8 @@ class _StoreView:
         elif run.kind == RunKind.TRUNCATE:
             state.is_unsure = True
         elif run.kind == RunKind.LOG_START:
-            state.log_start = max(state.log_start, run.base_offset)
+            is_emptied = run.last_offset == run.base_offset
+            state.log_start = run.base_offset if is_emptied else max(state.log_start, run.base_offset)
         else:
             self._partitions[run.key] = _Partition(as_of=state.as_of)
 

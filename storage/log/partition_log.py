@@ -154,6 +154,7 @@ class PartitionLog(AppendableLog):
     async def truncate_to(self, offset: int) -> None:
         """Drop everything at and beyond offset; returns when that is written. No append may run meanwhile.
 
+        Below the log's start nothing is left: the log is empty then, and goes on at the offset (UnifiedLog.truncateTo).
         A truncation never cuts a file, which other partitions share: it is a run without bytes, from which on
         everything of the partition that was written before, at and beyond the offset, is void.
         """
@@ -163,9 +164,11 @@ class PartitionLog(AppendableLog):
         async with self.store.lock:
             await self.store.writer.flush(sync=False)
             self.check_open()
-            # Retention may have moved the start meanwhile.
-            offset = max(offset, self.log_start_offset)
             if offset >= self.log_end_offset:
+                return
+            if offset < self.log_start_offset:
+                # Retention may have moved the start meanwhile. The log has to end where its leader's parts from it.
+                await self._empty(offset)
                 return
             # Shielded, as the state is half changed until its producers are rebuilt. It ends when the disk answers.
             with trio.CancelScope(shield=True):
@@ -196,10 +199,14 @@ class PartitionLog(AppendableLog):
         async with self.store.lock:
             await self.store.writer.flush(sync=False)
             self.check_open()
-            self.store.files.truncate_tables(self.key, 0)
-            self.emptied(offset)
-            self.store.writer.add_note(self, RunKind.LOG_START, -1, offset, offset)
-            await self.store.writer.flush(sync=False)
+            await self._empty(offset)
+
+    async def _empty(self, offset: int) -> None:
+        """Under the store's lock, with everything written: a run without bytes makes all of it void."""
+        self.store.files.truncate_tables(self.key, 0)
+        self.emptied(offset)
+        self.store.writer.add_note(self, RunKind.LOG_START, -1, offset, offset)
+        await self.store.writer.flush(sync=False)
 
     async def advance_log_start_offset(self, offset: int) -> None:
         """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written."""

@@ -173,3 +173,51 @@ async def test_the_start_moves_while_producers_are_read_anew(harness: Any, monke
         await until(lambda: not log.store.lock.locked())
         assert log.store.error is None
         assert producer_state(log) == (3, 2)
+
+
+@pytest.mark.parametrize("without_indexes", [False, True])
+async def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_there(
+    harness: Any, without_indexes: bool
+) -> None:
+    """Its leader's log ends there: a replica that ended anywhere else would ask for what nobody has."""
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        for number in range(8):
+            harness.append(log, b"%d" % number)
+        await log.flush()
+        log.advance_high_watermark(6)
+        await log.advance_log_start_offset(5)
+        await log.truncate_to(3)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+        assert harness.append(log, b"new").base_offset == 3
+        await log.flush()
+        assert await harness.read_records(log, 3) == [(3, b"new")]
+        directory = log.store.files.directory
+    if without_indexes:
+        for name in os.listdir(directory):
+            if not name.endswith(".data"):
+                os.unlink(os.path.join(directory, name))
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+        assert await harness.read_records(log, 3) == [(3, b"new")]
+
+
+async def test_retention_moves_the_start_beyond_where_a_truncation_cuts(harness: Any) -> None:
+    disk = HeldDisk()
+    manager = LogManager(disk, harness.folder, StorageConfig(inline_write_bytes=0), harness.clock)
+    async with manager.run(), trio.open_nursery() as nursery:
+        log = await harness.open(manager)
+        for number in range(8):
+            harness.append(log, b"%d" % number)
+        await log.flush()
+        log.advance_high_watermark(8)
+        disk.hold("pwritev")
+        harness.append(log, b"8")
+        nursery.start_soon(log.truncate_to, 3)
+        await disk.wait_until_held()
+        assert log.log_end_offset == 9
+        log.move_log_start(6)
+        disk.let_go()
+        await until(lambda: not log.store.lock.locked())
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
