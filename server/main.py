@@ -31,6 +31,7 @@ from ottla.server.errors import StartupError
 from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
+from ottla.server.metadata.open_store import open_store
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
@@ -124,23 +125,12 @@ class Node:
             if log_manager.node_dir.was_clean is False:
                 folder = log_manager.node_dir.path
                 logger.warning("%s was not closed in order: its logs are recovered", folder, extra={"path": folder})
-            store = await self._open_metadata(Path(data_dir))
+            store = self._metadata_store or await open_store(config, Path(data_dir), self._clock)
             try:
                 await self._serve(addresses, log_manager, store, task_status)
             finally:
                 with trio.CancelScope(shield=True):
                     await store.close()
-
-    async def _open_metadata(self, data_dir: Path) -> MetadataStore:
-        if self._metadata_store is not None:
-            return self._metadata_store
-        if self._config.ottla_metadata_store == "memory":
-            from ottla.server.metadata.memory import MemoryMetadataStore
-
-            return MemoryMetadataStore(self._clock.time_ms)
-        from ottla.server.metadata.sqlite import open_sqlite_store
-
-        return await open_sqlite_store(data_dir / "cluster.sqlite", self._clock.time_ms)
 
     async def _serve(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ import trio
 from ottla.server.metadata.errors import LeaseExpiredError
 from ottla.server.metadata.store import (
     NO_LEASE,
+    Change,
     Compare,
     Delete,
     DeletePrefix,
@@ -17,13 +19,14 @@ from ottla.server.metadata.store import (
     Listing,
     Operation,
     Put,
+    Watch,
 )
 from ottla.server.metadata.watchers import Watcher, Watchers
 
 
 class MemoryMetadataStore:
-    """A `MetadataStore` in a dictionary. Leases end on the given clock, which is Trio's by default, at the first
-    operation after their time."""
+    """A `MetadataStore` in a dictionary. Leases end on the given clock, which is Trio's by default; whoever watches
+    sees it in time."""
 
     def __init__(self, time_ms: Callable[[], int] | None = None) -> None:
         self._entries: dict[str, KeyValue] = {}
@@ -35,17 +38,17 @@ class MemoryMetadataStore:
 
     async def get(self, key: str) -> KeyValue | None:
         await trio.lowlevel.checkpoint()
-        self._expire()
+        self.expire()
         return self._entries.get(key)
 
     async def list(self, prefix: str) -> Listing:
         await trio.lowlevel.checkpoint()
-        self._expire()
+        self.expire()
         return Listing(self._revision, tuple(self._entries[key] for key in self._keys(prefix)))
 
     async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
         await trio.lowlevel.checkpoint()
-        self._expire()
+        self.expire()
         for compare in compares:
             entry = self._entries.get(compare.key)
             if (0 if entry is None else entry.mod_revision) != compare.mod_revision:
@@ -56,9 +59,19 @@ class MemoryMetadataStore:
         return self._apply(operations)
 
     @asynccontextmanager
-    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watcher]:
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watch]:
         with self._watchers.open(prefix, after_revision) as watcher:
-            yield watcher
+            yield _ExpiringWatch(self, watcher)
+
+    def expire(self) -> float:
+        """End the leases whose time has come; returns how many seconds the next one has, or infinity."""
+        now_ms = self._now_ms()
+        ended = {lease for lease, (_, deadline) in self._leases.items() if deadline <= now_ms}
+        for lease in ended:
+            del self._leases[lease]
+        if ended:
+            self._drop_keys_of(ended)
+        return min((deadline - now_ms for _, deadline in self._leases.values()), default=math.inf) / 1000
 
     async def grant_lease(self, ttl_ms: int) -> int:
         await trio.lowlevel.checkpoint()
@@ -68,7 +81,7 @@ class MemoryMetadataStore:
 
     async def keep_alive(self, lease: int) -> None:
         await trio.lowlevel.checkpoint()
-        self._expire()
+        self.expire()
         if lease not in self._leases:
             raise LeaseExpiredError(f"Lease {lease} has ended.")
         ttl_ms, _ = self._leases[lease]
@@ -104,15 +117,20 @@ class MemoryMetadataStore:
         self._watchers.publish(revision, puts, deletes)
         return revision
 
-    def _expire(self) -> None:
-        now_ms = self._now_ms()
-        ended = {lease for lease, (_, deadline) in self._leases.items() if deadline <= now_ms}
-        for lease in ended:
-            del self._leases[lease]
-        if ended:
-            self._drop_keys_of(ended)
-
     def _drop_keys_of(self, leases: set[int]) -> None:
         doomed = sorted(entry.key for entry in self._entries.values() if entry.lease in leases - {NO_LEASE})
         if doomed:
             self._apply([Delete(key) for key in doomed])
+
+
+class _ExpiringWatch:
+    """A watch that also sees which leases end."""
+
+    def __init__(self, store: MemoryMetadataStore, watcher: Watcher) -> None:
+        self._store = store
+        self._watcher = watcher
+
+    async def receive(self) -> Change:
+        while True:
+            with trio.move_on_after(self._store.expire()):
+                return await self._watcher.receive()

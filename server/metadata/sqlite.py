@@ -2,20 +2,26 @@
 
 The database runs in write-ahead mode with full synchronisation, so that a transaction which was answered
 survives a power failure. All calls are short and run on a worker thread, one at a time and in order.
-Several nodes of one machine may share the file: each looks at the revision a few times a second and, when
-somebody else has written, reads the change log from where it stood.
+
+Several processes of one machine may share the file. Whoever has written rings the file's bell, and whoever watches
+then reads the change log from where it stood. Each of them knows when the next lease ends unless it is kept alive, and
+looks then, some milliseconds apart: the first one ends it. Keeping a lease alive is not synchronised with the disk,
+since a power failure ends everything that a lease could stand for.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import trio
 
+from ottla.server.metadata.bell import Bell, Ear
 from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError
 from ottla.server.metadata.store import (
     NO_LEASE,
@@ -34,10 +40,13 @@ from ottla.server.metadata.watchers import Watcher, Watchers
 T = TypeVar("T")
 
 FORMAT_VERSION: Final = 1
-_POLL_S: Final = 0.05
 _BUSY_TIMEOUT_S: Final = 5.0
 #: So many of the latest transactions stay in the change log for other nodes to read.
 _CHANGE_LOG_LENGTH: Final = 10_000
+#: The processes that share the file look for ended leases at random times within this, so that one does the work.
+_EXPIRY_JITTER_S: Final = 0.03
+#: A deadline is never further away than its lease's time to live, unless the wall clock was set back.
+_CLOCK_SLACK_MS: Final = 1_000
 
 _SCHEMA: Final = (
     "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, create_revision INTEGER NOT NULL, "
@@ -53,10 +62,14 @@ _SCHEMA: Final = (
 class SqliteMetadataStore:
     """A `MetadataStore` in a SQLite file; made by `open_sqlite_store`."""
 
-    def __init__(self, connection: sqlite3.Connection, time_ms: Callable[[], int], *, shared: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, time_ms: Callable[[], int]) -> None:
         self._connection = connection
         self._time_ms = time_ms
-        self._shared = shared
+        self._bell = Bell(path)
+        #: When the first lease ends, as of the last look; None while there is none.
+        self._next_deadline_ms: int | None = None
+        #: Whether there is a new revision that others are to be told of.
+        self._has_written = False
         self._turn = trio.Lock()
         self._watchers = Watchers()
         self._seen_revision = 0
@@ -91,16 +104,24 @@ class SqliteMetadataStore:
 
     @asynccontextmanager
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watch]:
-        with self._watchers.open(prefix, after_revision) as watcher:
-            yield _PollingWatch(watcher, self.refresh) if self._shared else watcher
+        with self._watchers.open(prefix, after_revision) as watcher, self._bell.listen() as ear:
+            # What others wrote before this process listened.
+            await self.refresh()
+            yield _SharedWatch(self, watcher, ear)
 
     async def refresh(self) -> None:
-        """Tell the watchers what other nodes have written since the last look."""
-        await self._run(lambda: None)
+        """Tell the watchers what other processes have written since the last look, and which leases have ended."""
+        await self._run(self._expire)
+
+    def seconds_to_expiry(self) -> float:
+        """How long until leases are to be looked at, if nobody keeps them alive; infinity while there are none."""
+        if self._next_deadline_ms is None:
+            return math.inf
+        return max(self._next_deadline_ms - self._time_ms(), 0) / 1000 + random.uniform(0, _EXPIRY_JITTER_S)
 
     async def grant_lease(self, ttl_ms: int) -> int:
         def write() -> int:
-            with self._connection:
+            with self._unsynchronised(), self._connection:
                 deadline = self._time_ms() + ttl_ms
                 insert = "INSERT INTO leases (ttl_ms, deadline_ms) VALUES (?, ?) RETURNING id"
                 return int(self._connection.execute(insert, (ttl_ms, deadline)).fetchone()[0])
@@ -110,7 +131,7 @@ class SqliteMetadataStore:
     async def keep_alive(self, lease: int) -> None:
         def write() -> None:
             self._expire()
-            with self._connection:
+            with self._unsynchronised(), self._connection:
                 update = "UPDATE leases SET deadline_ms = ? + ttl_ms WHERE id = ?"
                 if self._connection.execute(update, (self._time_ms(), lease)).rowcount == 0:
                     raise LeaseExpiredError(f"Lease {lease} has ended.")
@@ -118,15 +139,25 @@ class SqliteMetadataStore:
         await self._run(write)
 
     async def revoke_lease(self, lease: int) -> None:
-        await self._run(lambda: self._end_leases([lease]))
+        def write() -> None:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._end_leases([lease])
+
+        await self._run(write)
 
     async def close(self) -> None:
         with trio.CancelScope(shield=True):
             async with self._turn:
                 if not self._closed:
                     self._closed = True
-                    await trio.to_thread.run_sync(self._connection.close)
-        self._watchers.close()
+                    self._watchers.close()
+                    await trio.to_thread.run_sync(self._close)
+
+    def _close(self) -> None:
+        # Who receives hears this, or that the file was closed, and finds that its watch has ended.
+        self._bell.ring()
+        self._connection.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do `work` on a worker thread, alone, then tell the watchers what has changed since the last look."""
@@ -135,12 +166,31 @@ class SqliteMetadataStore:
                 raise StoreUnavailableError("The metadata store is closed.")
             try:
                 # Not to be abandoned: a transaction that began is waited for, even under cancellation.
-                result, changes = await trio.to_thread.run_sync(lambda: (work(), self._changes()))
+                result, changes = await trio.to_thread.run_sync(self._do, work)
             except sqlite3.Error as error:
                 raise StoreUnavailableError(f"The metadata store failed: {error}.") from error
             for revision, puts, deletes in changes:
                 self._watchers.publish(revision, puts, deletes)
             return result
+
+    def _do(self, work: Callable[[], T]) -> tuple[T, Sequence[tuple[int, Sequence[KeyValue], Sequence[str]]]]:
+        try:
+            result = work()
+        finally:
+            if self._has_written:
+                self._has_written = False
+                self._bell.ring()
+        return result, self._changes()
+
+    @contextmanager
+    def _unsynchronised(self) -> Iterator[None]:
+        """What is written within is durable when the next transaction is, and never half there: a crash of the machine
+        may lose it, a crash of this process does not."""
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")
 
     def _revision(self) -> int:
         row = self._connection.execute("SELECT value FROM state WHERE name = 'revision'").fetchone()
@@ -154,11 +204,16 @@ class SqliteMetadataStore:
                 row = execute("SELECT mod_revision FROM entries WHERE key = ?", (compare.key,)).fetchone()
                 if (0 if row is None else row[0]) != compare.mod_revision:
                     return None
-            update = "UPDATE state SET value = value + 1 WHERE name = 'revision' RETURNING value"
-            revision = int(execute(update).fetchone()[0])
-            for operation in operations:
-                self._apply(operation, revision)
-            execute("DELETE FROM changes WHERE revision <= ?", (revision - _CHANGE_LOG_LENGTH,))
+            return self._apply_all(operations)
+
+    def _apply_all(self, operations: Sequence[Operation]) -> int:
+        """One revision, within a transaction that has begun."""
+        self._has_written = True
+        update = "UPDATE state SET value = value + 1 WHERE name = 'revision' RETURNING value"
+        revision = int(self._connection.execute(update).fetchone()[0])
+        for operation in operations:
+            self._apply(operation, revision)
+        self._connection.execute("DELETE FROM changes WHERE revision <= ?", (revision - _CHANGE_LOG_LENGTH,))
         return revision
 
     def _apply(self, operation: Operation, revision: int) -> None:
@@ -182,18 +237,26 @@ class SqliteMetadataStore:
         self._connection.executemany(insert, [(revision, key) for (key,) in changed])
 
     def _expire(self) -> None:
-        select = "SELECT id FROM leases WHERE deadline_ms <= ?"
-        ended = [row[0] for row in self._connection.execute(select, (self._time_ms(),))]
-        if ended:
-            self._end_leases(ended)
+        execute, now_ms = self._connection.execute, self._time_ms()
+        leases = execute("SELECT deadline_ms, ttl_ms FROM leases").fetchall()
+        if any(not now_ms < deadline_ms <= now_ms + ttl_ms + _CLOCK_SLACK_MS for deadline_ms, ttl_ms in leases):
+            with self._connection:
+                # Only here nobody else keeps one alive in between, or has ended it already.
+                execute("BEGIN IMMEDIATE")
+                set_back = "UPDATE leases SET deadline_ms = ? + ttl_ms WHERE deadline_ms > ? + ttl_ms"
+                execute(set_back, (now_ms, now_ms + _CLOCK_SLACK_MS))
+                select = "SELECT id FROM leases WHERE deadline_ms <= ?"
+                self._end_leases([row[0] for row in execute(select, (now_ms,))])
+            leases = execute("SELECT deadline_ms FROM leases").fetchall()
+        self._next_deadline_ms = min((deadline_ms for deadline_ms, *_ in leases), default=None)
 
     def _end_leases(self, leases: Sequence[int]) -> None:
+        """Within a transaction that has begun: a lease and its keys end together."""
         select = "SELECT key FROM entries WHERE lease = ?"
         keys = [row[0] for lease in leases for row in self._connection.execute(select, (lease,))]
         if keys:
-            self._write((), [Delete(key) for key in keys])
-        with self._connection:
-            self._connection.executemany("DELETE FROM leases WHERE id = ?", [(lease,) for lease in leases])
+            self._apply_all([Delete(key) for key in keys])
+        self._connection.executemany("DELETE FROM leases WHERE id = ?", [(lease,) for lease in leases])
 
     def _changes(self) -> Sequence[tuple[int, Sequence[KeyValue], Sequence[str]]]:
         """The transactions since the last look, this node's and others', as far as the change log goes back."""
@@ -227,25 +290,29 @@ class SqliteMetadataStore:
         self._watchers.forget_until(self._seen_revision)
 
 
-class _PollingWatch:
-    """A watch that also sees what other processes write."""
+class _SharedWatch:
+    """A watch that also sees what other processes write, and which leases end."""
 
-    def __init__(self, watcher: Watcher, refresh: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: SqliteMetadataStore, watcher: Watcher, ear: Ear) -> None:
+        self._store = store
         self._watcher = watcher
-        self._refresh = refresh
+        self._ear = ear
 
     async def receive(self) -> Change:
+        await trio.lowlevel.checkpoint()
         while True:
-            with trio.move_on_after(_POLL_S):
-                return await self._watcher.receive()
-            await self._refresh()
+            with suppress(trio.WouldBlock):
+                return self._watcher.receive_nowait()
+            # Own changes are heard as well.
+            with trio.move_on_after(self._store.seconds_to_expiry()):
+                await self._ear.wait()
+            await self._store.refresh()
 
 
-async def open_sqlite_store(path: Path, time_ms: Callable[[], int], *, shared: bool = False) -> SqliteMetadataStore:
+async def open_sqlite_store(path: Path, time_ms: Callable[[], int]) -> SqliteMetadataStore:
     """Open the file, and make it if it is absent; raises StoreUnavailableError if it cannot be used.
 
-    `time_ms` is the clock of leases, in wall-clock milliseconds, as nodes of the machine share them.
-    `shared` says that other processes write to the file as well.
+    `time_ms` is the clock of leases, in wall-clock milliseconds: the processes that share the file share it.
     """
 
     def open_file() -> SqliteMetadataStore:
@@ -255,7 +322,7 @@ async def open_sqlite_store(path: Path, time_ms: Callable[[], int], *, shared: b
         except BaseException:
             connection.close()
             raise
-        store = SqliteMetadataStore(connection, time_ms, shared=shared)
+        store = SqliteMetadataStore(connection, path, time_ms)
         store.start_watching_from_here()
         return store
 

@@ -26,6 +26,13 @@ class Watcher:
         except trio.EndOfChannel:
             raise self._failure or StoreUnavailableError("The metadata store is closed.") from None
 
+    def receive_nowait(self) -> Change:
+        """The next change, if it has come; raises trio.WouldBlock or as `receive`."""
+        try:
+            return self._receive.receive_nowait()
+        except trio.EndOfChannel:
+            raise self._failure or StoreUnavailableError("The metadata store is closed.") from None
+
     def offer(self, change: Change) -> None:
         """Pass on what concerns this watcher."""
         if change.revision <= self._after_revision or self._failure is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from ottla.server.metadata.sqlite import open_sqlite_store
 from ottla.server.metadata.store import (
     NO_LEASE,
     WATCH_BUFFER,
+    Change,
     Compare,
     Delete,
     DeletePrefix,
@@ -24,16 +27,21 @@ from ottla.server.metadata.store import (
     Put,
     Watch,
 )
+from tests.server.metadata.other_process import OtherProcess, TwoProcesses
 
 
 class Time:
-    """A wall clock in the test's hand, in milliseconds."""
+    """A wall clock in the test's hand, in milliseconds: it stands still unless it is told otherwise."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
+        self._flows_from: float | None = None
+
+    def begin_to_flow(self) -> None:
+        self._flows_from = monotonic()
 
     def ms(self) -> int:
-        return self.now_ms
+        return self.now_ms + (int((monotonic() - self._flows_from) * 1000) if self._flows_from else 0)
 
 
 @pytest.fixture
@@ -44,10 +52,11 @@ def time() -> Time:
 async def _open(kind: str, path: Path, time: Time) -> MetadataStore:
     if kind == "memory":
         return MemoryMetadataStore(time.ms)
-    return await open_sqlite_store(path / "cluster.sqlite", time.ms, shared=kind == "sqlite, shared")
+    store = await open_sqlite_store(path / "cluster.sqlite", time.ms)
+    return store if kind == "sqlite" else TwoProcesses(store, OtherProcess(path / "cluster.sqlite", time.ms))
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite, shared"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite in two processes"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, time: Time) -> AsyncIterator[MetadataStore]:
     store = await _open(request.param, tmp_path, time)
     yield store
@@ -149,7 +158,7 @@ async def test_a_watch_loses_nothing_between_the_listing_and_its_beginning(store
 async def test_a_watcher_that_falls_behind_is_told_to_list_again(store: MetadataStore) -> None:
     revision = (await store.list("")).revision
     async with store.watch("", revision) as watch:
-        for number in range(WATCH_BUFFER + 1):
+        for number in range(WATCH_BUFFER + 2):
             await store.commit([], [Put("/k", b"%d" % number)])
         with pytest.raises(WatchLaggedError):
             await _receive(watch, WATCH_BUFFER + 1)
@@ -190,6 +199,41 @@ async def test_a_watch_sees_the_end_of_a_lease(store: MetadataStore, time: Time)
         assert (await watch.receive()).deletes == ("/brokers/1",)
 
 
+async def test_who_waits_sees_the_end_of_a_lease(store: MetadataStore, time: Time) -> None:
+    lease = await store.grant_lease(50)
+    await store.commit([], [Put("/brokers/1", b"", lease)])
+    async with store.watch("/brokers/", (await store.list("")).revision) as watch:
+        time.begin_to_flow()
+        with trio.fail_after(30):
+            assert (await watch.receive()).deletes == ("/brokers/1",)
+
+
+async def test_a_watch_that_is_cancelled_loses_nothing(store: MetadataStore) -> None:
+    async with store.watch("", (await store.list("")).revision) as watch:
+        with trio.move_on_after(0.001):
+            await watch.receive()
+        await store.commit([], [Put("/a", b"")])
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await watch.receive()
+        assert [entry.key for entry in (await watch.receive()).puts] == ["/a"]
+
+
+async def test_two_watches_see_the_same(store: MetadataStore) -> None:
+    revision = (await store.list("")).revision
+    async with store.watch("/a", revision) as one, store.watch("/", revision) as other, trio.open_nursery() as nursery:
+        seen: list[Change] = []
+
+        async def receive(watch: Watch) -> None:
+            seen.append(await watch.receive())
+
+        nursery.start_soon(receive, one)
+        nursery.start_soon(receive, other)
+        await trio.testing.wait_all_tasks_blocked()
+        await store.commit([], [Put("/a", b"")])
+    assert [change.revision for change in seen] == [revision + 1] * 2
+
+
 async def test_a_put_with_an_ended_lease_is_refused_entirely(store: MetadataStore, time: Time) -> None:
     lease = await store.grant_lease(10)
     time.now_ms += 10
@@ -203,6 +247,18 @@ async def test_closing_ends_the_watchers(store: MetadataStore) -> None:
         await store.close()
         with pytest.raises(StoreUnavailableError):
             await watch.receive()
+
+
+async def test_closing_ends_who_waits(store: MetadataStore) -> None:
+    async with store.watch("", 0) as watch, trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            with pytest.raises(StoreUnavailableError):
+                await watch.receive()
+
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await store.close()
 
 
 _KEYS = st.sampled_from(["/a", "/a/1", "/a/2", "/b", "/b/1"])
@@ -245,17 +301,6 @@ class TestSqlite:
         await second.close()
         assert listing.revision == revision
         assert [entry.value for entry in listing.entries] == [b"1"]
-
-    async def test_nodes_that_share_the_file_see_each_others_changes(self, tmp_path: Path, time: Time) -> None:
-        one = await _open("sqlite, shared", tmp_path, time)
-        two = await _open("sqlite, shared", tmp_path, time)
-        async with two.watch("/", (await two.list("")).revision) as watch:
-            await one.commit([], [Put("/a", b"1")])
-            await one.commit([], [Put("/b", b"2")])
-            changes = [await watch.receive(), await watch.receive()]
-        assert [change.puts[0].key for change in changes] == ["/a", "/b"]
-        await one.close()
-        await two.close()
 
     async def test_another_format_version_is_refused_in_a_sentence(self, tmp_path: Path, time: Time) -> None:
         import sqlite3
