@@ -11,6 +11,7 @@ from ottla.storage.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
@@ -56,6 +57,7 @@ class Broker:
     #: Where requests of many elements go one by one.
     lane: Lane
     controller: Controller
+    peers: Peers
     log_manager: LogManager
     replica_manager: ReplicaManager
     producer_ids: ProducerIds

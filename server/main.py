@@ -7,6 +7,7 @@ Stop is the same backwards, and no step waits for what nobody may ever do:
 
 1. Accept nothing more and take no further request; answer who waits for other clients (fetches, joins, syncs).
 2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read.
+   Then give the session up, so that the other nodes know at once.
 3. Close the coordinators, which settles every write that anybody waits for, shielded or not; end all other waits.
 4. Cancel what runs in the background, close the metadata, flush and sync, mark the folder as cleanly closed.
 
@@ -22,10 +23,14 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 import trio
 
 from ottla.server.broker import Broker
+from ottla.server.cluster.controllership import Controllership
+from ottla.server.cluster.membership import Membership
+from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
 from ottla.server.event_loop.work import Lane
@@ -141,6 +146,15 @@ class Node:
     ) -> None:
         config = self._config
         controller = Controller(store, config, node_id=config.node_id)
+        membership = Membership(
+            store,
+            controller,
+            directory_id=log_manager.node_dir.directory_id,
+            session_timeout_ms=config.broker_session_timeout_ms,
+            heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+        )
+        controllership = Controllership(controller, membership, duties=())
+        peers = Peers(lambda: controller.image, node_id=config.node_id, listener=config.inter_broker_listener_name)
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
@@ -168,6 +182,7 @@ class Node:
             budget=budget,
             lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, replica_manager.response_budget),
             controller=controller,
+            peers=peers,
             log_manager=log_manager,
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
@@ -203,13 +218,19 @@ class Node:
                 controller.subscribe(quotas.apply)
                 controller.subscribe(connection_rates.apply)
                 controller.subscribe(partial(_follow_settings, listeners, log_manager, config))
+                controller.subscribe(peers.follow)
+                controller.subscribe(membership.follow)
+                await membership.claim_id()
                 await nursery.start(controller.run)
-                await controller.register_broker(BrokerImage(config.node_id, endpoints, config.broker_rack))
+                await nursery.start(peers.run)
+                await nursery.start(membership.run, self._registration(endpoints, log_manager))
+                nursery.start_soon(controllership.run)
                 nursery.start_soon(self._end_when_asked, broker, listeners)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
                 try:
                     await listeners.run(STOP_GRACE_SECONDS)
+                    await membership.leave()
                 finally:
                     broker.coordinators.close()
                     replica_manager.close()
@@ -218,6 +239,17 @@ class Node:
             listeners.close()
             if http is not None:
                 http.close()
+
+    def _registration(self, endpoints: tuple[Endpoint, ...], log_manager: LogManager) -> BrokerImage:
+        node_dir = log_manager.node_dir
+        return BrokerImage(
+            self._config.node_id,
+            endpoints,
+            self._config.broker_rack,
+            incarnation=uuid4().hex,
+            directory_id=node_dir.directory_id,
+            was_clean=node_dir.was_clean is not False,
+        )
 
     async def _end_when_asked(self, broker: Broker, listeners: Listeners) -> None:
         await self._stop.wait()

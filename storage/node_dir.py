@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
@@ -20,7 +21,11 @@ LOCK_FILE = "lock"
 
 
 class NodeDir:
-    """`<data_dir>/node-<id>/`. `was_clean` tells how the last owner left it; None for a new folder."""
+    """`<data_dir>/node-<id>/`. `was_clean` tells how the last owner left it; None for a new folder.
+
+    `directory_id` stays the same as long as the folder exists: by it a cluster tells a node that has come back from
+    another one that claims its id (`directory.id` in Kafka's meta.properties).
+    """
 
     def __init__(self, disk: Disk, data_dir: str, node_id: int) -> None:
         self._disk = disk
@@ -28,6 +33,7 @@ class NodeDir:
         self._lock: Handle | None = None
         self.path = os.path.join(data_dir, f"node-{node_id}")
         self.was_clean: bool | None = None
+        self.directory_id = uuid4().hex
 
     def open(self) -> None:
         """Make or lock the folder, and note that it is in use.
@@ -39,6 +45,7 @@ class NodeDir:
         try:
             node = self._read()
             self.was_clean = node.get("clean_shutdown")
+            self.directory_id = node.get("directory_id", self.directory_id)
             self._write(clean=False)
             for name in self._disk.listdir(self.path):
                 if name.endswith(DELETED_SUFFIX):
@@ -82,6 +89,7 @@ class NodeDir:
         node = {
             "format_version": FORMAT_VERSION,
             "node_id": self._node_id,
+            "directory_id": self.directory_id,
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
         }

@@ -18,6 +18,7 @@ from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
     ConflictError,
+    DuplicateBrokerIdError,
     InvalidRequestError,
     MetadataError,
     PolicyViolationError,
@@ -29,6 +30,7 @@ from ottla.server.metadata.evolution import initial_state
 from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
+    NO_LEADER,
     BrokerImage,
     ConfigResource,
     MetadataDelta,
@@ -39,7 +41,15 @@ from ottla.server.metadata.image import (
     TopicImage,
 )
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
-from ottla.server.metadata.store import Compare, Delete, DeletePrefix, MetadataStore, Operation, Put
+from ottla.server.metadata.store import (
+    NO_LEASE,
+    Compare,
+    Delete,
+    DeletePrefix,
+    MetadataStore,
+    Operation,
+    Put,
+)
 from ottla.server.metadata.topic_names import CollisionIndex
 from ottla.server.settings.config import BrokerConfig
 
@@ -97,6 +107,10 @@ class Controller:
         """The metadata as this node's parts have applied it."""
         return self._loader.image
 
+    async def next_image(self) -> MetadataImage:
+        """Wait until the image shows the next change."""
+        return await self._loader.next_image()
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` for every change, first for everything there is; subscribe before `run`."""
         self._loader.subscribe(subscriber)
@@ -110,15 +124,36 @@ class Controller:
         await self._count_start(is_first=await self._found_cluster())
         await self._loader.run(task_status=task_status)
 
-    async def register_broker(self, broker: BrokerImage) -> None:
-        """Make a broker's addresses known to the cluster."""
-        key, value = keys.broker(broker.node_id), keys.encode_broker(broker)
-        current = await self._store.get(key)
-        if current is not None and current.value == value:
-            return
+    async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE) -> None:
+        """Make a broker known, and alive while the lease lasts; it becomes the controller if there is none.
 
-        async def plan(_image: MetadataImage) -> _Plan[None]:
-            return [], [Put(key, value)], None
+        One that is fenced is only made known. Raises DuplicateBrokerIdError if a node with another folder is alive
+        under its id, LeaseExpiredError if the lease is over.
+        """
+        known, session = keys.broker(broker.node_id), keys.alive(broker.node_id)
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            other = image.sessions.get(broker.node_id)
+            if other is not None and other.directory_id != broker.directory_id:
+                raise DuplicateBrokerIdError(f"Another process runs as node {broker.node_id}; this one has to stop.")
+            compares = [Compare(session, self._loader.revision_of(session))]
+            operations = [Put(known, keys.encode_broker(broker))]
+            if not broker.fenced:
+                operations.append(Put(session, keys.encode_session(broker), lease))
+                if image.controller_id in (NO_LEADER, broker.node_id):
+                    compares.append(Compare(keys.CONTROLLER, self._loader.revision_of(keys.CONTROLLER)))
+                    operations.append(Put(keys.CONTROLLER, keys.encode(broker.node_id), lease))
+            return compares, operations, None
+
+        await self._transact(plan)
+
+    async def become_controller(self, lease: int) -> None:
+        """Make this node the cluster's controller while the lease lasts, unless another one is. LeaseExpiredError."""
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            if image.controller_id != NO_LEADER:
+                return [], [], None
+            return [Compare(keys.CONTROLLER, 0)], [Put(keys.CONTROLLER, keys.encode(self.node_id), lease)], None
 
         await self._transact(plan)
 
@@ -132,7 +167,8 @@ class Controller:
             if node_id == self.node_id or not broker.fenced:
                 raise InvalidRequestError(f"Broker {node_id} is running; stop it first.")
             key = keys.broker(node_id)
-            return [Compare(key, self._loader.revision_of(key))], [Delete(key)], None
+            compares = [Compare(key, self._loader.revision_of(key)), Compare(keys.alive(node_id), 0)]
+            return compares, [Delete(key)], None
 
         await self._transact(plan)
 

@@ -103,6 +103,10 @@ class ElectionNotNeededError(MetadataError):
     """The preferred replica already leads."""
 
 
+class DuplicateBrokerIdError(MetadataError):
+    """Another node is alive under the same id."""
+
+
 class BrokerIdNotRegisteredError(MetadataError):
     """No broker of this id is registered."""
 

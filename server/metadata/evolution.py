@@ -177,6 +177,11 @@ _MAPPINGS: Final[Mapping[str, tuple[str, Callable[[str], Any], Callable[[KeyValu
         lambda key: int(key.removeprefix(keys.BROKERS)),
         lambda entry: keys.decode_broker(entry.key, entry.value, entry.mod_revision),
     ),
+    "sessions": (
+        keys.ALIVE,
+        lambda key: int(key.removeprefix(keys.ALIVE)),
+        lambda entry: keys.decode_session(entry.value),
+    ),
     "starts": (
         keys.STARTS,
         lambda key: int(key.removeprefix(keys.STARTS)),
@@ -202,9 +207,14 @@ def _evolve_rest(image: MetadataImage, puts: Sequence[KeyValue], deletes: Sequen
             kept = {key: value for key, value in getattr(image, name).items() if key not in gone}
             changed[name] = kept | come
     changed.update(("cluster_id", keys.decode(entry.value)) for entry in puts if entry.key == keys.CLUSTER_ID)
-    after = replace(image, **changed)
-    live = sorted(broker.node_id for broker in after.brokers.values() if not broker.fenced)
-    return replace(after, controller_id=live[0] if live else NO_LEADER)
+    if keys.CONTROLLER in deletes:
+        changed["controller_id"] = NO_LEADER
+    changed.update(("controller_id", keys.decode(entry.value)) for entry in puts if entry.key == keys.CONTROLLER)
+    if "brokers" in changed or "sessions" in changed:
+        sessions = changed.get("sessions", image.sessions)
+        brokers = changed.get("brokers", image.brokers)
+        changed["brokers"] = {id_: broker._replace(fenced=id_ not in sessions) for id_, broker in brokers.items()}
+    return replace(image, **changed)
 
 
 def _touched_configs(puts: Sequence[KeyValue], deletes: Sequence[str]) -> list[ConfigResource]:

@@ -94,17 +94,31 @@ class Endpoint(NamedTuple):
 
 
 class BrokerImage(NamedTuple):
-    """A registered broker. `epoch` is the revision of its registration and fences older incarnations."""
+    """A registered broker. `epoch` is the revision of its registration and fences older incarnations.
+
+    `incarnation` is another one for each process, `directory_id` stays with the data folder. `was_clean` is False if
+    the last process in the folder did not close it in order: what it held may not all be on the disk.
+    """
 
     node_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = 0
     fenced: bool = False
+    incarnation: str = ""
+    directory_id: str = ""
+    was_clean: bool = True
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address that clients of `listener` are told, or None if the broker lacks that listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+class Session(NamedTuple):
+    """Says that a broker is alive, as long as its lease lasts; and which process of which folder it is."""
+
+    incarnation: str
+    directory_id: str
 
 
 #: What a client quota's entity may consist of.
@@ -133,7 +147,9 @@ class MetadataImage:
     controller_id: int = NO_LEADER
     topics: PersistentMap[str, TopicImage] = field(default_factory=lambda: PersistentMap(_topic_shard))
     topics_by_id: PersistentMap[UUID, TopicImage] = field(default_factory=lambda: PersistentMap(_id_shard))
+    #: All that are registered; those without a session are fenced.
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    sessions: Mapping[int, Session] = field(default_factory=dict)
     #: Of brokers, groups and client metrics; a topic's own are in its `TopicImage`.
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     #: How often each broker has started after its first time.

@@ -7,7 +7,9 @@
     /configs/<type>/<name>             configs of a broker, a group or a client metrics subscription
     /quotas/<entity>                   a client quota
     /scram/<mechanism>/<user>          a user's SCRAM credential
-    /brokers/<id>                      a registered broker, on its lease where several nodes make a cluster
+    /brokers/<id>                      a registered broker: where it is reached, its rack, how it last stopped
+    /alive/<id>                        on the lease of the broker's session: while it is there the broker is not fenced
+    /controller                        on the lease of a broker's session: that broker is the controller
     /starts/<id>                       how often a broker has started after its first time
     /producer-ids                      the first producer id that was given to nobody
 
@@ -30,6 +32,7 @@ from ottla.server.metadata.image import (
     PartitionState,
     QuotaEntity,
     ResourceType,
+    Session,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ CONFIGS: Final = "/configs/"
 QUOTAS: Final = "/quotas/"
 SCRAM: Final = "/scram/"
 BROKERS: Final = "/brokers/"
+ALIVE: Final = "/alive/"
+CONTROLLER: Final = "/controller"
 STARTS: Final = "/starts/"
 PRODUCER_IDS: Final = "/producer-ids"
 
@@ -80,6 +85,10 @@ def feature(name: str) -> str:
 
 def broker(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def alive(node_id: int) -> str:
+    return f"{ALIVE}{node_id}"
 
 
 def starts(node_id: int) -> str:
@@ -150,15 +159,35 @@ def decode_partition(value: bytes, starts: Mapping[int, int]) -> PartitionState:
 
 def encode_broker(image: BrokerImage) -> bytes:
     endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in image.endpoints]
-    return encode({"endpoints": endpoints, "rack": image.rack, "fenced": image.fenced})
+    return encode(
+        {
+            "endpoints": endpoints,
+            "rack": image.rack,
+            "incarnation": image.incarnation,
+            "directory": image.directory_id,
+            "was_clean": image.was_clean,
+        }
+    )
 
 
 def decode_broker(key: str, value: bytes, epoch: int) -> BrokerImage:
+    """A broker as it registered; whether it is fenced is another key's affair."""
     document = decode(value)
     return BrokerImage(
         node_id=int(key.removeprefix(BROKERS)),
         endpoints=tuple(Endpoint(*endpoint) for endpoint in document["endpoints"]),
         rack=document["rack"],
         epoch=epoch,
-        fenced=document["fenced"],
+        incarnation=document.get("incarnation", ""),
+        directory_id=document.get("directory", ""),
+        was_clean=document.get("was_clean", True),
     )
+
+
+def encode_session(image: BrokerImage) -> bytes:
+    return encode({"incarnation": image.incarnation, "directory": image.directory_id})
+
+
+def decode_session(value: bytes) -> Session:
+    document = decode(value)
+    return Session(document["incarnation"], document["directory"])

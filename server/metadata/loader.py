@@ -38,6 +38,11 @@ class MetadataLoader:
         """The revision of the key's last change as far as it is published, 0 for an absent key."""
         return self._revisions.get(key, 0)
 
+    async def next_image(self) -> MetadataImage:
+        """Wait for the next change, which every subscriber has applied then."""
+        await self._published.wait()
+        return self.image
+
     async def wait_for(self, revision: int) -> None:
         """Return when the image is at `revision` or beyond."""
         while self.image.revision < revision:

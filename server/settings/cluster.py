@@ -24,10 +24,8 @@ class ClusterSettings:
         importance=HIGH,
         in_use=False,
     )
-    broker_heartbeat_interval_ms: int = integer(2000, "How often a broker renews its registration.", in_use=False)
-    broker_session_timeout_ms: int = integer(
-        9000, "A broker whose registration was not renewed for this long is fenced.", in_use=False
-    )
+    broker_heartbeat_interval_ms: int = integer(2000, "How often a broker renews its session.")
+    broker_session_timeout_ms: int = integer(9000, "A broker whose session was not renewed for this long is fenced.")
     initial_broker_registration_timeout_ms: int = integer(
         60_000, "How long a starting broker tries to register before it gives up.", in_use=False
     )

@@ -26,7 +26,7 @@ class NetworkSettings:
         update=PER_BROKER,
     )
     inter_broker_listener_name: str | None = string(
-        None, "Name of the listener that brokers use among themselves.", in_use=False
+        None, "Name of the listener that brokers use among themselves; unset: the first one."
     )
     security_inter_broker_protocol: str = string(
         "PLAINTEXT",

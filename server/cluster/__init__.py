@@ -1,0 +1,1 @@
+"""One node among others: its place in the cluster, who is the controller, and connections between brokers."""

@@ -1,0 +1,161 @@
+"""This node's place in its cluster: registered, and alive as long as it renews its session.
+
+A session is a lease of the metadata store. While it lasts, the broker is not fenced: it is given partitions and
+clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the heartbeats of ClusterControlManager.
+
+- A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers anew when it goes on, in
+  the same process.
+- Whether a broker may serve does not depend on its session: leader epochs see to what is acknowledged. If the metadata
+  store cannot be reached, the broker goes on as it is, and renews its session as soon as it can.
+- A node is known by its data folder. Whoever holds the folder's lock takes the session of the process that had it
+  before, which must be dead; a node with another folder under the same id has to wait until that session ends, and is
+  refused if it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.metadata import keys
+from ottla.server.metadata.errors import ConflictError, DuplicateBrokerIdError, LeaseExpiredError, StoreUnavailableError
+from ottla.server.metadata.store import NO_LEASE
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import BrokerImage, MetadataDelta
+    from ottla.server.metadata.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS: Final = 0.25
+_LEAVE_SECONDS: Final = 1.0
+
+
+class Membership:
+    """The session of one node. `run` begins it, renews it until `leave`, and begins another one when it was lost.
+
+    Who stops without `leave` is taken for dead when `session_timeout_ms` have passed.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        controller: Controller,
+        *,
+        directory_id: str,
+        session_timeout_ms: int,
+        heartbeat_interval_ms: int,
+    ) -> None:
+        self._store = store
+        self._controller = controller
+        self._node_id = controller.node_id
+        self._directory_id = directory_id
+        self._session_timeout_ms = session_timeout_ms
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._lease = NO_LEASE
+        self._fenced = trio.Event()
+        self._life = trio.CancelScope()
+        self._is_cut_off = False
+
+    @property
+    def lease(self) -> int:
+        """The lease of the present session, for keys that must not outlive it; NO_LEASE if there is none."""
+        return self._lease
+
+    async def claim_id(self) -> None:
+        """Make sure that no other node is alive under this id, and wait for the session of one that is dead.
+
+        To be called before anything is done in the name of the id. Raises DuplicateBrokerIdError.
+        """
+        with trio.move_on_after((self._session_timeout_ms + self._heartbeat_interval_ms) / 1000):
+            is_told = False
+            while True:
+                entry = await self._store.get(keys.alive(self._node_id))
+                if entry is None or keys.decode_session(entry.value).directory_id == self._directory_id:
+                    return
+                if not is_told:
+                    text = "node %d is registered with another folder: waiting for its session to end"
+                    logger.warning(text, self._node_id, extra={"node_id": self._node_id})
+                    is_told = True
+                await trio.sleep(_LOOK_AGAIN_SECONDS)
+        raise DuplicateBrokerIdError(
+            f"Another node {self._node_id} of this cluster is running{await self._address()}: "
+            "give this one a node.id of its own, or stop the other."
+        )
+
+    async def _address(self) -> str:
+        entry = await self._store.get(keys.broker(self._node_id))
+        endpoints = () if entry is None else keys.decode_broker(entry.key, entry.value, entry.mod_revision).endpoints
+        return f" at {endpoints[0].host}:{endpoints[0].port}" if endpoints else ""
+
+    async def run(self, broker: BrokerImage, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register the broker, report that as started, and keep it alive until `leave`.
+
+        Raises DuplicateBrokerIdError if another node has taken the id, perhaps while this one was frozen.
+        """
+        with self._life:
+            await self._register(broker)
+            task_status.started()
+            await self._keep_alive(broker)
+
+    async def _keep_alive(self, broker: BrokerImage) -> None:
+        while True:
+            with trio.move_on_after(self._heartbeat_interval_ms / 1000):
+                await self._fenced.wait()
+            try:
+                if self._fenced.is_set():
+                    await self._register_anew(broker)
+                else:
+                    await self._store.keep_alive(self._lease)
+            except (LeaseExpiredError, ConflictError):
+                self._fenced.set()
+            except StoreUnavailableError as error:
+                self._tell_cut_off(error)
+                await trio.sleep(min(self._heartbeat_interval_ms / 1000, 1))
+            else:
+                self._tell_back()
+
+    async def leave(self) -> None:
+        """Give the session up: this node stops, and the others need not wait until it ends.
+
+        If the store cannot be reached within a second, they have to.
+        """
+        self._life.cancel()
+        if self._lease != NO_LEASE:
+            with trio.move_on_after(_LEAVE_SECONDS):
+                try:
+                    await self._store.revoke_lease(self._lease)
+                except StoreUnavailableError as error:
+                    logger.warning("the session could not be given up: %s", error, extra={"error": str(error)})
+
+    async def follow(self, delta: MetadataDelta) -> None:
+        """Hear of a change of the metadata: somebody may have fenced this broker."""
+        if self._lease != NO_LEASE and self._node_id in delta.changed_brokers:
+            broker = delta.after.brokers.get(self._node_id)
+            if broker is None or broker.fenced:
+                self._fenced.set()
+
+    async def _register(self, broker: BrokerImage) -> None:
+        self._lease = await self._store.grant_lease(self._session_timeout_ms)
+        await self._controller.register_broker(broker, self._lease)
+        self._fenced = trio.Event()
+
+    async def _register_anew(self, broker: BrokerImage) -> None:
+        await self._store.revoke_lease(self._lease)
+        await self._register(broker)
+        text = "the session of this broker had ended: it is registered anew"
+        logger.warning(text, extra={"node_id": self._node_id})
+
+    def _tell_cut_off(self, error: StoreUnavailableError) -> None:
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            text = "the metadata store cannot be reached, and what it knows is served until it can: %s"
+            logger.warning(text, error, extra={"error": str(error)})
+
+    def _tell_back(self) -> None:
+        if self._is_cut_off:
+            self._is_cut_off = False
+            logger.info("the metadata store is reached again")

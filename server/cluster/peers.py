@@ -1,0 +1,164 @@
+"""Connections from this broker to the others, on the listener for brokers.
+
+One connection to each broker is shared by all short requests (`Peers.call`); who asks for something that takes time, as
+a follower that fetches, has a connection of its own (`Peers.connect`). All belong to the nursery of `Peers.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from ottla.client.trio_connection import TrioConnection
+    from ottla.kproto.schema import Request
+    from ottla.server.metadata.image import Endpoint, MetadataDelta, MetadataImage
+
+#: Kafka's `reconnect.backoff.ms` and `reconnect.backoff.max.ms` of connections among brokers.
+FIRST_BACKOFF_SECONDS: Final = 0.05
+MAX_BACKOFF_SECONDS: Final = 1.0
+TIMEOUT_SECONDS: Final = 30.0
+"""How long connecting and each request may take, unless the caller says otherwise (`request.timeout.ms`)."""
+
+OpenStream = Callable[["Endpoint"], Awaitable[trio.abc.Stream]]
+
+
+class Peers:
+    """The other brokers of the cluster, as this one reaches them.
+
+    Every method raises a ClientError (`ottla.client.errors`): UnreachableError if nothing was sent, any other
+    ConnectionLostError if it is not known whether the request was carried out. After a connection that could not be
+    made, others to that broker are refused for a while, at once and with the same error.
+    """
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        *,
+        node_id: int,
+        listener: str | None,
+        open_stream: OpenStream | None = None,
+    ) -> None:
+        """`listener` is the name of the listener for brokers, None for the first that a broker has. `open_stream`
+        connects to an endpoint, by default over plain TCP."""
+        self._image = image
+        self._node_id = node_id
+        self._listener = listener
+        self._open_stream = open_stream
+        self._links: dict[int, _Link] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the connections until cancelled; then all of them end."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self._links.clear()
+
+    async def call(self, node_id: int, request: Request, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
+        """The answer of a broker, over the connection that all callers share.
+
+        Answers come in the order of the requests: only for what a broker answers without waiting for others.
+        """
+        link = self._link(node_id)
+        async with link.opening:
+            connection = link.connection
+            if connection is None or not connection.is_open:
+                connection = await self._open(link)
+                if self._links.get(node_id) is link:
+                    link.connection = connection
+                else:
+                    connection.close()  # the broker has moved meanwhile: the call says that the connection is lost
+        return await connection.call(request, timeout_seconds=timeout_seconds)
+
+    @asynccontextmanager
+    async def connect(self, node_id: int) -> AsyncIterator[TrioConnection]:
+        """A connection of one's own, closed at the end of the block."""
+        connection = await self._open(self._link(node_id))
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    async def follow(self, delta: MetadataDelta) -> None:
+        """Hear of a change of the metadata: a broker that moved is reached where it is now, and one that came back is
+        tried at once."""
+        for node_id in delta.changed_brokers:
+            link = self._links.get(node_id)
+            if link is None:
+                continue
+            link.refused_until = 0.0
+            if self._endpoint(node_id) != link.endpoint:
+                del self._links[node_id]
+                if link.connection is not None:
+                    link.connection.close()
+
+    def _endpoint(self, node_id: int) -> Endpoint | None:
+        broker = self._image().brokers.get(node_id)
+        if broker is None or not broker.endpoints:
+            return None
+        named = None if self._listener is None else broker.endpoint(self._listener)
+        return named or broker.endpoints[0]
+
+    def _link(self, node_id: int) -> _Link:
+        from ottla.client.errors import UnreachableError
+
+        assert node_id != self._node_id, "a broker has no connection to itself"
+        endpoint = self._endpoint(node_id)
+        if endpoint is None:
+            raise UnreachableError(f"node {node_id}", "it is not registered")
+        link = self._links.get(node_id)
+        if link is None or link.endpoint != endpoint:
+            link = self._links[node_id] = _Link(endpoint)
+        return link
+
+    async def _open(self, link: _Link) -> TrioConnection:
+        from ottla.client.errors import ClientError, ConnectionLostError, UnreachableError
+        from ottla.client.trio_connection import TrioConnection
+
+        host, port = link.endpoint.host, link.endpoint.port
+        if self._nursery is None:
+            raise ConnectionLostError(f"this broker stops: no connection to {host}:{port} is made")
+        if trio.current_time() < link.refused_until:
+            raise UnreachableError(f"{host}:{port}", link.refusal)
+        connect = self._open_stream
+        connection = TrioConnection(
+            host,
+            port,
+            client_id=f"broker-{self._node_id}",
+            timeout_seconds=TIMEOUT_SECONDS,
+            open_stream=None if connect is None else lambda: connect(link.endpoint),
+        )
+        try:
+            opened: TrioConnection = await self._nursery.start(connection.run)
+        except ClientError as error:
+            link.refuse(error.reason if isinstance(error, UnreachableError) else str(error))
+            raise
+        link.backoff_seconds = FIRST_BACKOFF_SECONDS
+        return opened
+
+
+class _Link:
+    """A broker's address, the shared connection to it, and until when it is not tried again."""
+
+    __slots__ = ("backoff_seconds", "connection", "endpoint", "opening", "refusal", "refused_until")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.opening = trio.Lock()
+        self.connection: TrioConnection | None = None
+        self.backoff_seconds = FIRST_BACKOFF_SECONDS
+        self.refused_until = 0.0
+        self.refusal = ""
+
+    def refuse(self, reason: str) -> None:
+        """A connection could not be made: make none for a while, each time for longer."""
+        self.refusal = reason
+        self.refused_until = trio.current_time() + self.backoff_seconds
+        self.backoff_seconds = min(2 * self.backoff_seconds, MAX_BACKOFF_SECONDS)

@@ -1,0 +1,131 @@
+"""Connections between brokers: shared, one's own, refused for a while, and following a broker that has moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.client.errors import ConnectionLostError, UnreachableError
+from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Peers
+from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
+from tests.clusters import RunCluster
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Doors:
+    """Peers over addresses at which somebody answers or does not, without a network."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.tried: list[int] = []
+        self.answering = True
+        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", open_stream=self._open)
+
+    async def move(self, *endpoints: Endpoint) -> None:
+        after = MetadataImage(brokers={2: BrokerImage(2, endpoints)} if endpoints else {})
+        before, self.image = self.image, after
+        await self.peers.follow(MetadataDelta(before, after, changed_brokers=[2]))
+
+    async def _open(self, endpoint: Endpoint) -> trio.abc.Stream:
+        self.tried.append(endpoint.port)
+        if not self.answering:
+            raise ConnectionRefusedError(111, "Connection refused")
+        ours, theirs = trio.testing.memory_stream_pair()
+        await theirs.aclose()
+        return ours
+
+
+@pytest.fixture
+async def doors(nursery: trio.Nursery) -> AsyncIterator[Doors]:
+    doors = Doors()
+    await nursery.start(doors.peers.run)
+    await doors.move(Endpoint("PLAINTEXT", "h", 1), Endpoint("INTERNAL", "h", 2))
+    yield doors
+    nursery.cancel_scope.cancel()
+
+
+async def test_calls_share_a_connection_and_connect_makes_another(run_cluster: RunCluster) -> None:
+    async with run_cluster(2) as cluster:
+        peers, there = cluster[1].broker.peers, cluster[2].broker.listeners
+        assert there is not None
+        before = there.connection_count
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(peers.call, 2, ApiVersionsRequest())
+        assert (await peers.call(2, DescribeClusterRequest())).controller_id == 1
+        assert there.connection_count == before + 1
+        async with peers.connect(2) as connection:
+            assert (await connection.call(DescribeClusterRequest())).cluster_id == cluster[1].image.cluster_id
+            assert there.connection_count == before + 2
+
+
+async def test_a_broker_that_comes_back_elsewhere_is_reached_there(run_cluster: RunCluster) -> None:
+    async with run_cluster(2) as cluster:
+        peers = cluster[1].broker.peers
+        await peers.call(2, ApiVersionsRequest())
+        former = cluster[2].port
+        await cluster.stop(2)
+        await cluster.until(lambda image: image.brokers[2].fenced)
+        with pytest.raises(ConnectionLostError):
+            await peers.call(2, ApiVersionsRequest())
+        await cluster.start(2)
+        assert cluster[2].port != former
+        await cluster.until(lambda image: not image.brokers[2].fenced)
+        await peers.call(2, ApiVersionsRequest())
+
+
+async def test_a_node_stops_while_others_wait_for_it_and_while_it_waits(run_cluster: RunCluster) -> None:
+    async with run_cluster(2) as cluster:
+        peers = cluster[1].broker.peers
+        async with peers.connect(2) as connection:
+            await cluster.stop(1)
+            assert not connection.is_open
+            with pytest.raises(ConnectionLostError):
+                await connection.call(ApiVersionsRequest())
+        with pytest.raises(ConnectionLostError, match="this broker stops"):
+            await peers.call(2, ApiVersionsRequest())
+
+
+async def test_who_is_not_registered_is_not_reached(doors: Doors) -> None:
+    await doors.move()
+    with pytest.raises(UnreachableError, match=r"node 2 .*not registered"):
+        await doors.peers.call(2, ApiVersionsRequest())
+    assert doors.tried == []
+
+
+@pytest.mark.frozen_clock
+async def test_after_a_refusal_others_are_refused_at_once_for_longer_and_longer(
+    doors: Doors, mock_clock: trio.testing.MockClock
+) -> None:
+    doors.answering = False
+
+    async def is_tried() -> bool:
+        tried = len(doors.tried)
+        with pytest.raises(UnreachableError, match=r"h:2 .*refused"):
+            await doors.peers.call(2, ApiVersionsRequest())
+        return len(doors.tried) > tried
+
+    assert [await is_tried() for _ in range(3)] == [True, False, False]
+    mock_clock.jump(FIRST_BACKOFF_SECONDS)
+    assert [await is_tried() for _ in range(2)] == [True, False]
+    mock_clock.jump(FIRST_BACKOFF_SECONDS)
+    assert not await is_tried()
+    mock_clock.jump(FIRST_BACKOFF_SECONDS)
+    assert await is_tried()
+    await doors.move(*doors.image.brokers[2].endpoints)  # it has come back: nothing about its address is new
+    assert await is_tried()
+
+
+async def test_the_listener_for_brokers_is_taken_or_else_the_first(doors: Doors) -> None:
+    with pytest.raises(ConnectionLostError):
+        await doors.peers.call(2, ApiVersionsRequest())
+    await doors.move(Endpoint("PLAINTEXT", "h", 1))
+    with pytest.raises(ConnectionLostError):
+        await doors.peers.call(2, ApiVersionsRequest())
+    assert doors.tried == [2, 1]
