@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
     "quota": "list, set and unset what users, clients and addresses may use",
+    "user": "add, list and delete users who authenticate with a password",
     "group": "list, describe, seek and delete groups",
     "transaction": "list, describe and abort transactions",
     "produce": "send records from files or standard input",

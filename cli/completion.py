@@ -122,13 +122,13 @@ def _values(argument: Argument) -> Iterable[str]:
 
 def _names(kind: str) -> list[str]:
     """What the broker of OTTLA_BOOTSTRAP knows; nothing if it does not answer at once."""
-    from ottla.cli.connection import bootstrap_servers
+    from ottla.cli.connection import bootstrap_servers, security
     from ottla.client.client import Client
     from ottla.client.errors import ClientError
     from ottla.kproto.messages.list_groups import ListGroupsRequest
 
     try:
-        with Client(bootstrap_servers(None), _ASK_SECONDS) as client:
+        with Client(bootstrap_servers(None), _ASK_SECONDS, security=security(None)) as client:
             if kind == "topic":
                 return [topic.name or "" for topic in client.metadata(None).topics if not topic.is_internal]
             return [group.group_id for group in client.call(ListGroupsRequest()).groups]

@@ -6,12 +6,14 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from ottla.cli import CommandError
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, UnknownTopicError, UnreachableError
+from ottla.client.errors import ClientError, SecurityConfigError, UnknownTopicError, UnreachableError
+from ottla.client.security import NO_SECURITY, Security
 
 CLIENT_ID: Final = "ottla-cli"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -21,7 +23,8 @@ _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 def connected(arguments: Namespace) -> Iterator[Client]:
     """A client for the brokers that `--bootstrap` names; what it cannot do fails the command."""
     try:
-        with Client(bootstrap_servers(arguments.bootstrap), arguments.timeout, CLIENT_ID) as client:
+        servers, how = bootstrap_servers(arguments.bootstrap), security(arguments.command_config)
+        with Client(servers, arguments.timeout, CLIENT_ID, security=how) as client:
             yield client
     except ClientError as error:
         raise CommandError(f"{error}{_advice(error)}") from None
@@ -31,6 +34,25 @@ def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
     """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default; AddressError if one is none."""
     text = given or os.environ.get("OTTLA_BOOTSTRAP") or _DEFAULT_BOOTSTRAP
     return parse_addresses(text)
+
+
+def security(given: Path | None) -> Security:
+    """What `--command-config` or OTTLA_COMMAND_CONFIG says of how to connect; CommandError if it cannot be read."""
+    path = given or os.environ.get("OTTLA_COMMAND_CONFIG")
+    if not path:
+        return NO_SECURITY
+    from ottla.client.security import from_properties
+    from ottla.server.settings.properties import parse_properties
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandError(f"{path} cannot be read: {reason}") from None
+    try:
+        return from_properties({name: value for name, value, _ in parse_properties(text)})
+    except SecurityConfigError as error:
+        raise CommandError(f"{path}: {error}") from None
 
 
 def _advice(error: ClientError) -> str:

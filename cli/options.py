@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import IO, Final
 
 from ottla.server.settings.units import size_bytes, without_unit
@@ -22,6 +23,12 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT[,…]",
         help="brokers to ask first (default: $OTTLA_BOOTSTRAP, else 127.0.0.1:9092)",
+    )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="how to connect: a client's properties, as Kafka's tools take them (default: $OTTLA_COMMAND_CONFIG)",
     )
     parser.add_argument("--timeout", type=float, default=30, metavar="SECONDS", help="how long to wait for an answer")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.client.connection import CLIENT_ID, BrokerConnection
 from ottla.client.errors import BrokerError, ClientError, ConnectionLostError, UnknownTopicError
+from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.metadata import (
     MetadataRequest,
@@ -21,8 +22,14 @@ class Client:
     """A cluster as its programs see it. Use as a context manager."""
 
     def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], timeout_seconds: float = 30, client_id: str = CLIENT_ID
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        timeout_seconds: float = 30,
+        client_id: str = CLIENT_ID,
+        *,
+        security: Security = NO_SECURITY,
     ) -> None:
+        self._security = security
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
@@ -104,5 +111,7 @@ class Client:
     def _connect(self, address: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BrokerConnection(*address, self._timeout_seconds, self._client_id)
+            connection = self._connections[address] = BrokerConnection(
+                *address, self._timeout_seconds, self._client_id, security=self._security
+            )
         return connection

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
 from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State
+from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.versions import OPEN_END
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
 
 CLIENT_ID: Final = "ottla-client"
+#: After so much of a session's life a new one is begun, as Kafka's clients do.
+_SESSION_SHARE: Final = 0.85
 _COPIED_BYTES: Final = 64 * 1024
 
 
@@ -38,9 +43,12 @@ class BrokerConnection:
         answer_timeout_seconds: float | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         receive_buffer_bytes: int = 0,
+        security: Security = NO_SECURITY,
     ) -> None:
         self.address = f"{host}:{port}"
-        self._protocol = ClientProtocol(self.address, client_id, max_answer_bytes=max_answer_bytes)
+        self._protocol = ClientProtocol(
+            self.address, client_id, max_answer_bytes=max_answer_bytes, login=security.login
+        )
         self._answers: deque[Answer] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_seconds)
@@ -50,7 +58,9 @@ class BrokerConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._negotiate()
+        self._login_ends_at = inf
+        self._protocol.start()
+        self._negotiate(ApiKey.API_VERSIONS)
 
     def version(self, key: ApiKey, at_most: int = OPEN_END) -> int:
         """The highest version of an API that both sides know; UnsupportedVersionError if there is none."""
@@ -63,6 +73,9 @@ class BrokerConnection:
 
     def send(self, request: Request, *, at_most: int = OPEN_END) -> None:
         """Send a request whose answer is taken later with `receive`."""
+        if time.monotonic() > self._login_ends_at and not self._protocol.in_flight and not self._answers:
+            self._protocol.authenticate_again()
+            self._negotiate(ApiKey.SASL_HANDSHAKE)
         self._protocol.send(request, at_most=at_most)
         self._flush(request.API_KEY)
 
@@ -81,11 +94,12 @@ class BrokerConnection:
         self._protocol.lose(ConnectionLostError(f"the connection to {self.address} is closed"))
         self._socket.close()
 
-    def _negotiate(self) -> None:
-        self._protocol.start()
+    def _negotiate(self, key: ApiKey) -> None:
         while self._protocol.state is not State.OPEN:
-            self._flush(ApiKey.API_VERSIONS)
+            self._flush(key)
             self._receive()
+        if self._protocol.session_lifetime_ms:
+            self._login_ends_at = time.monotonic() + _SESSION_SHARE * self._protocol.session_lifetime_ms / 1000
 
     def _flush(self, key: ApiKey) -> None:
         try:

@@ -34,6 +34,14 @@ class RequestTimedOutError(ConnectionLostError):
     """No answer came in time. Answers come in order, so nothing behind it would have come either."""
 
 
+class AuthenticationError(ConnectionLostError):
+    """The broker does not let this user in, or cannot show that it knows the password itself."""
+
+
+class SecurityConfigError(ClientError):
+    """What says how to connect securely is wrong or incomplete."""
+
+
 class UnsupportedVersionError(ClientError):
     """The broker serves no version of an API that this client knows, or none that can carry the request."""
 

@@ -12,13 +12,16 @@ The rules:
    that nothing waits for, or one that cannot be parsed ends the connection: whoever sent it cannot be trusted.
 4. A Produce request with acks=0 has no answer.
 5. A request cannot be taken back once it has a correlation id. Whoever no longer wants the answer must let it come.
-6. Everything is bounded: how many requests wait for answers, and how large an answer may be. The first one must be
+6. With a `login` the broker is told who is there as soon as the versions are known, by SaslHandshake v1 and as many
+   SaslAuthenticate as the mechanism takes; a refusal is an AuthenticationError.
+7. Everything is bounded: how many requests wait for answers, and how large an answer may be. The first one must be
    small, since nothing has shown yet that a broker is there.
 
 | state | `start` | `send` | bytes received | what ends the state |
 |---|---|---|---|---|
 | new | asks for the versions | not yet | not yet | `start` |
 | negotiating | never again | not yet | versions, or a reason to ask once more | the versions are known, or an error |
+| authenticating | never again | not yet | messages of the SASL exchange, if there is one | it is over, or an error |
 | open | never again | yes | answers | an error, or the end of the stream |
 | lost | never again | raises | raises | nothing |
 """
@@ -30,14 +33,24 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.client.errors import ClientError, ConnectionLostError, UnexpectedAnswerError, UnsupportedVersionError
+from ottla.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionLostError,
+    UnexpectedAnswerError,
+    UnsupportedVersionError,
+)
 from ottla.kproto import codec, framing, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError, ErrorCode, ProtocolError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.kproto.versions import NO_VERSIONS, OPEN_END, VersionRange
 
 if TYPE_CHECKING:
+    from ottla.client.sasl import Exchange
+    from ottla.client.security import Login
     from ottla.kproto.schema import Request
     from ottla.kproto.types import Buffer
 
@@ -55,6 +68,7 @@ class State(Enum):
 
     NEW = auto()
     NEGOTIATING = auto()
+    AUTHENTICATING = auto()
     OPEN = auto()
     LOST = auto()
 
@@ -89,12 +103,17 @@ class ClientProtocol:
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         max_in_flight: int = MAX_IN_FLIGHT,
+        login: Login | None = None,
     ) -> None:
         self.peer = peer
         self.state = State.NEW
         self._client_id = client_id
         self._max_answer_bytes = max_answer_bytes
         self._max_in_flight = max_in_flight
+        self._login = login
+        self._exchange: Exchange | None = None
+        #: How long the session lives, 0 for ever: by then the broker wants to know again who is there.
+        self.session_lifetime_ms = 0
         self._correlation_id = 0
         self._in_flight: deque[Sent] = deque()
         self._versions: Mapping[int, VersionRange] = {}
@@ -113,6 +132,13 @@ class ClientProtocol:
         self.state = State.NEGOTIATING
         self._ask_versions(ApiKey.API_VERSIONS.valid_versions.highest)
 
+    def authenticate_again(self) -> None:
+        """Begin a new session before the present one ends (KIP-368); no answer may be waited for."""
+        self.check_open()
+        assert self._login is not None
+        assert not self._in_flight
+        self._authenticate(self._login)
+
     def check_open(self) -> None:
         """Raises ConnectionLostError once the connection is lost; before it is open nothing may be asked for."""
         self._check_not_lost()
@@ -121,6 +147,9 @@ class ClientProtocol:
     def version(self, key: ApiKey, at_most: int = OPEN_END) -> int:
         """The highest version of an API that both sides know and the caller allows; UnsupportedVersionError without."""
         self.check_open()
+        return self._common_version(key, at_most)
+
+    def _common_version(self, key: ApiKey, at_most: int = OPEN_END) -> int:
         wanted = key.valid_versions.intersection(VersionRange(0, at_most))
         common = wanted.intersection(self._versions.get(key, NO_VERSIONS))
         if common == NO_VERSIONS:
@@ -220,6 +249,9 @@ class ClientProtocol:
         if self.state is State.NEGOTIATING:
             self._negotiate(request.version, frame, body_start)
             return None
+        if self.state is State.AUTHENTICATING:
+            self._go_on(Answer(request, frame, body_start))
+            return None
         return Answer(request, frame, body_start)
 
     def _ask_versions(self, version: int) -> None:
@@ -238,8 +270,50 @@ class ClientProtocol:
             raise self.lose(UnsupportedVersionError(what))
         else:
             self._versions = served
-            self._frames.max_size_bytes = self._max_answer_bytes
-            self.state = State.OPEN
+            if self._login is None:
+                self._open()
+            else:
+                self._authenticate(self._login)
+
+    def _open(self) -> None:
+        self._frames.max_size_bytes = self._max_answer_bytes
+        self.state = State.OPEN
+
+    def _authenticate(self, login: Login) -> None:
+        self.state = State.AUTHENTICATING
+        self._exchange = login.begin()
+        self._ask(SaslHandshakeRequest(mechanism=login.mechanism))
+
+    def _go_on(self, answer: Answer) -> None:
+        """The next step of the SASL exchange."""
+        assert self._exchange is not None
+        try:
+            self._check_login(response := self.parse(answer), self._exchange.mechanism)
+            is_handshake = isinstance(response, SaslHandshakeResponse)
+            token = self._exchange.step(b"" if is_handshake else bytes(response.auth_bytes))
+        except AuthenticationError as error:
+            raise self.lose(error) from None
+        if self._exchange.is_complete:
+            self._exchange = None
+            self.session_lifetime_ms = response.session_lifetime_ms
+            self._open()
+        else:
+            self._ask(SaslAuthenticateRequest(auth_bytes=token))
+
+    def _check_login(self, response: SaslHandshakeResponse | SaslAuthenticateResponse, mechanism: str) -> None:
+        if not response.error_code:
+            return
+        if isinstance(response, SaslAuthenticateResponse):
+            why = response.error_message or "the credentials were refused"
+        elif response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            why = f"it does not take {mechanism}, but {', '.join(response.mechanisms)}"
+        else:
+            why = "it asks for no authentication here: use security.protocol=PLAINTEXT or SSL"
+        raise AuthenticationError(f"the broker at {self.peer} refuses to let in: {why}")
+
+    def _ask(self, request: Request) -> None:
+        version = self._common_version(request.API_KEY)
+        self._put(request.API_KEY, version, codec.build_parts(request, version))
 
 
 def has_answer(request: Request) -> bool:

@@ -29,6 +29,7 @@ import trio
 
 from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
 from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State, has_answer
+from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
@@ -76,12 +77,17 @@ class TrioConnection:
         max_in_flight: int = MAX_IN_FLIGHT,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         open_stream: OpenStream | None = None,
+        security: Security = NO_SECURITY,
     ) -> None:
         self.address = f"{host}:{port}"
         self._timeout_seconds = timeout_seconds
         self._open_stream = open_stream or partial(trio.open_tcp_stream, host, port)
         self._protocol = ClientProtocol(
-            self.address, client_id, max_answer_bytes=max_answer_bytes, max_in_flight=max_in_flight
+            self.address,
+            client_id,
+            max_answer_bytes=max_answer_bytes,
+            max_in_flight=max_in_flight,
+            login=security.login,
         )
         self._free_places = max_in_flight
         self._without_place = trio.lowlevel.ParkingLot()

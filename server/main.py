@@ -39,7 +39,13 @@ from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.open_store import open_store
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import Dispatcher
-from ottla.server.network.endpoints import advertised_endpoints, connection_limits, listen_addresses, parse_http_address
+from ottla.server.network.endpoints import (
+    advertised_endpoints,
+    connection_limits,
+    listen_addresses,
+    listener_protocols,
+    parse_http_address,
+)
 from ottla.server.network.listener import ListenAddress, Listeners, open_listening_socket
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
+    from ottla.server.network.guard import Guard
     from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -198,6 +205,7 @@ class Node:
             connection_rates,
             responses=replica_manager.response_budget,
         )
+        guard = _guard(config, controller, listeners)
         http = _http_server(config)
         try:
             bound = tuple(
@@ -221,6 +229,8 @@ class Node:
                 controller.subscribe(peers.follow)
                 controller.subscribe(membership.follow)
                 await membership.claim_id()
+                if guard is not None:
+                    controller.subscribe(guard.apply)
                 await nursery.start(controller.run)
                 await nursery.start(peers.run)
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))
@@ -268,6 +278,15 @@ def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None
         tried.append((parse_http_address(config.ottla_http_listen), "--http"))
     for address, flag in tried:
         open_listening_socket(address.host, address.port, config.socket_listen_backlog_size, flag).close()
+
+
+def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -> Guard | None:
+    """What asks clients who they are; None, and nothing of it loaded, where no listener does. ConfigError."""
+    if not any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values()):
+        return None
+    from ottla.server.network.guard import Guard
+
+    return Guard(config, controller, listeners)
 
 
 def _http_server(config: BrokerConfig) -> HttpServer | None:

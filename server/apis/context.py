@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.work import Work
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.broker import Broker
+    from ottla.server.security.sasl import Sasl
     from ottla.server.served.api import Api
     from ottla.storage.memory.iobuf import Fragment
 
@@ -37,6 +39,8 @@ class RequestConnection(Protocol):
     listener: str
     peer_host: str
     principal: str
+    #: None where the listener asks for no authentication.
+    sasl: Sasl | None
 
     @property
     def has_more(self) -> bool:
@@ -86,6 +90,7 @@ class RequestContext:
         "handled_at",
         "header",
         "received_at",
+        "refusal",
         "remote_seconds",
         "request",
         "request_bytes",
@@ -117,6 +122,8 @@ class RequestContext:
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
+        #: For the dispatcher: what the request is answered instead of being handled.
+        self.refusal = ErrorCode.NONE
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
         #: else runs between the handler's return and this call.
         self.when_kept: Callable[[], None] | None = None

@@ -22,12 +22,14 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.receiver import Frame, FrameReceiver
 from ottla.server.network.transport import Transport
+from ottla.server.security.principal import ANONYMOUS
 from ottla.server.waiting import remote_time
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.security.sasl import Sasl
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool
 
@@ -50,6 +52,7 @@ class Connection:
         "_has_moved",
         "_in_flight",
         "_last_progress",
+        "_max_frame_bytes",
         "_max_pipelined",
         "_muted_until",
         "_pipeline",
@@ -64,6 +67,7 @@ class Connection:
         "peer_host",
         "peer_port",
         "principal",
+        "sasl",
         "state",
     )
 
@@ -78,12 +82,15 @@ class Connection:
         max_pipelined: int,
         listener: str,
         peer: tuple[str, int],
+        sasl: Sasl | None = None,
     ) -> None:
+        """With `sasl` the client has to authenticate before anything else."""
         self._transport = transport
         self._dispatcher = dispatcher
         self._receiver = FrameReceiver(
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
         )
+        self._max_frame_bytes = max_frame_bytes
         self._max_pipelined = max_pipelined
         self._muted_until = 0.0
         self._resting: trio.CancelScope | None = None
@@ -91,7 +98,9 @@ class Connection:
         #: The client's name for itself, as its last request gave it.
         self.client_id: str | None = None
         self.peer_host, self.peer_port = peer
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
+        #: None where the listener asks for no authentication.
+        self.sasl = sasl
         self.state: dict[str, object] | None = None
         self._in_flight: deque[RequestContext]
         self._begun: trio.lowlevel.ParkingLot
@@ -209,6 +218,9 @@ class Connection:
         self._begun.unpark()
 
     async def _next_request(self) -> RequestContext | None:
+        sasl = self.sasl
+        if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
+            return None
         frame = await self._receiver.next()
         if frame is not None and self._muted_until:
             await self._rest(frame)
@@ -217,7 +229,58 @@ class Connection:
                 frame.release()
             return None
         self._has_moved = True
-        return self._accept(frame)
+        context = self._accept(frame)
+        if sasl is not None:
+            self._check_session(sasl, context)
+        return context
+
+    async def _authenticate(self, sasl: Sasl) -> bool:
+        """Let the client say who it is, or say so once more; False if it leaves before. Nothing is in flight."""
+        self._receiver.max_frame_bytes = sasl.max_frame_bytes
+        with trio.move_on_after(sasl.seconds) as scope:
+            while not sasl.is_complete:
+                if sasl.has_failed:
+                    raise CloseConnectionError(sasl.failure)
+                frame = await self._receiver.next()
+                if frame is None or self._stopping:
+                    if frame is not None:
+                        frame.release()
+                    return False
+                if sasl.takes_raw_messages:
+                    await self._take_raw_message(frame, sasl)
+                else:
+                    await self._answer(self._admit(frame, sasl))
+        if scope.cancelled_caught:
+            raise CloseConnectionError(f"it has not authenticated within {sasl.seconds:g} s")
+        self.principal = sasl.principal
+        self._receiver.max_frame_bytes = self._max_frame_bytes
+        return True
+
+    def _admit(self, frame: Frame, sasl: Sasl) -> RequestContext:
+        context = self._accept(frame)
+        try:
+            context.refusal = sasl.admit(context.api.key)
+        except BaseException:
+            context.release()
+            raise
+        return context
+
+    async def _take_raw_message(self, frame: Frame, sasl: Sasl) -> None:
+        """A client that negotiated SaslHandshake v0 sends and gets bare messages; a refusal has no answer."""
+        try:
+            message = bytes(frame.body)
+        finally:
+            frame.release()
+        answer = await sasl.authenticate(message, 0)
+        if not sasl.has_failed:
+            await self._send([len(answer.token).to_bytes(4, "big") + answer.token])
+
+    def _check_session(self, sasl: Sasl, context: RequestContext) -> None:
+        try:
+            sasl.check_session(context.api.key)
+        except BaseException:
+            context.release()
+            raise
 
     async def _rest(self, frame: Frame) -> None:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""

@@ -95,7 +95,10 @@ class Dispatcher:
         if context.api.lets_frame_go:
             context.let_go_of_frame()
         if context.response is None:
-            await self._handle(context)
+            if context.refusal:
+                context.response = _refused(context, context.refusal)
+            else:
+                await self._handle(context)
         context.handled_at = perf_counter()
 
     def _parse(self, context: RequestContext) -> None:
@@ -112,7 +115,7 @@ class Dispatcher:
             raise
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
-            context.response = _failed(context)
+            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     async def finish(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
@@ -125,7 +128,7 @@ class Dispatcher:
             raise
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
-            response = _failed(context)
+            response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
         is_large = context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
         context.answered(None if is_large else response)
@@ -176,12 +179,14 @@ def _keys(context: RequestContext) -> dict[str, object]:
     }
 
 
-def _failed(context: RequestContext) -> Response:
-    """What the client is told of a fault of this broker."""
+def _refused(context: RequestContext, code: ErrorCode) -> Response:
+    """The whole request failed: for a fault of this broker, or because it may not be handled now."""
     assert context.request is not None
-    response = error_response(context.request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
+    response = error_response(context.request, context.header.api_version, code)
     if response is None:
-        raise CloseConnectionError(f"{context.api.key.name} failed and has no answer that could say so")
+        raise CloseConnectionError(
+            f"{context.api.key.name} failed with {code.name} and has no answer that could say so"
+        )
     return response
 
 

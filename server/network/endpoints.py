@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_PORT: Final = 65_535
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
+_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
 
 
 def parse_listener(text: str) -> ListenAddress:
@@ -93,6 +93,12 @@ def security_protocols(config: BrokerConfig) -> Mapping[str, str]:
         name, _, protocol = entry.strip().partition(":")
         protocols[name.upper()] = protocol.upper()
     return protocols
+
+
+def listener_protocols(config: BrokerConfig) -> dict[str, str]:
+    """The protocol of each listener that the node has."""
+    protocols = security_protocols(config)
+    return {name: protocols.get(name, "PLAINTEXT") for name in (parse_listener(text).name for text in config.listeners)}
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -> tuple[Endpoint, ...]:

@@ -11,7 +11,8 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
@@ -22,6 +23,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.security.sasl import SaslOffer
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
@@ -33,6 +35,7 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, 
 _PEER_GONE: Final = frozenset(
     {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM}
 )
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _RETRY_SECONDS: Final = 0.1
 _ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
@@ -90,12 +93,15 @@ class Listeners:
         rates: ConnectionRates | None = None,
         *,
         responses: MemoryBudget,
+        sasl: Mapping[str, SaslOffer] = _NOTHING,
     ) -> None:
+        """`sasl` is what each listener that asks for authentication offers."""
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
         self._limits = limits
         self._responses = responses
+        self._sasl = sasl
         self._rates = rates or ConnectionRates()
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
@@ -113,6 +119,10 @@ class Listeners:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def set_sasl(self, sasl: Mapping[str, SaslOffer]) -> None:
+        """What holds for connections from now on; those that are open keep what they have."""
+        self._sasl = sasl
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """What holds from now on; connections that are open stay."""
@@ -244,6 +254,7 @@ class Listeners:
         except OSError:
             accepted.close()  # the peer was gone before the socket could be set up
             return
+        offer = self._sasl.get(name)
         connection = Connection(
             transport,
             self._dispatcher,
@@ -253,6 +264,7 @@ class Listeners:
             max_pipelined=self._limits.max_pipelined,
             listener=name,
             peer=(host, port),
+            sasl=None if offer is None else offer.begin(),
         )
         self._connections.add(connection)
         self._per_ip[host] += 1

@@ -65,7 +65,6 @@ class FrameReceiver:
         "_end",
         "_expects_more",
         "_fragment",
-        "_max_frame_bytes",
         "_needed",
         "_pool",
         "_share",
@@ -75,6 +74,7 @@ class FrameReceiver:
         "_transport",
         "_waited_seconds",
         "_wanted",
+        "max_frame_bytes",
     )
 
     def __init__(
@@ -89,7 +89,8 @@ class FrameReceiver:
         self._transport = transport
         self._pool = pool
         self._budget = budget
-        self._max_frame_bytes = max_frame_bytes
+        #: How long a frame may be; it may be changed between two frames.
+        self.max_frame_bytes = max_frame_bytes
         self._check_api = check_api
         self._fragment: Fragment | None = None
         self._start = 0  # where the frame under way begins in the fragment
@@ -340,7 +341,7 @@ class FrameReceiver:
 
     def _frame_size(self, memory: memoryview) -> int:
         try:
-            return frame_size(memory, self._max_frame_bytes, self._start)
+            return frame_size(memory, self.max_frame_bytes, self._start)
         except FrameError as error:
             from ottla.server.network.peer import describe_first_bytes
 

@@ -78,15 +78,15 @@ class BrokerConfig(_BrokerSettings):
 
     def __init__(self, static: Mapping[str, str] = _NOTHING, *, origins: Mapping[str, str] = _NOTHING) -> None:
         self._layers: tuple[Mapping[str, str], ...] = (_NOTHING, _NOTHING, static)
-        self._listener_prefix = ""
+        self._prefixes: tuple[str, ...] = ("",)
         self._topics: dict[frozenset[tuple[str, str]], TopicConfig] = {}
         #: For each static setting, where it came from, in the operator's words.
         self.origins = origins
 
     def resolve(self, setting: Setting) -> Any:
-        for name in (self._listener_prefix + setting.name, setting.name):
+        for prefix in self._prefixes:
             for layer in self._layers:
-                text = layer.get(name)
+                text = layer.get(prefix + setting.name)
                 if text is not None:
                     return setting.parse(text)
         return setting.default
@@ -108,17 +108,19 @@ class BrokerConfig(_BrokerSettings):
 
     def set_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Replace both dynamic layers; every value is looked up anew from here on."""
-        kept = {"_listener_prefix": self._listener_prefix, "origins": self.origins, "_topics": {}}
+        kept = {"_prefixes": self._prefixes, "origins": self.origins, "_topics": {}}
         layers = (broker, default, self.static)
         self.__dict__.clear()
         self.__dict__.update(kept, _layers=layers)
 
-    def for_listener(self, listener: str) -> BrokerConfig:
+    def for_listener(self, listener: str, mechanism: str = "") -> BrokerConfig:
         """A view in which `listener.name.<listener>.<setting>` goes before `<setting>` (as ssl.* and sasl.*
-        may be given); it does not follow later dynamic changes."""
+        may be given), and with a SASL mechanism `listener.name.<listener>.<mechanism>.<setting>` before both; it does
+        not follow later dynamic changes."""
         view = BrokerConfig(origins=self.origins)
         view._layers = self._layers
-        view._listener_prefix = f"{_LISTENER_PREFIX}{listener.lower()}."
+        prefix = f"{_LISTENER_PREFIX}{listener.lower()}."
+        view._prefixes = (f"{prefix}{mechanism.lower()}.", prefix, "") if mechanism else (prefix, "")
         return view
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:

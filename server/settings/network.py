@@ -78,14 +78,13 @@ class NetworkSettings:
     )
     connections_max_idle_ms: int = long(600_000, "A connection without a request for this long is closed.")
     connections_max_reauth_ms: int = long(
-        0, "Longest life of a SASL session before the client must authenticate again; 0 is for ever.", in_use=False
+        0, "Longest life of a SASL session before the client must authenticate again; 0 is for ever."
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,
         "How long a failed authentication waits for its answer, to slow guessing down.",
         check=between(0),
         importance=LOW,
-        in_use=False,
     )
     queued_max_requests: int = integer(
         500,

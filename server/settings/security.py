@@ -48,10 +48,10 @@ class SecuritySettings:
         3_600_000, "How often expired delegation tokens are removed.", check=between(1), importance=LOW, in_use=False
     )
     sasl_enabled_mechanisms: tuple[str, ...] = strings(
-        ("GSSAPI",), "SASL mechanisms that clients may use.", update=PER_BROKER, in_use=False
+        ("GSSAPI",), "SASL mechanisms that clients may use.", update=PER_BROKER
     )
     sasl_jaas_config: str | None = password(
-        "Login settings of a listener's SASL mechanism, in JAAS form.", update=PER_BROKER, in_use=False
+        "Login settings of a listener's SASL mechanism, in JAAS form.", update=PER_BROKER
     )
     sasl_mechanism_inter_broker_protocol: str = string(
         "GSSAPI", "SASL mechanism among brokers.", update=PER_BROKER, in_use=False
@@ -60,7 +60,7 @@ class SecuritySettings:
         "GSSAPI", "SASL mechanism towards the KRaft controller.", importance=HIGH, in_use=False
     )
     sasl_server_max_receive_size: int = integer(
-        524_288, "Longest SASL message that is read before a client has authenticated.", in_use=False
+        524_288, "Longest SASL message that is read before a client has authenticated."
     )
     sasl_server_callback_handler_class: str | None = java_class(
         None, "Class that answers SASL callbacks in Kafka.", in_use=False

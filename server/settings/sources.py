@@ -17,7 +17,7 @@ from ottla.server.settings.units import without_unit
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are no settings.
-_ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP")
+_ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG")
 #: What Kubernetes gives every container of a namespace that has services whose names begin with "ottla".
 _SERVICE_LINK: Final = re.compile(
     r"OTTLA(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"

@@ -1,0 +1,71 @@
+"""How a client connects securely, by the settings that Kafka's clients have, Java's names or librdkafka's.
+
+| what | Java | librdkafka |
+|---|---|---|
+| protocol | `security.protocol` | the same |
+| mechanism | `sasl.mechanism` | `sasl.mechanism`, `sasl.mechanisms` |
+| user | `sasl.jaas.config` | `sasl.username`, `sasl.password` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.client import sasl
+from ottla.client.errors import SecurityConfigError
+from ottla.client.jaas import JaasError, parse_jaas
+
+PLAINTEXT: Final = "PLAINTEXT"
+_PROTOCOLS: Final = (PLAINTEXT, "SASL_PLAINTEXT")
+
+
+class Login(NamedTuple):
+    """By which mechanism to say who one is, and the secret."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism!r}, {self.user!r})"
+
+    def begin(self) -> sasl.Exchange:
+        """For a new connection."""
+        return sasl.begin(self.mechanism, self.user, self.password)
+
+
+class Security(NamedTuple):
+    """How to connect. The default is as nobody, and readable by everybody in between."""
+
+    login: Login | None = None
+
+
+NO_SECURITY: Final = Security()
+
+
+def from_properties(properties: Mapping[str, str]) -> Security:
+    """What a client's configuration says; other settings in it do not matter here. Raises SecurityConfigError."""
+    protocol = properties.get("security.protocol", PLAINTEXT).upper()
+    if protocol not in _PROTOCOLS:
+        raise SecurityConfigError(f"security.protocol is {protocol}; known are {', '.join(_PROTOCOLS)}")
+    return Security(_login(properties) if protocol.startswith("SASL_") else None)
+
+
+def _login(properties: Mapping[str, str]) -> Login:
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
+    if mechanism not in sasl.MECHANISMS:
+        raise SecurityConfigError(f"sasl.mechanism is {mechanism}; known are {', '.join(sasl.MECHANISMS)}")
+    user, password = properties.get("sasl.username"), properties.get("sasl.password")
+    jaas = properties.get("sasl.jaas.config")
+    if jaas is not None:
+        try:
+            options = parse_jaas(jaas).options
+        except JaasError as error:
+            raise SecurityConfigError(f"sasl.jaas.config cannot be read: {error}") from None
+        user, password = options.get("username"), options.get("password")
+    if user is None or password is None:
+        raise SecurityConfigError(
+            f"{mechanism} needs a user and a password: sasl.username and sasl.password, or sasl.jaas.config"
+        )
+    return Login(mechanism, user, password)

@@ -1,0 +1,27 @@
+"""SaslAuthenticate (36): one message of a SASL mechanism.
+
+- SASL_AUTHENTICATION_FAILED says why as far as it does not help who guesses; the connection is closed behind it.
+- Version 1 tells how long the session lives, 0 for ever.
+- ILLEGAL_SASL_STATE where no exchange is under way.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.server.apis.context import RequestContext
+
+_NOT_NOW = "SaslAuthenticate request received after successful authentication"
+
+
+async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+    sasl = context.connection.sasl
+    if sasl is None or sasl.is_complete:
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NOT_NOW)
+    answer = await sasl.authenticate(bytes(request.auth_bytes), context.header.api_version)
+    return SaslAuthenticateResponse(
+        error_code=answer.code,
+        error_message=answer.message,
+        auth_bytes=answer.token,
+        session_lifetime_ms=answer.session_lifetime_ms,
+    )

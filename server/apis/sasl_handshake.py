@@ -1,0 +1,23 @@
+"""SaslHandshake (17): choose a SASL mechanism.
+
+- The answer lists what the listener has; another mechanism is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
+- ILLEGAL_SASL_STATE on a listener without SASL, and where a client is authenticated already; but where its session has
+  an end it may begin anew at any time, once a second (KIP-368).
+- After version 0 the mechanism's messages come without a header.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.server.apis.context import RequestContext
+
+
+async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    sasl = context.connection.sasl
+    if sasl is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    code = await sasl.handshake(request.mechanism, context.header.api_version)
+    if code is ErrorCode.ILLEGAL_SASL_STATE:
+        return SaslHandshakeResponse(error_code=code)
+    return SaslHandshakeResponse(error_code=code, mechanisms=sasl.mechanisms)

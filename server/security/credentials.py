@@ -1,0 +1,91 @@
+"""Whether a password is a user's, and what SCRAM may be told of a user.
+
+Passwords are checked against the login configuration of a listener, else against the SCRAM credentials in the
+metadata, which hold what a password hashes to. The hashing is made hard on purpose, so it is done in one worker
+thread, at most half of the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Final
+
+import trio
+
+from ottla.server.metadata.scram_changes import (
+    MIN_ITERATIONS,
+    ScramCredential,
+    ScramKey,
+    ScramMechanism,
+    credential_of,
+)
+from ottla.server.security.errors import InvalidCredentialsError
+
+_MAX_WAITING: Final = 1_000
+_SALT_BYTES: Final = 16
+
+
+class Credentials:
+    """The users of a cluster; one object for all listeners of a node.
+
+    An unknown user looks like one who exists: it has a salt, which stays the same while the broker runs, and its
+    password takes as long to check.
+    """
+
+    def __init__(self, stored: Callable[[], Mapping[ScramKey, ScramCredential]]) -> None:
+        """`stored` gives the credentials of the metadata as they are now."""
+        self._stored = stored
+        self._secret = secrets.token_bytes(32)
+        self._hashing = trio.Semaphore(1)
+        self._rest_until = 0.0
+
+    def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        """What a proof of the user's password is checked with; of an unknown user, what no proof fits."""
+        known = self._stored().get((user, mechanism))
+        return self._unknown(user, mechanism) if known is None else known
+
+    async def has_password(self, user: str, password: str, configured: Mapping[str, str]) -> bool:
+        """Whether a password is right. `configured` holds the passwords of users that a listener has for itself.
+
+        Raises InvalidCredentialsError where too many others wait for an answer.
+        """
+        expected = configured.get(user)
+        if expected is not None:
+            return hmac.compare_digest(expected.encode(), password.encode())
+        mechanism, credential = self._of_any_mechanism(user)
+        if self._hashing.statistics().tasks_waiting >= _MAX_WAITING:
+            raise InvalidCredentialsError(f"more than {_MAX_WAITING} passwords wait to be checked")
+        async with self._hashing:
+            await trio.sleep_until(self._rest_until)
+            began = perf_counter()
+            is_right = await trio.to_thread.run_sync(_fits, mechanism, credential, password)
+            self._rest_until = trio.current_time() + perf_counter() - began
+        return is_right
+
+    def _of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramCredential]:
+        stored = self._stored()
+        for mechanism in ScramMechanism:
+            credential = stored.get((user, mechanism))
+            if credential is not None:
+                return mechanism, credential
+        return ScramMechanism.SCRAM_SHA_256, self._unknown(user, ScramMechanism.SCRAM_SHA_256)
+
+    def _unknown(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        salt = hmac.digest(self._secret, f"{int(mechanism)}/{user}".encode(), "sha256")[:_SALT_BYTES]
+        size_bytes = hashlib.new(mechanism.digest).digest_size
+        return ScramCredential(salt, secrets.token_bytes(size_bytes), secrets.token_bytes(size_bytes), MIN_ITERATIONS)
+
+
+def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """The password as SCRAM salts it (RFC 5802, Hi); takes milliseconds."""
+    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+def _fits(mechanism: ScramMechanism, credential: ScramCredential, password: str) -> bool:
+    salted_password = salted(mechanism, password, credential.salt, credential.iterations)
+    made = credential_of(mechanism, credential.salt, salted_password, credential.iterations)
+    return hmac.compare_digest(made.stored_key, credential.stored_key)

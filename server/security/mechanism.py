@@ -1,0 +1,28 @@
+"""What a SASL mechanism is to whoever runs an exchange, and the names of those that are served."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+PLAIN: Final = "PLAIN"
+SCRAM_SHA_256: Final = "SCRAM-SHA-256"
+SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+
+#: Longer messages are refused before they are looked at: names and passwords have a few hundred bytes at most.
+MAX_MESSAGE_BYTES: Final = 4096
+
+
+class Exchange(Protocol):
+    """One exchange by one mechanism, on the server's side."""
+
+    #: Who the client is, once the exchange is complete; else None.
+    user: str | None
+
+    async def step(self, message: bytes) -> bytes:
+        """The answer to the client's next message.
+
+        Raises AuthenticationFailedError or InvalidCredentialsError, after which the exchange is over.
+        """
+        ...
