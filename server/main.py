@@ -29,6 +29,7 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.cluster.controllership import Controllership
+from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
@@ -160,7 +161,8 @@ class Node:
             session_timeout_ms=config.broker_session_timeout_ms,
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
         )
-        controllership = Controllership(controller, membership, duties=())
+        elections = Elections(config)
+        controllership = Controllership(controller, membership, duties=(elections.run,))
         peers = Peers(lambda: controller.image, node_id=config.node_id, listener=config.inter_broker_listener_name)
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
@@ -172,6 +174,7 @@ class Node:
             fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
             log_config=lambda topic: log_config(config.topic_config(topic.configs)),
             min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
+            max_lag_ms=config.replica_lag_time_max_ms,
         )
         log_manager.set_listener(replica_manager)
         quotas = ClientQuotas(
@@ -228,6 +231,7 @@ class Node:
                 controller.subscribe(partial(_follow_settings, listeners, log_manager, config))
                 controller.subscribe(peers.follow)
                 controller.subscribe(membership.follow)
+                controller.subscribe(elections.observe)
                 await membership.claim_id()
                 if guard is not None:
                     controller.subscribe(guard.apply)
@@ -235,6 +239,7 @@ class Node:
                 await nursery.start(peers.run)
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))
                 nursery.start_soon(controllership.run)
+                nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
                 nursery.start_soon(self._end_when_asked, broker, listeners)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))

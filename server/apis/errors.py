@@ -80,7 +80,8 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     metadata.PreferredLeaderNotAvailableError: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     metadata.NoReassignmentInProgressError: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     metadata.ElectionNotNeededError: ErrorCode.ELECTION_NOT_NEEDED,
-    metadata.PreferredLeaderNotAvailableError: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    metadata.EligibleLeadersNotAvailableError: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    metadata.NotPartitionLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     metadata.BrokerIdNotRegisteredError: ErrorCode.BROKER_ID_NOT_REGISTERED,
     # Replica manager
     replica.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

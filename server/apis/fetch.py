@@ -37,7 +37,7 @@ from ottla.server.replica.errors import FetchSessionError
 from ottla.server.replica.fetch import FetchParams, FetchResult
 from ottla.server.replica.fetch import FetchPartition as AskedPartition
 from ottla.server.replica.fetch_session import PartitionKey, id_of
-from ottla.server.replica.partition import Isolation
+from ottla.server.replica.partition import NO_EPOCH, Isolation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
@@ -89,9 +89,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
 
 def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
     version = context.header.api_version
-    replica_id = request.replica_id
+    replica_id, replica_epoch = request.replica_id, NO_EPOCH
     if version >= _FIRST_VERSION_WITH_REPLICA_STATE:
-        replica_id = request.replica_state.replica_id
+        replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
     if replica_id < 0 and context.broker.quotas.is_active:
         max_bytes = int(min(max_bytes, context.broker.quotas.most_fetched_bytes(context)))
@@ -107,6 +107,7 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
         max_bytes=max_bytes,
         isolation=isolation,
         replica_id=replica_id,
+        replica_epoch=replica_epoch,
         may_read_from_follower=replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS,
     )
 

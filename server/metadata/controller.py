@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.config_changes import ConfigChange
     from ottla.server.metadata.feature_changes import FeatureUpdate
     from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
     from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
     from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 
@@ -298,21 +299,35 @@ class Controller:
 
     async def change_partition(self, topic: str, partition: int, update: PartitionUpdate) -> PartitionState:
         """Replace a partition's state by `update(state)`, which may raise a MetadataError to refuse."""
+        image = self.image.topic(topic)
+        if image is None:
+            raise UnknownTopicError("This server does not host this topic-partition.")
+        key = (image.topic_id, partition)
+        result = (await self.change_partitions({key: update}))[key]
+        if isinstance(result, MetadataError):
+            raise result
+        return result
 
-        async def plan(image: MetadataImage) -> _Plan[PartitionState]:
-            current = image.topic(topic)
-            if current is None or not 0 <= partition < len(current.partitions):
-                raise UnknownTopicError("This server does not host this topic-partition.")
-            before = current.partitions[partition]
-            after = update(before)
-            key = keys.partition(current.topic_id, partition)
-            compares = [
-                Compare(key, self._loader.revision_of(key)),
-                Compare(keys.topic(topic), current.revision),
-            ]
-            return compares, [] if after == before else [Put(key, keys.encode_partition(after, image.starts))], after
+    async def change_partitions(
+        self, asked: Mapping[PartitionKey, PartitionUpdate]
+    ) -> dict[PartitionKey, PartitionOutcome]:
+        """Replace the states of partitions, by topic id and number, each by what its update makes of it.
 
-        return await self._transact(plan)
+        As few transactions as stores allow; an update is asked anew where somebody else was faster. Each partition is
+        answered for by itself, with its state or with why not.
+        """
+        from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
+
+        results: dict[PartitionKey, PartitionOutcome] = {}
+        for part in in_transactions(asked):
+
+            async def plan(
+                image: MetadataImage, part: Mapping[PartitionKey, PartitionUpdate] = part
+            ) -> _Plan[dict[PartitionKey, PartitionOutcome]]:
+                return plan_changes(part, image, self._loader.revision_of)
+
+            results |= await self._transact(plan)
+        return results
 
     # Configs, quotas, features --------------------------------------------------------------------------------------
 

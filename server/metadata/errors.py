@@ -113,3 +113,11 @@ class BrokerIdNotRegisteredError(MetadataError):
 
 class PreferredLeaderNotAvailableError(MetadataError):
     """The replica that should lead is not alive or not in sync."""
+
+
+class EligibleLeadersNotAvailableError(MetadataError):
+    """No replica that may lead is alive."""
+
+
+class NotPartitionLeaderError(MetadataError):
+    """The node that wants to change the in-sync set no longer leads, or leads in another epoch."""

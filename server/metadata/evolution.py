@@ -113,6 +113,8 @@ class _Evolution:
         self._before = before
         self._starts = starts
         self._changed: dict[str, TopicImage | None] = {}
+        #: Of changed topics: the states of their partitions while some are being replaced.
+        self._states: dict[str, list[PartitionState]] = {}
         self._names: dict[UUID, str] = {}
         if starts != before.starts:
             self._begin_epochs()
@@ -154,13 +156,19 @@ class _Evolution:
         topic = self._changed.get(name, self._before.topics.get(name))
         if topic is None or topic.topic_id != topic_id or number >= len(topic.partitions):
             return
-        partitions = list(topic.partitions)
-        partitions[number] = keys.decode_partition(entry.value, self._starts)
-        self._changed[name] = topic._replace(partitions=tuple(partitions))
+        states = self._states.get(name)
+        if states is None:
+            self._changed[name] = topic
+            states = self._states[name] = list(topic.partitions)
+        states[number] = keys.decode_partition(entry.value, self._starts)
 
     def finish(self) -> tuple[PersistentMap[str, TopicImage], PersistentMap[UUID, TopicImage]]:
         """The topics of the next image by name and by id."""
         before = self._before
+        for name, states in self._states.items():
+            topic = self._changed[name]
+            assert topic is not None
+            self._changed[name] = topic._replace(partitions=tuple(states))
         present = {name: topic for name, topic in self._changed.items() if topic is not None}
         absent = tuple(name for name, topic in self._changed.items() if topic is None)
         old = (before.topics.get(name) for name in self._changed)

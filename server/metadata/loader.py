@@ -9,7 +9,7 @@ import trio
 from ottla.server.metadata.errors import WatchLaggedError
 from ottla.server.metadata.evolution import describe, evolve
 from ottla.server.metadata.image import MetadataDelta, MetadataImage
-from ottla.server.metadata.store import MetadataStore
+from ottla.server.metadata.store import Change, MetadataStore
 
 Subscriber = Callable[[MetadataDelta], Awaitable[None]]
 
@@ -58,25 +58,28 @@ class MetadataLoader:
                 try:
                     while True:
                         change = await watch.receive()
-                        for key in change.deletes:
-                            self._revisions.pop(key, None)
-                        self._revisions.update((entry.key, entry.mod_revision) for entry in change.puts)
-                        await self._publish(evolve(self.image, change.revision, change.puts, change.deletes))
+                        await self._publish(evolve(self.image, change.revision, change.puts, change.deletes), change)
                 except WatchLaggedError:
                     continue
 
     async def _load(self) -> None:
         listing = await self._store.list("")
         after = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
-        self._revisions = {entry.key: entry.mod_revision for entry in listing.entries}
         before = self.image
         topics = [*before.topics, *(name for name in after.topics if name not in before.topics)]
         configs = [*before.configs, *(resource for resource in after.configs if resource not in before.configs)]
-        await self._publish(describe(before, after, topics, configs))
+        gone = tuple(self._revisions.keys() - {entry.key for entry in listing.entries})
+        change = Change(listing.revision, listing.entries, gone)
+        await self._publish(describe(before, after, topics, configs), change)
 
-    async def _publish(self, delta: MetadataDelta) -> None:
+    async def _publish(self, delta: MetadataDelta, change: Change) -> None:
         for subscriber in self._subscribers:
             await subscriber(delta)
+        # Together with the image: who plans on an image compares the revisions of that one, or a change that is being
+        # applied now would be overwritten unseen.
         self.image = delta.after
+        for key in change.deletes:
+            self._revisions.pop(key, None)
+        self._revisions.update((entry.key, entry.mod_revision) for entry in change.puts)
         published, self._published = self._published, trio.Event()
         published.set()

@@ -1,15 +1,17 @@
-"""What may become of a partition's state: elections and reassignments. Pure functions on states.
+"""What may become of a partition's state: elections, in-sync sets and reassignments. Pure functions on states.
 
-Every change raises `partition_epoch`, and `leader_epoch` when leadership changes, as Kafka's
-org.apache.kafka.controller.PartitionChangeBuilder does.
+Every change raises `partition_epoch`, and `leader_epoch` when leadership changes or a replica is taken away, as Kafka's
+org.apache.kafka.controller.PartitionChangeBuilder does. Only a member of the in-sync set is elected, unless a function
+says otherwise; and the in-sync set never becomes empty, since its last member is the one that has everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
     NoReassignmentInProgressError,
     PreferredLeaderNotAvailableError,
@@ -30,6 +32,61 @@ def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
     return complete_reassignment(state._replace(isr=tuple(isr), partition_epoch=state.partition_epoch + 1))
 
 
+def _changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    if leader == state.leader and isr == state.isr:
+        return state
+    return state._replace(
+        leader=leader,
+        isr=isr,
+        leader_epoch=state.leader_epoch + (leader != state.leader),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:
+    """The state after brokers were fenced or came back: who is gone leaves the in-sync set, and one that is left leads.
+
+    Where nobody of the set is alive it stays as it is, without a leader, until one of them returns. With `unclean` any
+    living replica leads then (`unclean.leader.election.enable`), and what it lacks is lost.
+    """
+    isr = tuple(broker for broker in state.isr if broker in live)
+    if not isr and unclean:
+        isr = tuple(broker for broker in state.replicas if broker in live)[:1]
+    if not isr:
+        return _changed(state, NO_LEADER, state.isr)
+    return _changed(state, state.leader if state.leader in isr else _first_of(state, isr), isr)
+
+
+def _first_of(state: PartitionState, isr: Container[int]) -> int:
+    return next((broker for broker in state.replicas if broker in isr), NO_LEADER)
+
+
+def is_unclean(before: PartitionState, after: PartitionState) -> bool:
+    """Whether the new leader need not have all that the old in-sync set had."""
+    return after.leader != NO_LEADER and after.leader not in before.isr
+
+
+def hand_over(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
+    """The state before a broker stops in order: others of the in-sync set go on without it, if one is alive."""
+    left = tuple(it for it in state.isr if it != broker)
+    living = tuple(it for it in left if it in live)
+    if not living or broker not in state.isr:
+        return state
+    return _changed(state, _first_of(state, living) if state.leader == broker else state.leader, left)
+
+
+def leave(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
+    """The state without a broker that may have lost what it had: it neither leads nor counts as in sync any more.
+
+    The last member of the in-sync set stays: nobody else has more.
+    """
+    left = tuple(it for it in state.isr if it != broker)
+    if not left or broker not in state.isr:
+        return state
+    living = tuple(it for it in left if it in live)
+    return _changed(state, _first_of(state, living) if state.leader == broker else state.leader, left)
+
+
 def elect_preferred(state: PartitionState, live: Collection[int]) -> PartitionState:
     """Give leadership to the first replica, which must be alive and in sync."""
     preferred = state.replicas[0]
@@ -48,7 +105,7 @@ def elect_unclean(state: PartitionState, live: Collection[int]) -> PartitionStat
         if candidate in live:
             isr = state.isr if candidate in state.isr else (candidate,)
             return with_leader(state._replace(isr=isr), candidate)
-    raise PreferredLeaderNotAvailableError("No replica of the partition is alive.")
+    raise EligibleLeadersNotAvailableError("No replica of the partition is alive.")
 
 
 def is_reassigning(state: PartitionState) -> bool:
@@ -71,7 +128,7 @@ def reassign(state: PartitionState, target: Sequence[int], brokers: Sequence[int
         removing_replicas=removing,
         partition_epoch=state.partition_epoch + 1,
     )
-    return complete_reassignment(begun)
+    return complete_reassignment(_without_replicas(state, begun))
 
 
 def cancel_reassignment(state: PartitionState) -> PartitionState:
@@ -89,7 +146,7 @@ def cancel_reassignment(state: PartitionState) -> PartitionState:
         removing_replicas=(),
         partition_epoch=state.partition_epoch + 1,
     )
-    return reverted if state.leader in isr else with_leader(reverted, isr[0])
+    return _without_replicas(state, reverted)
 
 
 def complete_reassignment(state: PartitionState) -> PartitionState:
@@ -100,5 +157,11 @@ def complete_reassignment(state: PartitionState) -> PartitionState:
     isr = tuple(broker for broker in state.isr if broker in target)
     if not isr:
         return state
-    done = state._replace(replicas=target, isr=isr, adding_replicas=(), removing_replicas=())
-    return done if state.leader in isr else with_leader(done, isr[0])
+    return _without_replicas(state, state._replace(replicas=target, isr=isr, adding_replicas=(), removing_replicas=()))
+
+
+def _without_replicas(before: PartitionState, after: PartitionState) -> PartitionState:
+    """In a new leader epoch where a replica was taken away: what it still asks for is refused."""
+    leader = before.leader if before.leader in after.isr or before.leader == NO_LEADER else _first_of(after, after.isr)
+    lost = not set(before.replicas) <= set(after.replicas)
+    return after._replace(leader=leader, leader_epoch=before.leader_epoch + (lost or leader != before.leader))

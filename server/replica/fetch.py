@@ -32,11 +32,19 @@ LOOK_AT_ONCE: Final = 64
 class FetchParams:
     """What holds for a whole fetch. Sizes in bytes, `max_wait_ms` in milliseconds.
 
-    `replica_id` is a follower's node id, or negative for a consumer. `may_read_from_follower` is KIP-392's: the
-    consumer understands being sent to a follower, so that one may serve it.
+    `replica_id` is a follower's node id, or negative for a consumer; `replica_epoch` its broker's epoch (KIP-903).
+    `may_read_from_follower` is KIP-392's: the consumer understands being sent to a follower, so that one may serve it.
     """
 
-    __slots__ = ("isolation", "max_bytes", "max_wait_ms", "may_read_from_follower", "min_bytes", "replica_id")
+    __slots__ = (
+        "isolation",
+        "max_bytes",
+        "max_wait_ms",
+        "may_read_from_follower",
+        "min_bytes",
+        "replica_epoch",
+        "replica_id",
+    )
 
     def __init__(
         self,
@@ -46,6 +54,7 @@ class FetchParams:
         max_bytes: int = 0x7FFFFFFF,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         replica_id: int = CONSUMER_REPLICA_ID,
+        replica_epoch: int = NO_EPOCH,
         may_read_from_follower: bool = False,
     ) -> None:
         self.max_wait_ms = max_wait_ms
@@ -53,6 +62,7 @@ class FetchParams:
         self.max_bytes = max_bytes
         self.isolation = isolation
         self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
         self.may_read_from_follower = may_read_from_follower
 
     @property
@@ -213,6 +223,7 @@ class FetchOperation:
         "_topic_id",
         "_urgent",
         "errors",
+        "joining",
         "progressed",
         "results",
         "signalled",
@@ -243,6 +254,8 @@ class FetchOperation:
         self.signalled: set[Hashable] = set()
         #: For the manager: the partitions of which a follower has told that it has come further.
         self.progressed: list[Partition] = []
+        #: For the manager: the partitions in whose in-sync set a follower may be from now on.
+        self.joining: list[Partition] = []
         self.errors = 0
         self.results: list[FetchResult] = []
 
@@ -401,6 +414,9 @@ class FetchOperation:
             request.log_start_offset,
             request.current_leader_epoch,
             self._now_ms,
+            self._params.replica_epoch,
         )
         if moved:
             self.progressed.append(partition)
+        if self._params.replica_id not in partition.isr and partition.may_join(self._params.replica_id):
+            self.joining.append(partition)

@@ -14,6 +14,7 @@ class FollowerProgress:
     """
 
     __slots__ = (
+        "broker_epoch",
         "last_caught_up_ms",
         "last_fetch_ms",
         "leader_end_offset_at_last_fetch",
@@ -21,14 +22,18 @@ class FollowerProgress:
         "log_start_offset",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, caught_up_ms: int = 0) -> None:
+        #: Of the registration of the process that fetches (KIP-903); -1 if it does not say.
+        self.broker_epoch = -1
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
-        self.last_caught_up_ms = 0
+        self.last_caught_up_ms = caught_up_ms
         self.last_fetch_ms = 0
         self.leader_end_offset_at_last_fetch = UNKNOWN_OFFSET
 
-    def record_fetch(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> bool:
+    def record_fetch(
+        self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int = -1
+    ) -> bool:
         """Take note of a fetch from `offset`; True if the follower's log has moved.
 
         It is caught up as of now if it has all of the leader's log, and as of its last fetch if it has what the
@@ -43,6 +48,7 @@ class FollowerProgress:
         self.log_start_offset = log_start_offset
         self.leader_end_offset_at_last_fetch = leader_end_offset
         self.last_fetch_ms = now_ms
+        self.broker_epoch = broker_epoch
         return moved
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:

@@ -45,12 +45,18 @@ class HostedPartitions:
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
         changed: Callable[[Partition], None],
+        now_ms: Callable[[], int],
+        max_lag_ms: int,
     ) -> None:
         self._log_manager = log_manager
         self._node_id = node_id
         self._log_config = log_config
         self._min_insync_replicas = min_insync_replicas
         self._changed = changed
+        self._now_ms = now_ms
+        self._max_lag_ms = max_lag_ms
+        #: The epochs of the brokers that are alive, for all partitions.
+        self._brokers: dict[int, int] = {}
         self._image = MetadataImage()
         self._unopened: set[tuple[UUID, int]] = set()
         self._topics: dict[UUID, dict[int, Partition]] = {}
@@ -95,6 +101,9 @@ class HostedPartitions:
     async def apply(self, delta: MetadataDelta) -> None:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
         self._image = delta.after
+        if delta.changed_brokers:
+            self._brokers.clear()
+            self._brokers.update((broker.node_id, broker.epoch) for broker in delta.after.live_brokers())
         for topic in delta.deleted_topics:
             if self._unopened:
                 self._unopened = {(topic_id, index) for topic_id, index in self._unopened if topic_id != topic.topic_id}
@@ -118,6 +127,7 @@ class HostedPartitions:
         held = self._topics.get(topic.topic_id, {}).get(index)
         if self._node_id not in state.replicas:
             if held is not None:
+                await held.settled()
                 held.give_up()
                 await self._remove(topic, [held])
             return
@@ -128,7 +138,8 @@ class HostedPartitions:
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
             self._unopened.add((topic.topic_id, index))
             return
-        partition.apply(state)
+        await partition.settled()
+        partition.apply(state, self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
 
@@ -146,6 +157,8 @@ class HostedPartitions:
             min_insync_replicas=self._min_insync_replicas(topic),
             is_internal=topic.is_internal,
             traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
+            brokers=self._brokers,
+            max_lag_ms=self._max_lag_ms,
         )
         self._by_log[log] = partition
         return partition
@@ -179,5 +192,5 @@ class HostedPartitions:
                 continue
             partition.log.set_config(log_config)
             partition.min_insync_replicas = min_insync_replicas
-            partition.advance_high_watermark()
+            partition.advance_high_watermark(self._now_ms())
             self._changed(partition)

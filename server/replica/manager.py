@@ -25,7 +25,8 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.hosted_partitions import HostedPartitions
-from ottla.server.replica.partition import Isolation, Partition
+from ottla.server.replica.in_sync_sets import InSyncSets
+from ottla.server.replica.partition import Isolation, Partition, Role
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
 from ottla.server.waiting.purgatory import Purgatory
@@ -97,7 +98,9 @@ class ReplicaManager:
         fetch_session_slots: int = 1000,
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
+        max_lag_ms: int = 30_000,
     ) -> None:
+        """`max_lag_ms` is `replica.lag.time.max.ms`."""
         self.node_id = node_id
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
@@ -114,7 +117,10 @@ class ReplicaManager:
             log_config=log_config,
             min_insync_replicas=min_insync_replicas,
             changed=self._signal,
+            now_ms=clock.time_ms,
+            max_lag_ms=max_lag_ms,
         )
+        self.in_sync_sets = InSyncSets(self._partitions, clock, max_lag_ms=max_lag_ms, changed=self._signal)
         self._closed = False
 
     # Partitions -----------------------------------------------------------------------------------------------------
@@ -289,6 +295,23 @@ class ReplicaManager:
                 f"{partition.topic}-{partition.index} stopped before offset {end_offset} was committed"
             )
 
+    # Following ------------------------------------------------------------------------------------------------------
+
+    async def wait_flushed(self, partitions: Sequence[Partition]) -> None:
+        """Return when all that was appended to followers is written, or never will be."""
+
+        def is_flushed() -> bool | None:
+            waiting = any(
+                it.role is Role.FOLLOWER and it.log.flushed_end_offset < it.log.log_end_offset for it in partitions
+            )
+            return None if waiting else True
+
+        await self.append_purgatory.wait(partitions, is_flushed, math.inf)
+
+    def follower_moved(self, partition: Partition) -> None:
+        """What a follower shows has changed, by what its leader said."""
+        self._signal(partition)
+
     # Fetching -------------------------------------------------------------------------------------------------------
 
     async def fetch(
@@ -316,6 +339,8 @@ class ReplicaManager:
             await operation.look_at_all()
             for partition in operation.progressed:
                 self._signal(partition)
+            for partition in operation.joining:
+                self.in_sync_sets.review(partition)
             if operation.try_complete() is None:
                 operation.begin_waiting()
                 if before_wait is not None:
@@ -408,10 +433,11 @@ class ReplicaManager:
 
     def on_flushed(self, logs: Iterable[PartitionLog]) -> None:
         """The store has written these logs further: their flushed end, or their log start, has moved."""
+        now_ms = self._clock.time_ms()
         for log in logs:
             partition = self._partitions.of_log(log)
             if partition is not None:
-                partition.advance_high_watermark()
+                partition.advance_high_watermark(now_ms)
                 self._signal(partition)
 
     def on_offline(self, logs: Iterable[PartitionLog], error: Exception) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
 
 from ottla.server.replica.errors import (
     FencedLeaderEpochError,
@@ -15,6 +18,7 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
 )
 from ottla.server.replica.follower import UNKNOWN_OFFSET, FollowerProgress
+from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
@@ -31,6 +35,7 @@ ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
 
 _NO_FOLLOWERS: Final[dict[int, FollowerProgress]] = {}
+_NO_BROKERS: Final[Mapping[int, int]] = {}
 
 
 class Isolation(Enum):
@@ -65,13 +70,22 @@ class Partition:
     """A partition's state, changed only by synchronous methods: nobody ever sees it half changed.
 
     A partition with one replica commits what it has flushed; with more, the high watermark is the least log end over
-    the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. The object is its own key
-    in the purgatories; whoever changes it signals them.
+    the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. Who is about to join them
+    counts from before the cluster is asked, who is about to leave until it has agreed (Kafka's maximal in-sync set).
+    The object is its own key in the purgatories; whoever changes it signals them.
+
+    The one change that waits is a truncation, which only a follower does: whoever changes the role waits for its end
+    with `settled`.
     """
 
     __slots__ = (
+        "_brokers",
         "_followers",
+        "_isr_change",
+        "_max_lag_ms",
+        "_maximal_isr",
         "_min_insync_replicas",
+        "_truncation",
         "changes",
         "epoch_start_offset",
         "index",
@@ -101,7 +115,11 @@ class Partition:
         min_insync_replicas: int = 1,
         is_internal: bool = False,
         traffic: TopicTraffic | None = None,
+        brokers: Mapping[int, int] = _NO_BROKERS,
+        max_lag_ms: int = 30_000,
     ) -> None:
+        """`brokers` are the epochs of all that are alive, kept up to date by its owner; `max_lag_ms` is
+        `replica.lag.time.max.ms`."""
         self.traffic = TopicTraffic() if traffic is None else traffic
         self.topic = topic
         self.topic_id = topic_id
@@ -123,6 +141,11 @@ class Partition:
         #: Rises each time its waiters are signalled.
         self.changes = 0
         self._followers = _NO_FOLLOWERS
+        self._brokers = brokers
+        self._max_lag_ms = max_lag_ms
+        self._maximal_isr: tuple[int, ...] = ()
+        self._isr_change: IsrChange | None = None
+        self._truncation: trio.Event | None = None
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} {self.role.value} epoch {self.leader_epoch}>"
@@ -146,10 +169,11 @@ class Partition:
 
     # Roles ----------------------------------------------------------------------------------------------------------
 
-    def apply(self, state: PartitionState) -> None:
+    def apply(self, state: PartitionState, now_ms: int = 0) -> None:
         """Take the cluster's new state: become or stay leader or follower. A final role stays final."""
         if self.role not in _SERVING:
             return
+        assert self._truncation is None, f"the role of {self!r} changes while it is truncated"
         was_leader = self.role is Role.LEADER
         new_epoch = state.leader_epoch != self.leader_epoch
         self.leader_id = state.leader
@@ -160,22 +184,32 @@ class Partition:
         if state.leader != self.node_id:
             self.role = Role.FOLLOWER
             self._followers = _NO_FOLLOWERS
+            self._isr_change = None
             return
         self.role = Role.LEADER
         if not was_leader:
             self.term += 1
         if new_epoch or not was_leader:
             self.epoch_start_offset = self.log.log_end_offset
-        self._follow_assignment(keep_progress=was_leader)
-        self.advance_high_watermark()
+        self._follow_assignment(now_ms, keep_progress=was_leader)
+        self._count_maximal_isr()
+        self.advance_high_watermark(now_ms)
 
-    def _follow_assignment(self, *, keep_progress: bool) -> None:
+    def _follow_assignment(self, now_ms: int, *, keep_progress: bool) -> None:
         others = [replica for replica in self.replicas if replica != self.node_id]
         if not others:
             self._followers = _NO_FOLLOWERS
             return
         known = self._followers if keep_progress else _NO_FOLLOWERS
-        self._followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
+        # Who is in sync when a leader begins has the whole of the allowed lag to show that it follows.
+        self._followers = {
+            replica: known.get(replica) or FollowerProgress(now_ms if replica in self.isr else 0) for replica in others
+        }
+
+    def _count_maximal_isr(self) -> None:
+        change = self._isr_change
+        joining = () if change is None else tuple(it for it in change.joining if it not in self.isr)
+        self._maximal_isr = self.isr + joining
 
     def go_offline(self) -> None:
         """Its store has stopped for good."""
@@ -253,24 +287,41 @@ class Partition:
             checked=checked,
         )
 
-    def advance_high_watermark(self) -> bool:
-        """After a flush, a follower's progress or a change of the in-sync set; True if readers can see more."""
+    def advance_high_watermark(self, now_ms: int = 0) -> bool:
+        """After a flush, a follower's progress or a change of the in-sync set; True if readers can see more.
+
+        A follower that keeps up but is not in the set yet is waited for, or under load it would never reach what it has
+        to reach to join; it must be alive, or it would hold up everybody for as long as it may lag.
+        """
         if self.role is not Role.LEADER or self.is_under_min_isr:
             return False
-        offset = self.log.flushed_end_offset
+        end_offset = offset = self.log.flushed_end_offset
         for replica, follower in self._followers.items():
-            if replica in self.isr:
-                offset = min(offset, follower.log_end_offset)
+            if follower.log_end_offset < offset and (
+                replica in self._maximal_isr
+                or (
+                    follower.broker_epoch == self._brokers.get(replica)
+                    and follower.is_caught_up(end_offset, now_ms, self._max_lag_ms)
+                )
+            ):
+                offset = follower.log_end_offset
         return offset >= 0 and self.log.advance_high_watermark(offset)
 
     # Followers ------------------------------------------------------------------------------------------------------
 
     def record_follower_fetch(
-        self, replica_id: int, offset: int, log_start_offset: int, current_leader_epoch: int, now_ms: int
+        self,
+        replica_id: int,
+        offset: int,
+        log_start_offset: int,
+        current_leader_epoch: int,
+        now_ms: int,
+        broker_epoch: int = NO_EPOCH,
     ) -> bool:
         """Take note of what a follower has; True if it has moved, so that waiting operations may complete.
 
-        Raises UnknownLeaderEpochError or NotLeaderError for a node that is not assigned the partition, as Kafka does.
+        Raises UnknownLeaderEpochError or NotLeaderError for a node that is not assigned the partition, as Kafka does,
+        and NotLeaderError for a process that another one of the same node has followed (KIP-903).
         """
         follower = self._followers.get(replica_id)
         if follower is None:
@@ -278,30 +329,60 @@ class Partition:
             if current_leader_epoch != NO_EPOCH:
                 raise UnknownLeaderEpochError(message)
             raise NotLeaderError(message)
-        moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms)
+        if broker_epoch != NO_EPOCH and broker_epoch < follower.broker_epoch:
+            raise NotLeaderError(f"node {replica_id} has registered again since epoch {broker_epoch}")
+        moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms, broker_epoch)
         if moved:
-            self.advance_high_watermark()
+            self.advance_high_watermark(now_ms)
         return moved
 
-    def in_sync_candidates(self, now_ms: int, max_lag_ms: int) -> tuple[int, ...]:
-        """The replicas that are in sync as the leader sees it, in the order of the assignment.
+    def may_join(self, replica: int) -> bool:
+        """Whether a follower that is not in sync has become so.
 
-        A follower joins once it has reached the high watermark and the start of this leader epoch (KAFKA-7128); it
-        stays while it keeps up. When they differ from `isr` the leader has the cluster's state changed by
-        compare-and-swap, and `apply` brings the result.
+        It has reached the high watermark and the start of this leader epoch (KAFKA-7128), and is the living process
+        that the cluster knows (KIP-903).
         """
+        follower = self._followers.get(replica)
+        return (
+            follower is not None
+            and replica not in self.isr
+            and follower.log_end_offset >= max(self.log.high_watermark, self.epoch_start_offset)
+            and self._brokers.get(replica) == follower.broker_epoch
+        )
+
+    def lagging(self, now_ms: int) -> tuple[int, ...]:
+        """The followers in sync that have not kept up for `replica.lag.time.max.ms`."""
         end_offset = self.log.flushed_end_offset
-        joins_at = max(self.log.high_watermark, self.epoch_start_offset)
+        return tuple(
+            replica
+            for replica, follower in self._followers.items()
+            if replica in self.isr and not follower.is_caught_up(end_offset, now_ms, self._max_lag_ms)
+        )
 
-        def is_in_sync(replica: int) -> bool:
-            if replica == self.node_id:
-                return True
-            follower = self._followers[replica]
-            if replica in self.isr:
-                return follower.is_caught_up(end_offset, now_ms, max_lag_ms)
-            return follower.log_end_offset >= joins_at
+    def begin_isr_change(self, now_ms: int) -> IsrChange | None:
+        """What the leader asks of the cluster, if the in-sync set has to change: the caller has it done and says so.
 
-        return tuple(replica for replica in self.replicas if is_in_sync(replica))
+        Who joins counts from now on. None also while a change is under way.
+        """
+        if self.role is not Role.LEADER or self._isr_change is not None or not self._followers:
+            return None
+        joining = {
+            replica: follower.broker_epoch for replica, follower in self._followers.items() if self.may_join(replica)
+        }
+        leaving = self.lagging(now_ms)
+        if not joining and not leaving:
+            return None
+        self._isr_change = IsrChange(self.node_id, self.leader_epoch, joining, leaving, self._brokers)
+        self._count_maximal_isr()
+        return self._isr_change
+
+    def end_isr_change(self, change: IsrChange, now_ms: int) -> bool:
+        """The cluster has agreed or refused, and `apply` has told the result; True if readers can see more."""
+        if self._isr_change is not change:
+            return False
+        self._isr_change = None
+        self._count_maximal_isr()
+        return self.advance_high_watermark(now_ms)
 
     def low_watermark(self, live_nodes: Iterable[int] | None = None) -> int:
         """The least log start offset over the live replicas: below it no replica serves anything (DeleteRecords)."""
@@ -310,6 +391,52 @@ class Partition:
             if live_nodes is None or replica in live_nodes:
                 offset = min(offset, follower.log_start_offset)
         return offset
+
+    # Following ------------------------------------------------------------------------------------------------------
+
+    def follows(self, leader_epoch: int) -> bool:
+        """Whether this node is a follower in this epoch still: what a leader said in another one is void."""
+        return self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch
+
+    def append_as_follower(self, records: memoryview, leader_epoch: int, now_ms: int) -> None:
+        """Append batches as the leader of an epoch numbered them. Raises NotLeaderError or StorageError."""
+        self._require_follower(leader_epoch)
+        self.log.append_as_follower(records, None, now_ms=now_ms)
+
+    def take_high_watermark(self, offset: int, leader_epoch: int) -> bool:
+        """What a leader says is committed, as far as this log reaches; True if readers can see more."""
+        self._require_follower(leader_epoch)
+        return self.log.advance_high_watermark(offset)
+
+    async def truncate_as_follower(self, offset: int, leader_epoch: int) -> None:
+        """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError."""
+        with self._truncating(leader_epoch):
+            await self.log.truncate_to(offset)
+
+    async def start_anew_at(self, offset: int, leader_epoch: int) -> None:
+        """Drop everything and begin at an offset, the leader's first. Raises NotLeaderError or StorageError."""
+        with self._truncating(leader_epoch):
+            await self.log.truncate_fully_and_start_at(offset)
+
+    async def settled(self) -> None:
+        """Return when no truncation is under way; until the caller waits again, none begins."""
+        while self._truncation is not None:
+            await self._truncation.wait()
+
+    @contextmanager
+    def _truncating(self, leader_epoch: int) -> Iterator[None]:
+        self._require_follower(leader_epoch)
+        assert self._truncation is None, f"two truncations of {self!r}"
+        self._truncation = trio.Event()
+        try:
+            yield
+        finally:
+            self._truncation.set()
+            self._truncation = None
+
+    def _require_follower(self, leader_epoch: int) -> None:
+        if not self.follows(leader_epoch):
+            raise NotLeaderError(f"{self!r} does not follow in epoch {leader_epoch}")
 
     # Reading --------------------------------------------------------------------------------------------------------
 

@@ -23,20 +23,18 @@ class ReplicationSettings:
         "Let a replica that may lack records lead, when nothing better is left.",
         importance=HIGH,
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     unclean_leader_election_interval_ms: int = long(
         300_000,
         "How often partitions without a leader are looked at for an unclean election.",
         check=between(1),
         internal=True,
-        in_use=False,
     )
     auto_leader_rebalance_enable: bool = boolean(
-        True, "Give leadership back to the preferred replica without being asked.", importance=HIGH, in_use=False
+        True, "Give leadership back to the preferred replica without being asked.", importance=HIGH
     )
     leader_imbalance_check_interval_seconds: int = long(
-        300, "How often leadership is looked at for imbalance.", check=between(1), importance=HIGH, in_use=False
+        300, "How often leadership is looked at for imbalance.", check=between(1), importance=HIGH
     )
     num_replica_fetchers: int = integer(
         1,
@@ -63,7 +61,6 @@ class ReplicationSettings:
         30_000,
         "A follower that has not caught up for this long leaves the in-sync replicas.",
         importance=HIGH,
-        in_use=False,
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5000, "How often high watermarks are written down.", importance=HIGH, in_use=False

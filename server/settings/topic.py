@@ -201,7 +201,6 @@ class TopicSettings:
         False,
         "Let a replica that may lack records lead, when nothing better is left.",
         broker="unclean.leader.election.enable",
-        in_use=False,
     )
     ottla_records_validate: str = string(
         "header",

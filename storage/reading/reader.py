@@ -187,7 +187,11 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
 
 
 def _lacks_spans(plan: ReadPlan) -> bool:
-    return not plan.log.places.are_known_from(plan.offset)
+    places = plan.log.places
+    if places.are_known:
+        return False
+    tables = places.unsealed()
+    return not tables or plan.offset < tables[0][1].base_offset
 
 
 async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:

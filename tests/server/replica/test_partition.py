@@ -6,9 +6,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.metadata.errors import NotPartitionLeaderError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.errors import (
     FencedLeaderEpochError,
@@ -54,7 +57,9 @@ def state(leader: int = 0, replicas: tuple[int, ...] = (0,), **fields: Any) -> P
     return PartitionState(**(values | fields))
 
 
-def make_partition(log: Log | None = None, min_insync_replicas: int = 1) -> Partition:
+def make_partition(
+    log: Log | None = None, min_insync_replicas: int = 1, brokers: dict[int, int] | None = None
+) -> Partition:
     return Partition(
         "topic",
         uuid4(),
@@ -62,18 +67,22 @@ def make_partition(log: Log | None = None, min_insync_replicas: int = 1) -> Part
         log or Log(),  # type: ignore[arg-type]
         node_id=0,
         min_insync_replicas=min_insync_replicas,
+        brokers={} if brokers is None else brokers,
+        max_lag_ms=1000,
     )
 
 
-def lead(end_offset: int = 10, min_insync_replicas: int = 1, **fields: Any) -> Partition:
+def lead(
+    end_offset: int = 10, min_insync_replicas: int = 1, brokers: dict[int, int] | None = None, **fields: Any
+) -> Partition:
     """Node 0 leads a log whose end no follower is known to have yet."""
-    partition = make_partition(Log(end_offset), min_insync_replicas)
+    partition = make_partition(Log(end_offset), min_insync_replicas, brokers)
     partition.apply(state(**fields))
     return partition
 
 
-def follow(partition: Partition, replica: int, offset: int, now_ms: int = 0) -> bool:
-    return partition.record_follower_fetch(replica, offset, 0, -1, now_ms)
+def follow(partition: Partition, replica: int, offset: int, now_ms: int = 0, broker_epoch: int = -1) -> bool:
+    return partition.record_follower_fetch(replica, offset, 0, -1, now_ms, broker_epoch)
 
 
 # The high watermark ---------------------------------------------------------------------------------------------------
@@ -168,31 +177,137 @@ def test_a_follower_stays_in_sync_while_it_keeps_up() -> None:
     partition = lead(10, replicas=(0, 1))
     follow(partition, 1, 10, now_ms=1000)
     partition.log.log_end_offset = partition.log.flushed_end_offset = 20
-    assert partition.in_sync_candidates(1500, max_lag_ms=1000) == (0, 1)
+    assert partition.lagging(1500) == ()
     # It fetches what was the end at its last fetch: it is only one fetch behind.
     follow(partition, 1, 20, now_ms=2000)
-    assert partition.in_sync_candidates(2900, max_lag_ms=1000) == (0, 1)
+    assert partition.lagging(2900) == ()
     partition.log.log_end_offset = partition.log.flushed_end_offset = 30
-    assert partition.in_sync_candidates(3100, max_lag_ms=1000) == (0,)
+    assert partition.lagging(3100) == (1,)
 
 
 def test_a_follower_that_fetches_steadily_behind_a_busy_leader_stays() -> None:
     partition = lead(0, replicas=(0, 1))
     for second in range(1, 10):
-        follow(partition, 1, 100 * (second - 1), now_ms=second * 1000)
+        follow(partition, 1, 100 * (second - 1), now_ms=second * 600)
         partition.log.log_end_offset = partition.log.flushed_end_offset = 100 * second
-        assert partition.in_sync_candidates(second * 1000, max_lag_ms=1500) == (0, 1)
+        assert partition.lagging(second * 600) == ()
+
+
+def test_who_is_in_sync_when_a_leader_begins_has_time_to_show_that_it_follows() -> None:
+    partition = make_partition(Log(10))
+    partition.apply(state(replicas=(0, 1)), now_ms=50_000)
+    assert partition.lagging(50_900) == ()
+    assert partition.lagging(51_100) == (1,)
 
 
 def test_a_follower_joins_at_the_watermark_and_the_epochs_start() -> None:
     """KAFKA-7128: with the watermark alone, which lags here, it could lack records of the epoch before."""
-    partition = lead(10, min_insync_replicas=2, replicas=(0, 1), isr=(0,), leader_epoch=3)
+    brokers = {1: 7}
+    partition = lead(10, min_insync_replicas=2, replicas=(0, 1), isr=(0,), leader_epoch=3, brokers=brokers)
     assert (partition.epoch_start_offset, partition.log.high_watermark) == (10, 0)
     partition.log.log_end_offset = partition.log.flushed_end_offset = 12
-    follow(partition, 1, 9)
-    assert partition.in_sync_candidates(0, max_lag_ms=1000) == (0,)
-    follow(partition, 1, 10)
-    assert partition.in_sync_candidates(0, max_lag_ms=1000) == (0, 1)
+    follow(partition, 1, 9, broker_epoch=7)
+    assert not partition.may_join(1)
+    assert partition.begin_isr_change(0) is None
+    follow(partition, 1, 10, broker_epoch=7)
+    assert partition.may_join(1)
+
+
+@pytest.mark.parametrize("brokers", [{}, {1: 8}])
+def test_only_the_living_process_that_the_cluster_knows_joins(brokers: dict[int, int]) -> None:
+    """KIP-903: one that has registered since may have lost what the one before had."""
+    partition = lead(10, replicas=(0, 1), isr=(0,), brokers=brokers)
+    follow(partition, 1, 10, broker_epoch=7)
+    assert not partition.may_join(1)
+
+
+def test_a_process_is_refused_once_a_later_one_has_followed() -> None:
+    partition = lead(10, replicas=(0, 1))
+    follow(partition, 1, 3, broker_epoch=8)
+    with pytest.raises(NotLeaderError):
+        follow(partition, 1, 10, broker_epoch=7)
+
+
+def test_who_joins_counts_before_the_cluster_has_agreed() -> None:
+    """Kafka's maximal in-sync set: the cluster may have agreed already when somebody else is elected."""
+    brokers = {1: 7}
+    partition = lead(10, replicas=(0, 1), isr=(0,), brokers=brokers)
+    follow(partition, 1, 10, broker_epoch=7)
+    change = partition.begin_isr_change(0)
+    assert change is not None
+    assert partition.begin_isr_change(0) is None  # one at a time
+    brokers.clear()
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    assert not partition.advance_high_watermark()
+    # It was refused: from now on the leader goes on alone.
+    assert partition.end_isr_change(change, 0)
+    assert partition.log.high_watermark == 20
+
+
+def test_who_leaves_counts_until_the_cluster_has_agreed() -> None:
+    partition = lead(10, replicas=(0, 1))
+    follow(partition, 1, 4)
+    change = partition.begin_isr_change(5000)
+    assert change is not None
+    assert not partition.advance_high_watermark(5000)
+    agreed = change(state(replicas=(0, 1)))
+    assert agreed.isr == (0,)
+    partition.apply(agreed, 5000)
+    assert partition.log.high_watermark == 10
+
+
+def test_a_change_is_void_in_another_term() -> None:
+    brokers = {1: 7}
+    partition = lead(10, replicas=(0, 1), isr=(0,), brokers=brokers)
+    follow(partition, 1, 10, broker_epoch=7)
+    change = partition.begin_isr_change(0)
+    assert change is not None
+    for other in (state(replicas=(0, 1), isr=(0,), leader_epoch=1), state(leader=1, replicas=(0, 1), isr=(0, 1))):
+        with pytest.raises(NotPartitionLeaderError):
+            change(other)
+    brokers[1] = 9  # it has registered again meanwhile
+    assert change(state(replicas=(0, 1), isr=(0,))).isr == (0,)
+
+
+def test_under_load_who_keeps_up_is_waited_for_until_it_can_join() -> None:
+    brokers = {1: 7}
+    partition = lead(10, replicas=(0, 1), isr=(0,), brokers=brokers)
+    follow(partition, 1, 10, now_ms=500, broker_epoch=7)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    assert not partition.advance_high_watermark(600)
+    del brokers[1]  # it dies, and nobody waits for it any more
+    assert partition.advance_high_watermark(600)
+
+
+def test_a_change_of_role_waits_for_the_end_of_a_truncation() -> None:
+    async def main() -> None:
+        partition = make_partition(Log(10))
+        partition.apply(state(leader=1, replicas=(0, 1), leader_epoch=4))
+        began, ended = trio.Event(), trio.Event()
+
+        async def truncate_to(_offset: int) -> None:
+            began.set()
+            await ended.wait()
+
+        partition.log.truncate_to = truncate_to  # type: ignore[assignment, method-assign]
+        with pytest.raises(NotLeaderError):
+            await partition.truncate_as_follower(5, leader_epoch=3)
+        settled: list[bool] = []
+
+        async def wait() -> None:
+            await partition.settled()
+            settled.append(True)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.truncate_as_follower, 5, 4)
+            await began.wait()
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert settled == []
+            ended.set()
+        assert settled == [True]
+
+    trio.run(main)
 
 
 def test_a_stranger_is_no_follower() -> None:

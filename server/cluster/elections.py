@@ -1,0 +1,170 @@
+"""Who leads each partition: a duty of the controller (org.apache.kafka.controller.ReplicationControlManager).
+
+When brokers are fenced they leave the in-sync sets, and what they led is led by a living member of the set; where there
+is none, the partition has no leader until one returns. With `auto.leader.rebalance.enable` leadership goes back to the
+first replica now and then. What is decided is a function of the image, so that a controller that begins looks at
+everything once, and then only at what changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.image import NO_LEADER
+from ottla.server.metadata.partition_changes import elect_preferred, follow_live, is_unclean
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import MetadataDelta, MetadataImage, TopicImage
+    from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.partition_transactions import PartitionKey
+    from ottla.server.settings.config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+#: Partitions that are given back to their preferred leaders at once (MAX_ELECTIONS_PER_IMBALANCE).
+_MAX_PREFERRED: Final = 1000
+_NAMED: Final = 10
+
+
+class ElectionPlan(NamedTuple):
+    """The changes to make, and what an unclean election may lose: (topic, partition, new leader)."""
+
+    changes: dict[PartitionKey, PartitionUpdate]
+    unclean: list[tuple[str, int, int]]
+    leaderless: int
+
+
+async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], config: BrokerConfig) -> ElectionPlan:
+    """What has to change in these topics, so that only the living lead and are in sync."""
+    live = frozenset(broker.node_id for broker in image.live_brokers())
+    plan = ElectionPlan({}, [], 0)
+    leaderless = 0
+    pace = Pace()
+    for topic in topics:
+        unclean: bool | None = None
+        for index, state in enumerate(topic.partitions):
+            if not index % 128:
+                await pace.rest()
+            update = partial(follow_live, live=live)
+            after = update(state)
+            if after.leader == NO_LEADER:
+                if unclean is None:
+                    unclean = config.topic_config(topic.configs).unclean_leader_election_enable
+                if unclean:
+                    update = partial(follow_live, live=live, unclean=True)
+                    after = update(state)
+                    if is_unclean(state, after):
+                        plan.unclean.append((topic.name, index, after.leader))
+            leaderless += after.leader == NO_LEADER
+            if after != state:
+                plan.changes[topic.topic_id, index] = update
+    return plan._replace(leaderless=leaderless)
+
+
+async def plan_preferred(image: MetadataImage) -> dict[PartitionKey, PartitionUpdate]:
+    """Elections that give leadership to first replicas that could lead and do not."""
+    live = frozenset(broker.node_id for broker in image.live_brokers())
+    changes: dict[PartitionKey, PartitionUpdate] = {}
+    pace = Pace()
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if not index % 128:
+                await pace.rest()
+            preferred = state.replicas[0]
+            if state.leader != preferred and preferred in live and preferred in state.isr:
+                changes[topic.topic_id, index] = partial(elect_preferred, live=live)
+                if len(changes) == _MAX_PREFERRED:
+                    return changes
+    return changes
+
+
+class Elections:
+    """The duty. `observe` is subscribed to the metadata's changes; `run` lasts as long as this node is controller."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._is_active = False
+        self._everything = False
+        self._topics: set[str] = set()
+        self._wanted = trio.Event()
+
+    async def observe(self, delta: MetadataDelta) -> None:
+        """Note what has to be looked at; called for every change of the metadata."""
+        if not self._is_active:
+            return
+        before = {broker.node_id for broker in delta.before.live_brokers()} if delta.changed_brokers else set()
+        live = {broker.node_id for broker in delta.after.live_brokers()}
+        # A broker's settings may allow unclean elections now, and a topic's own may.
+        if (delta.changed_brokers and before != live) or delta.changed_configs:
+            self._look_at_everything()
+        self._topics.update(topic.name for topic in delta.reconfigured_topics)
+        self._topics.update(it.topic.name for it in delta.changed_partitions if it.after.leader not in live)
+        if self._topics:
+            self._wanted.set()
+
+    async def run(self, controller: Controller) -> None:
+        """Elect until cancelled. Raises a MetadataError when the store cannot be reached; then it is begun again."""
+        self._is_active = True
+        self._look_at_everything()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, controller)
+                nursery.start_soon(self._rebalance, controller)
+        finally:
+            self._is_active = False
+            self._topics.clear()
+
+    def _look_at_everything(self) -> None:
+        self._everything = True
+        self._wanted.set()
+
+    async def _follow(self, controller: Controller) -> None:
+        while True:
+            with trio.move_on_after(self._config.unclean_leader_election_interval_ms / 1000) as scope:
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            everything, self._everything = self._everything or scope.cancelled_caught, False
+            named, self._topics = self._topics, set()
+            image = controller.image
+            topics = image.topics.values() if everything else [t for name in named if (t := image.topic(name))]
+            await self._elect(controller, image, topics)
+
+    async def _elect(self, controller: Controller, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
+        plan = await plan_elections(image, topics, self._config)
+        if not plan.changes:
+            return
+        for name, index, leader in plan.unclean[:_NAMED]:
+            keys = {"topic": name, "partition": index, "leader": leader}
+            logger.error(
+                "%s-%d has no replica left that is in sync: node %d leads it (unclean.leader.election.enable), "
+                "and acknowledged records that it lacks are lost", name, index, leader, extra=keys,
+            )  # fmt: skip
+        if len(plan.unclean) > _NAMED:
+            logger.error("and so it is with %d more partitions", len(plan.unclean) - _NAMED)
+        results = await controller.change_partitions(plan.changes)
+        refused = sum(isinstance(result, MetadataError) for result in results.values())
+        logger.info(
+            "brokers went or came: %d partitions changed, %d have no leader",
+            len(results) - refused,
+            plan.leaderless,
+            extra={"changed": len(results) - refused, "leaderless": plan.leaderless},
+        )
+
+    async def _rebalance(self, controller: Controller) -> None:
+        while True:
+            await trio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            if not self._config.auto_leader_rebalance_enable:
+                continue
+            changes = await plan_preferred(controller.image)
+            if changes:
+                await controller.change_partitions(changes)
+                keys = {"partitions": len(changes)}
+                logger.info("%d partitions went back to their preferred leaders", len(changes), extra=keys)

@@ -1,0 +1,78 @@
+"""Changes of many partitions' states in few transactions, each safe against whoever else changes them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.errors import kept
+from ottla.server.metadata import keys
+from ottla.server.metadata.errors import MetadataError, UnknownTopicError
+from ottla.server.metadata.image import PartitionState
+from ottla.server.metadata.store import Compare, Operation, Put
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.metadata.image import MetadataImage
+    from ottla.server.metadata.partition_changes import PartitionUpdate
+
+#: etcd takes 128 comparisons a transaction; brokers have keys of their own, for which the rest is left.
+_PARTITIONS_AND_TOPICS: Final = 96
+
+PartitionKey = tuple["UUID", int]
+PartitionOutcome = PartitionState | MetadataError
+
+
+def in_transactions(asked: Mapping[PartitionKey, PartitionUpdate]) -> Iterator[dict[PartitionKey, PartitionUpdate]]:
+    """What was asked, divided into parts that a store takes in one transaction."""
+    part: dict[PartitionKey, PartitionUpdate] = {}
+    topics: set[UUID] = set()
+    for key, update in asked.items():
+        if len(part) + len(topics | {key[0]}) >= _PARTITIONS_AND_TOPICS:
+            yield part
+            part, topics = {}, set()
+        part[key] = update
+        topics.add(key[0])
+    if part:
+        yield part
+
+
+def plan_changes(
+    asked: Mapping[PartitionKey, PartitionUpdate], image: MetadataImage, revision_of: Callable[[str], int]
+) -> tuple[list[Compare], list[Operation], dict[PartitionKey, PartitionOutcome]]:
+    """The transaction that takes each partition from its state in the image to the one that its update says.
+
+    Beside the partition it compares
+
+    - its topic, so that nothing is left of a partition whose topic is deleted meanwhile;
+    - the starts of the broker that led: a start raises the epoch of all that the broker leads, and a leader that is
+      elected meanwhile must not get the same epoch;
+    - the registration of each broker that joins the in-sync set: a broker that has registered again may have lost what
+      it had (KIP-903).
+    """
+    watched: set[str] = set()
+    operations: list[Operation] = []
+    results: dict[PartitionKey, PartitionOutcome] = {}
+    for (topic_id, index), update in asked.items():
+        try:
+            topic = image.topic_by_id(topic_id)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                raise UnknownTopicError("This server does not host this topic-partition.")
+            before = topic.partitions[index]
+            after = update(before)
+        except MetadataError as error:
+            results[topic_id, index] = kept(error)
+            continue
+        results[topic_id, index] = after
+        if after == before:
+            continue
+        assert after.partition_epoch > before.partition_epoch, (before, after)
+        assert after.leader == before.leader or after.leader_epoch > before.leader_epoch, (before, after)
+        key = keys.partition(topic_id, index)
+        operations.append(Put(key, keys.encode_partition(after, image.starts)))
+        watched.update((key, keys.topic(topic.name)))
+        if after.leader != before.leader:
+            watched.add(keys.starts(before.leader))
+        watched.update(keys.broker(joining) for joining in after.isr if joining not in before.isr)
+    return [Compare(key, revision_of(key)) for key in sorted(watched)], operations, results

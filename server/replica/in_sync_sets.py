@@ -1,0 +1,133 @@
+"""Keeps the in-sync sets of what this node leads in step with its followers (Kafka's AlterPartitionManager).
+
+A follower that has caught up joins, one that lags for `replica.lag.time.max.ms` leaves. What changes while the metadata
+store is asked is asked for together the next time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
+    from ottla.server.replica.isr_change import IsrChange
+    from ottla.server.replica.partition import Partition
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.5
+_AT_ONCE: Final = 64
+
+ChangePartitions = Callable[
+    ["Mapping[PartitionKey, PartitionUpdate]"], Awaitable["Mapping[PartitionKey, PartitionOutcome]"]
+]
+
+
+class InSyncSets:
+    """Reviews partitions when it is told to, and all of them twice in the time that a follower may lag.
+
+    `expands` and `shrinks` count changes as Kafka's IsrExpands and IsrShrinks do.
+    """
+
+    def __init__(
+        self,
+        partitions: Iterable[Partition],
+        clock: Clock,
+        *,
+        max_lag_ms: int,
+        changed: Callable[[Partition], None],
+    ) -> None:
+        self.expands = 0
+        self.shrinks = 0
+        self._partitions = partitions
+        self._clock = clock
+        self._max_lag_ms = max_lag_ms
+        self._changed = changed
+        self._due: dict[Partition, None] = {}
+        self._wanted = trio.Event()
+        #: Changes of which it is not known whether they were made: they are asked for until that is known.
+        self._unanswered: dict[Partition, IsrChange] = {}
+        self._is_cut_off = False
+
+    def review(self, partition: Partition) -> None:
+        """Somebody may join or leave: look at it soon. Costs nothing where it is done already."""
+        self._due[partition] = None
+        self._wanted.set()
+
+    async def run(self, change_partitions: ChangePartitions) -> None:
+        """Until cancelled; `change_partitions` is the controller's."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow, change_partitions)
+            nursery.start_soon(self._watch_lag)
+
+    async def _watch_lag(self) -> None:
+        while True:
+            await trio.sleep(self._max_lag_ms / 2000)
+            pace = Pace()
+            for number, partition in enumerate(list(self._partitions)):
+                if not number % _AT_ONCE:
+                    await pace.rest()
+                if partition.lagging(self._clock.time_ms()):
+                    self.review(partition)
+
+    async def _follow(self, change_partitions: ChangePartitions) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            due, self._due = self._due, {}
+            now_ms = self._clock.time_ms()
+            begun, self._unanswered = self._unanswered, {}
+            for partition in due:
+                change = partition.begin_isr_change(now_ms)
+                if change is not None:
+                    begun[partition] = change
+            if begun:
+                await self._carry_out(begun, change_partitions)
+
+    async def _carry_out(self, begun: dict[Partition, IsrChange], change_partitions: ChangePartitions) -> None:
+        before = {partition: len(partition.isr) for partition in begun}
+        asked = {(partition.topic_id, partition.index): change for partition, change in begun.items()}
+        try:
+            await change_partitions(asked)
+        except (StoreUnavailableError, ConflictError) as error:
+            # They may have been made: who joins goes on counting until it is known.
+            self._unanswered = begun
+            if not self._is_cut_off:
+                self._is_cut_off = True
+                logger.warning("in-sync sets cannot be changed now: %s", error, extra={"error": str(error)})
+            await trio.sleep(RETRY_SECONDS)
+            self._wanted.set()
+            return
+        self._is_cut_off = False
+        now_ms = self._clock.time_ms()
+        for partition, change in begun.items():
+            if partition.end_isr_change(change, now_ms):
+                self._changed(partition)
+            self._tell(partition, before[partition])
+
+    def _tell(self, partition: Partition, before: int) -> None:
+        count = len(partition.isr)
+        if count == before or not partition.is_leader:
+            return
+        if count > before:
+            self.expands += 1
+        else:
+            self.shrinks += 1
+        logger.info(
+            "%s-%d has %d of %d replicas in sync: %s",
+            partition.topic,
+            partition.index,
+            count,
+            len(partition.replicas),
+            ", ".join(map(str, partition.isr)),
+            extra={"topic": partition.topic, "partition": partition.index, "isr": list(partition.isr)},
+        )
