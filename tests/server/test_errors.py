@@ -86,6 +86,7 @@ def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> No
         "UnexpectedAppendOffsetError",
         "WatchLaggedError",
         "LeaseExpiredError",
+        "DuplicateBrokerIdError",
     }
     missing = {cls.__name__ for cls in leaves if cls not in ERROR_CODES} - internal
     assert missing == set()
