@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from ottla.cli import doctor_machine, doctor_network, options, serve
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
+from ottla.cli.serve_config import load_config
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
-        config = serve.load_config(arguments)
+        config = load_config(arguments)
     except ConfigError as error:
         yield fail("settings", str(error), "mend the file, the environment or the flag that it comes from")
         return

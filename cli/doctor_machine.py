@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
 
 _FEW_FILES: Final = 4096
@@ -117,24 +118,12 @@ def files(max_connections: int) -> Finding:
 
 def memory(budget_bytes: int) -> Finding:
     """What is left of the machine's, or the control group's, against what the broker may take."""
-    available = _available_memory()
+    available = available_memory()
     needed = budget_bytes + _IDLE_BYTES
     said = f"{human_size(available)} available, up to about {human_size(needed)} needed under load"
     if available < needed:
         return warn("memory", said, "lower ottla.memory.budget.bytes, or give it more memory")
     return ok("memory", said)
-
-
-def _available_memory() -> int:
-    available = 0
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-    with contextlib.suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-        available = min(available, max(limit - used, 0))
-    return available
 
 
 def clock(data_dir: str) -> Finding:

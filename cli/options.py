@@ -74,6 +74,13 @@ def port(text: str) -> int:
     return int(text)
 
 
+def nodes(text: str) -> int:
+    """How many nodes, for argparse; 0 stands for auto."""
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes: write one from 1 on, or auto")
+    return 0 if text == "auto" else int(text)
+
+
 def unescape(text: str) -> str:
     """Turn backslash escapes (`\\n`, `\\t`, `\\x1f`, …) into what they stand for."""
     escapes = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}

@@ -10,11 +10,24 @@ import contextlib
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
 
 from compat_tests.java import java, missing
-from compat_tests.process import HOST, BrokerProcess, BrokerStartError, free_port
+from compat_tests.process import (
+    HOST,
+    POLL_INTERVAL_S,
+    BrokerProcess,
+    BrokerStartError,
+    brokers_in_metadata,
+    free_port,
+)
+
+T = TypeVar("T")
 
 CLUSTER_ID = "T3R0bGEtb3JhY2xlLTAwMQ"
 
@@ -42,6 +55,11 @@ SINGLE_NODE = {
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }
+
+NODES = 3
+
+# The scenarios are about what is spread over nodes. What is replicated is as it is with one node: once.
+ONE_REPLICA = {name: value for name, value in SINGLE_NODE.items() if name.endswith((".replication.factor", ".min.isr"))}
 
 # As Apache Kafka's own start script runs it.
 JVM_OPTIONS = (
@@ -72,10 +90,10 @@ class ApacheKafka(BrokerProcess):
             **(overrides or {}),
         }
 
-    def start(self) -> None:
+    def spawn(self) -> None:
         if not self._properties_path.exists():
             self._format()
-        super().start()
+        super().spawn()
 
     def command(self) -> list[str]:
         return java(*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path), heap_mb=self.heap_mb, log_level="warn")
@@ -95,6 +113,68 @@ class ApacheKafka(BrokerProcess):
         if done.returncode != 0:
             self._properties_path.unlink()
             raise BrokerStartError(f"kafka: formatting failed\n{done.stdout}{done.stderr}")
+
+
+class ApacheKafkaCluster(BrokerProcess):
+    """Three nodes of Apache Kafka, each of which is broker and controller; started, stopped and killed together."""
+
+    name = "kafka"
+    is_cluster = True
+
+    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+        controllers = [f"{HOST}:{free_port()}" for _ in range(NODES)]
+        voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1))
+        self._nodes = []
+        for number, controller in enumerate(controllers, 1):
+            own_port = free_port()
+            address = f"{HOST}:{own_port}"
+            own = {
+                "node.id": str(number),
+                "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
+                "controller.quorum.voters": voters,
+            }
+            node = ApacheKafka(folder / f"node-{number}", own_port, overrides={**own, **(overrides or {})}, heap_mb=384)
+            self._nodes.append(node)
+        super().__init__(folder, self._nodes[0].port)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self._nodes)
+
+    @property
+    def pid(self) -> int:
+        return self._nodes[0].pid
+
+    def start(self) -> None:
+        """A node answers once most of the voters are there: all have to be started first."""
+        for node in self._nodes:
+            node.spawn()
+        for node in self._nodes:
+            node.await_started()
+        deadline = time.monotonic() + self.start_timeout_s
+        while min(brokers_in_metadata(node.port) for node in self._nodes) < NODES:
+            if time.monotonic() > deadline:
+                raise BrokerStartError("the brokers do not all know each other in time")
+            time.sleep(POLL_INTERVAL_S)
+
+    def stop(self) -> int:
+        """Together, too: the last one of a quorum cannot hand over what it leads."""
+        return max(self._end_all(ApacheKafka.stop))
+
+    def kill(self) -> None:
+        self._end_all(ApacheKafka.kill)
+
+    def _end_all(self, end: Callable[[ApacheKafka], T]) -> list[T]:
+        with ThreadPoolExecutor(NODES) as threads:
+            return list(threads.map(end, self._nodes))
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(node.log_tail(lines) for node in self._nodes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 def main() -> None:

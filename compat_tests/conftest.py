@@ -1,7 +1,9 @@
 """The brokers and clients that the scenarios run on.
 
-`--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`. All scenarios of a run share one broker of
-each kind and use topics of their own; a scenario that stops its broker starts one for itself with `own_broker`.
+`--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
+each, where those scenarios are left out that speak over one connection to the one broker there is (`wire`). All
+scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
+one for itself with `own_broker`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests import java
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from compat_tests.clients import franz_go, kafkajs
 from compat_tests.clients.aiokafka_client import AioKafka
 from compat_tests.clients.base import AdminClient, Client, Feature
@@ -23,7 +25,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.java_client import JavaClient, JavaDriver
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
-from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
 from compat_tests.process import BrokerProcess
 
 ADMINS = (
@@ -34,7 +36,13 @@ ADMINS = (
 )
 CLIENTS = (*ADMINS, pytest.param("kcat", marks=pytest.mark.kcat))
 
-BROKERS: dict[str, type[ApacheKafka] | type[OttlaBroker]] = {"ottla": OttlaBroker, "kafka": ApacheKafka}
+BROKERS: dict[str, type[ApacheKafka] | type[ApacheKafkaCluster] | type[OttlaBroker]] = {
+    "ottla": OttlaBroker,
+    "kafka": ApacheKafka,
+    "ottla3": OttlaCluster,
+    "kafka3": ApacheKafkaCluster,
+}
+BOTH = ("ottla", "kafka")
 
 Connect = Callable[[BrokerProcess, str], AdminClient]
 
@@ -54,7 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, names, scope="session")
     if "broker_kind" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--broker")
-        kinds = list(BROKERS) if chosen == "both" else [chosen]
+        kinds = BOTH if chosen == "both" else [chosen]
         metafunc.parametrize("broker_kind", kinds, scope="session")
 
 
@@ -66,17 +74,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-    if "groups" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("groups") is not None]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+    left_out = [item for item in items if _is_left_out(config, item)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    if "groups" not in config.option.markexpr and item.get_closest_marker("groups") is not None:
+        return True
+    has_nodes = config.getoption("--broker") in ("ottla3", "kafka3")
+    return has_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
 
 
 @pytest.fixture(autouse=True)
 def programs(request: pytest.FixtureRequest) -> None:
     """Skips what this machine lacks the programs for, and says which."""
     kind = request.node.callspec.params.get("broker_kind") if hasattr(request.node, "callspec") else None
-    needs_java = request.node.get_closest_marker("java") is not None or kind == "kafka"
+    needs_java = request.node.get_closest_marker("java") is not None or kind in ("kafka", "kafka3")
     if needs_java and (reason := java.missing()):
         pytest.skip(reason)
     for marker, lacks in (("kafkajs", kafkajs.missing), ("franz_go", franz_go.missing)):

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from compat_tests.apache_kafka import SINGLE_NODE
+from compat_tests.apache_kafka import NODES, ONE_REPLICA, SINGLE_NODE
 from compat_tests.process import HOST, BrokerProcess, BrokerStartError
 
 # What Apache Kafka is given too, so that both answer alike.
@@ -40,6 +41,9 @@ class OttlaBroker(BrokerProcess):
         return [program, "serve", "--listen", f"{HOST}:{self.port}", "--data-dir", data_dir, *settings]
 
     def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+        self.port = self.read_ready_line(process, deadline)["port"]
+
+    def read_ready_line(self, process: subprocess.Popen[str], deadline: float) -> dict[str, Any]:
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -48,6 +52,31 @@ class OttlaBroker(BrokerProcess):
         line = process.stdout.readline()
         if not line:
             raise BrokerStartError(f"ended with exit code {process.wait()} before it was ready")
-        ready = json.loads(line)
+        ready: dict[str, Any] = json.loads(line)
         assert ready["event"] == "ready", ready
-        self.port = ready["port"]
+        return ready
+
+
+class OttlaCluster(OttlaBroker):
+    """Three nodes: `ottla serve --nodes 3`. Each partition has one replica."""
+
+    name = "ottla"
+    is_cluster = True
+
+    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, port, overrides=ONE_REPLICA | dict(overrides or {}))
+        self._ports = [port] * NODES
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    def command(self) -> list[str]:
+        command = super().command()
+        command[command.index("--listen") + 1] = self.bootstrap
+        return [*command, "--nodes", str(NODES)]
+
+    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+        ready = self.read_ready_line(process, deadline)
+        self._ports = [node["port"] for node in ready["nodes"]]
+        self.port = self._ports[0]

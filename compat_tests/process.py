@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -28,6 +29,8 @@ class BrokerProcess:
     """
 
     name = "broker"
+    #: Whether it is several nodes, over which partitions and coordinators are spread.
+    is_cluster = False
     start_timeout_s = 60.0
 
     def __init__(self, folder: Path, port: int = 0) -> None:
@@ -52,11 +55,22 @@ class BrokerProcess:
         await_metadata(self.port, process, deadline)
 
     def start(self) -> None:
+        self.spawn()
+        self.await_started()
+
+    def spawn(self) -> None:
+        """Begin its process, and do not wait for it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("a") as log:
-            self._process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=log, text=True)
+            # In a session of its own, so that `kill` leaves nothing behind of a broker that is several processes.
+            self._process = subprocess.Popen(
+                self.command(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+
+    def await_started(self) -> None:
+        """Wait until it is ready. BrokerStartError, and nothing left behind, if it does not come to that."""
         try:
-            self.await_ready(self._process, time.monotonic() + self.start_timeout_s)
+            self.await_ready(self._running(), time.monotonic() + self.start_timeout_s)
         except BrokerStartError as error:
             self.kill()
             raise BrokerStartError(f"{self.name}: {error}\n{self.log_tail()}") from error
@@ -74,7 +88,7 @@ class BrokerProcess:
     def kill(self) -> None:
         """kill -9: no goodbye, no flush."""
         process = self._running()
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         self._end(process)
 
     def wait(self) -> int:

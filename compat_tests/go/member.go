@@ -77,7 +77,7 @@ func main() {
 
 	assigned := &assignment{held: map[string][]int32{}}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(*bootstrap),
+		kgo.SeedBrokers(strings.Split(*bootstrap, ",")...),
 		kgo.ConsumerGroup(*group),
 		kgo.ConsumeTopics(*topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

@@ -7,7 +7,7 @@ const { Kafka, logLevel, AclResourceTypes, AclOperationTypes, AclPermissionTypes
 
 const topic = "kafkajs";
 const kafka = new Kafka({
-  clientId: "admin", brokers: [process.argv[2]], logLevel: logLevel.NOTHING, retry: { retries: 1, initialRetryTime: 50 },
+  clientId: "admin", brokers: process.argv[2].split(","), logLevel: logLevel.NOTHING, retry: { retries: 1, initialRetryTime: 50 },
 });
 const admin = kafka.admin();
 const acl = {

@@ -16,7 +16,7 @@ function emit(event, values) {
 }
 
 const sessionTimeout = Number(options["session-timeout-ms"]);
-const kafka = new Kafka({ clientId: "kafkajs", brokers: [options.bootstrap], logLevel: logLevel.NOTHING });
+const kafka = new Kafka({ clientId: "kafkajs", brokers: options.bootstrap.split(","), logLevel: logLevel.NOTHING });
 const consumer = kafka.consumer({
   groupId: options.group,
   sessionTimeout,

@@ -7,7 +7,7 @@ name. So nothing is told under a name that somebody else can own.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import cache, wraps
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -38,24 +38,32 @@ def is_local(name: str, allowed: Iterable[str]) -> bool:
 def for_known_hosts(broker: Broker, endpoint: Endpoint) -> Endpoint:
     """`endpoint`, answering 421 where it is asked for by a name that is not the broker's.
 
-    Beside what `is_local` says, these are: no Host at all, a name without a dot, which no site on the internet can
-    have, the machine's own names and those that clients are told to connect to.
+    These are the names that `for_hosts` lets in, and those that clients are told to connect to.
+    """
+    return for_hosts(lambda: broker.config.ottla_console_allowed_hosts or (), lambda: _advertised(broker), endpoint)
+
+
+def for_hosts(allowed: Callable[[], Iterable[str]], own: Callable[[], Iterable[str]], endpoint: Endpoint) -> Endpoint:
+    """`endpoint`, answering 421 where it is asked for by a name that somebody else can own.
+
+    Beside what `is_local` says, `own` names are let in, no Host at all, a name without a dot, which no site on the
+    internet can have, and the machine's own name.
     """
 
     @wraps(endpoint)
     async def guarded(request: Request) -> Response:
         name = host_name(request.headers.get("host", ""))
-        if "." not in name or is_local(name, broker.config.ottla_console_allowed_hosts or ()) or name in _own(broker):
+        if "." not in name or is_local(name, allowed()) or name in _names_of_machine() or name in set(own()):
             return await endpoint(request)
         return PlainTextResponse(_REFUSAL, 421)
 
     return guarded
 
 
-def _own(broker: Broker) -> set[str]:
+def _advertised(broker: Broker) -> Iterator[str]:
     registered = broker.metadata.brokers.get(broker.node_id)
     endpoints = () if registered is None else registered.endpoints
-    return {*_names_of_machine(), *(endpoint.host.lower() for endpoint in endpoints)}
+    return (endpoint.host.lower() for endpoint in endpoints)
 
 
 @cache

@@ -17,6 +17,8 @@ from ottla.server.network.listener import open_listening_socket
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from starlette.applications import Starlette
+
     from ottla.server.broker import Broker
     from ottla.server.network.listener import ListenAddress
     from ottla.storage.histogram import Histogram
@@ -35,10 +37,9 @@ class HttpServer:
     def __init__(self, address: ListenAddress, site: str | None = None) -> None:
         self._site = site
         self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
-        host = address.host
         #: What is listened on, with the real port.
         self.address = address._replace(port=int(self._socket.getsockname()[1]))
-        self.url = f"http://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{self.address.port}"
+        self.url = url(self.address)
 
     async def run(self, broker: Broker) -> None:
         """Serve until cancelled. Its failure ends it alone, with a log line."""
@@ -55,6 +56,12 @@ class HttpServer:
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()
+
+
+def url(address: ListenAddress) -> str:
+    """Where to ask for what is served on an address."""
+    host = address.host
+    return f"http://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{address.port}"
 
 
 async def _measure_loop_lag(lag: Histogram) -> None:
@@ -74,14 +81,18 @@ async def _warm_up() -> None:
 
 
 def _prepare(broker: Broker, site: str | None, listening: socket.socket) -> Callable[[], Awaitable[None]]:
-    """Import what serving needs and build the application; blocks for long."""
+    from ottla.server.http.application import application
+
+    return prepare(application(broker, site), listening)
+
+
+def prepare(application: Starlette, listening: socket.socket) -> Callable[[], Awaitable[None]]:
+    """Import what serving needs, which blocks for long; the result serves the application until cancelled."""
     from functools import partial
 
     from hypercorn.config import Config, Sockets
     from hypercorn.trio.run import worker_serve
     from hypercorn.utils import wrap_app
-
-    from ottla.server.http.application import application
 
     trio.run(_warm_up)
     config = Config()
@@ -92,5 +103,5 @@ def _prepare(broker: Broker, site: str | None, listening: socket.socket) -> Call
     config.h11_max_incomplete_size = _MAX_HEADER_BYTES
     config.include_server_header = False
     sockets = Sockets(secure_sockets=[], insecure_sockets=[listening], quic_sockets=[])
-    app: Any = application(broker, site)
+    app: Any = application
     return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

@@ -33,6 +33,7 @@ KEYS: Final = {
     "listener": "name of the listener that the client came by",
     "listeners": "names and addresses that the broker listens on",
     "member": "id of the group's member",
+    "logged_by": "id of the broker that writes the line, where several share a stream",
     "members": "how many members",
     "node": "id of the broker",
     "partition": "number of the partition",
@@ -51,10 +52,14 @@ _NO_COLOR: Final = "\x1b[0m"
 
 
 class ConsoleFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00,000 WARNING the words`, with a colour where asked for."""
+    """`2026-01-31 12:00:00,000 WARNING the words`, with a colour where asked for.
 
-    def __init__(self, *, colors: bool = False) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+    With `node_id`, `[2]` stands before the words: several nodes write to one stream.
+    """
+
+    def __init__(self, *, colors: bool = False, node_id: int | None = None) -> None:
+        writer = "" if node_id is None else f"[{node_id}] "
+        super().__init__(f"%(asctime)s %(levelname)-7s {writer}%(message)s")
         self._colors = colors
 
     def format(self, record: logging.LogRecord) -> str:
@@ -64,7 +69,14 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object: `time` (UTC), `level`, `event` (the words), `logger`, the line's keys, and `exception`."""
+    """One JSON object: `time` (UTC), `level`, `event` (the words), `logger`, the line's keys, and `exception`.
+
+    With `node_id`, `logged_by` says who writes: several nodes write to one stream.
+    """
+
+    def __init__(self, *, node_id: int | None = None) -> None:
+        super().__init__()
+        self._writer = {} if node_id is None else {"logged_by": node_id}
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -73,6 +85,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             "logger": record.name,
+            **self._writer,
         }
         own = record.__dict__
         for key in KEYS:
@@ -114,15 +127,18 @@ class LineLimit(logging.Filter):
         return True
 
 
-def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
-    """Write log lines of this level and above to `stream` (standard error) in a form: auto, console or json."""
+def configure(level: str, form: str, stream: IO[str] | None = None, *, node_id: int | None = None) -> None:
+    """Write log lines of this level and above to `stream` (standard error) in a form: auto, console or json.
+
+    `node_id` is named in each of them, for a stream that several nodes write to.
+    """
     stream = sys.stderr if stream is None else stream
     is_terminal = stream.isatty()
     formatter: logging.Formatter
     if form == "json" or (form == "auto" and not is_terminal):
-        formatter = JsonFormatter()
+        formatter = JsonFormatter(node_id=node_id)
     else:
-        formatter = ConsoleFormatter(colors=is_terminal and not os.environ.get("NO_COLOR"))
+        formatter = ConsoleFormatter(colors=is_terminal and not os.environ.get("NO_COLOR"), node_id=node_id)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     handler.addFilter(LineLimit())

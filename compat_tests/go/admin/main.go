@@ -258,7 +258,7 @@ func groups(admin *kadm.Client) {
 }
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,203 @@
+"""A process that is a node: how it begins, who may ask it to stop, and what it says when it serves."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.cli import CommandError
+from ottla.cli.notify import READY, STOPPING, notify
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.server.main import Node, Ready
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+# A request's objects die by reference count: collections find next to nothing, and run while the tail cache fills. Each
+# holds the loop for as long as it looks at what came since the last one, so they are small: 4,000 objects take 1 ms.
+_GC_THRESHOLDS = (2_000, 1, 25_000)
+
+# So long a worker thread that computes may keep the interpreter from the event loop; Python's default is 5 ms.
+_SWITCH_INTERVAL_SECONDS = 0.000_5
+
+
+class Starter(Protocol):
+    """Who has started this process."""
+
+    #: These ask it to stop; a second one cuts short what it still waits for.
+    stop_signals: Sequence[signal.Signals]
+
+    def ready(self, ready: Ready) -> None:
+        """Hear that the node serves."""
+
+    async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
+        """Ask for the end by other ways than signals; cancelled when the node has ended."""
+
+
+class Shell:
+    """A person, a script or a service manager, who reads standard output and sends signals."""
+
+    def __init__(self) -> None:
+        # A terminal that goes away asks for the end, too, unless somebody has seen to it (nohup).
+        hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+        self.stop_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, *hung_up)
+
+    def ready(self, ready: Ready) -> None:
+        _announce(ready)
+        notify(READY, f"STATUS=serving on {ready.endpoints[0].host}:{ready.endpoints[0].port}")
+
+    async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
+        """There are signals only."""
+
+
+def run_node(arguments: argparse.Namespace, config: BrokerConfig, starter: Starter) -> None:
+    """Be the node of this configuration until it is asked to stop. CommandError if it cannot start."""
+    import trio
+
+    from ottla.server.errors import StartupError
+    from ottla.server.main import Node
+    from ottla.server.metadata.errors import MetadataError
+    from ottla.server.settings.config import ConfigError
+    from ottla.storage.errors import DataDirLockedError, StorageError
+
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    try:
+        without_effect = config.accepted_without_effect()
+        if without_effect:
+            names = ", ".join(without_effect)
+            logger.warning("accepted without effect: %s", names, extra={"settings": names})
+        watchdog = _watchdog(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
+        node = Node(config, disk=_disk(arguments), watchdog=watchdog)
+        instruments = [watchdog] if watchdog is not None else []
+        trio.run(_serve, node, starter, watchdog, instruments=instruments, strict_exception_groups=True)
+    except DataDirLockedError:
+        raise _locked(config) from None
+    except (ConfigError, StartupError, MetadataError, StorageError) as error:
+        raise CommandError(str(error)) from None
+    except BaseExceptionGroup as group:
+        if group.subgroup(DataDirLockedError) is not None:
+            raise _locked(config) from None
+        raise _why_it_did_not_start(group, (ConfigError, StartupError, MetadataError, StorageError)) from None
+
+
+def _locked(config: BrokerConfig) -> CommandError:
+    from ottla.cli.lock_holder import refusal
+
+    folder = Path((config.log_dirs or config.log_dir)[0]).absolute() / f"node-{config.node_id}"
+    return CommandError(f"{refusal(folder)}: stop it, or choose another --data-dir")
+
+
+def _disk(arguments: argparse.Namespace) -> Disk | None:
+    if arguments.memory is None:
+        return None
+    from ottla.storage.disk.memory_disk import MemoryDisk
+
+    return MemoryDisk(arguments.memory * 1024 * 1024)
+
+
+def _watchdog(threshold_ms: float) -> LoopWatchdog | None:
+    if not threshold_ms:
+        return None
+    from ottla.server.event_loop.watchdog import LoopWatchdog
+
+    return LoopWatchdog(threshold_ms)
+
+
+async def _serve(node: Node, starter: Starter, watchdog: LoopWatchdog | None) -> None:
+    import trio
+
+    def stop() -> None:
+        if watchdog is not None:
+            watchdog.sum_up()
+        node.stop()
+
+    with trio.open_signal_receiver(*starter.stop_signals) as signals:
+        async with trio.open_nursery() as obeying:
+            obeying.start_soon(_obey, signals, stop, obeying.cancel_scope.cancel)
+            obeying.start_soon(starter.follow, stop, obeying.cancel_scope.cancel)
+            async with trio.open_nursery() as serving:
+                ready = await serving.start(node.serve)
+                _settle_memory()
+                if watchdog is not None:
+                    watchdog.forget()
+                _log_ready(ready)
+                starter.ready(ready)
+                _warn_if_exposed(ready)
+            obeying.cancel_scope.cancel()
+    logger.info("stopped in order")
+
+
+def _settle_memory() -> None:
+    """Take what the start made out of the garbage collector's sight for good, and let it run seldom from here on."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+async def _obey(signals: AsyncIterator[int], stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
+    """The first signal asks the node to stop in order, the second one cuts short what it still waits for."""
+    async for received in signals:
+        name = signal.Signals(received).name
+        logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
+        notify(STOPPING)
+        stop()
+        break
+    async for _ in signals:
+        cut_short()
+
+
+def _why_it_did_not_start(group: BaseExceptionGroup[Any], known: tuple[type[Exception], ...]) -> BaseException:
+    """The first error of a group that is meant for the operator; the group itself if there is none."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            error = _why_it_did_not_start(error, known)
+        if isinstance(error, known):
+            return CommandError(str(error))
+        if isinstance(error, CommandError):
+            return error
+    return group
+
+
+def _announce(ready: Ready) -> None:
+    """Say on standard output that the broker serves: one line for people, or one JSON object for programs."""
+    endpoint = ready.endpoints[0]
+    if sys.stdout.isatty():
+        from ottla.server.version import version
+
+        others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
+        others += f", {ready.http_url}" if ready.http_url else ""
+        print(f"Ottla {version()} ready on {endpoint.host}:{endpoint.port}{others} (stop with Ctrl-C)", flush=True)
+        return
+    import json
+
+    line = {"event": "ready", "host": endpoint.host, "port": endpoint.port, "node_id": ready.node_id}
+    if ready.http_url:
+        line["http"] = ready.http_url
+    print(json.dumps(line), flush=True)
+
+
+def _log_ready(ready: Ready) -> None:
+    """For those who read the log; on a terminal the ready line says it."""
+    if sys.stdout.isatty():
+        return
+    listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
+    keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url}
+    logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)
+
+
+def _warn_if_exposed(ready: Ready) -> None:
+    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed
+
+    if where := ", ".join(exposed(ready.listening, ready.endpoints)):
+        advice = "keep others away by a firewall or a private network, or --listen on 127.0.0.1"
+        logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

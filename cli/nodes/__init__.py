@@ -1,0 +1,54 @@
+"""`ottla serve --nodes N`: a cluster on one machine, a process for each node and one that looks after them.
+
+The process that was started becomes the supervisor. It has loaded everything a node needs, has one thread and no event
+loop, and forks: a node begins with its modules loaded, and shares their memory with the others. `plan` says which nodes
+there are and refuses what cannot be, `supervisor` starts, restarts and stops them, `link` is how both talk, and `page`
+gathers the HTTP pages of all in a process of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli import CommandError
+
+if TYPE_CHECKING:
+    import argparse
+
+_AT_START: Final = (
+    "encodings.ascii",
+    "encodings.idna",
+    "sqlite3",
+    "trio",
+    "ottla.cli.node_process",
+    "ottla.server.main",
+    "ottla.server.metadata.open_store",
+    "ottla.server.metadata.sqlite",
+)
+
+
+def serve_nodes(arguments: argparse.Namespace) -> int:
+    """Run the cluster until it is asked to stop; the exit code. CommandError if it cannot start."""
+    from ottla.cli.nodes.plan import check, make_plan
+    from ottla.cli.nodes.supervisor import Supervisor
+    from ottla.server.settings.config import ConfigError
+    from ottla.server.telemetry import logs
+
+    try:
+        plan = make_plan(arguments)
+        first = plan.configs[0]
+        logs.configure(first.ottla_log_level, first.ottla_log_format.lower())
+        check(plan)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    _load_what_nodes_need()
+    gc.freeze()  # a collection in a node would copy the pages that it shares with the others
+    return Supervisor(plan).run()
+
+
+def _load_what_nodes_need() -> None:
+    """Once for all of them: the modules that a node's start imports."""
+    for module in _AT_START:
+        import_module(module)

@@ -1,0 +1,35 @@
+"""One page of metrics out of those of several nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+
+def merge(pages: Mapping[int, str]) -> Iterator[str]:
+    """The lines of the pages, each family in one place, each sample with the label `node` before its others.
+
+    `pages` are by node id, in Prometheus' text format: every sample stands behind the `# TYPE` of its family.
+    """
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for node_id, page in pages.items():
+        family = ""
+        for line in page.splitlines():
+            if line.startswith("#"):
+                family = line.split(" ", 3)[2]
+                known = heads.setdefault(family, [])
+                if line not in known:
+                    known.append(line)
+            elif line:
+                samples.setdefault(family, []).append(_labelled(line, node_id))
+    for family, head in heads.items():
+        yield from head
+        yield from samples.get(family, ())
+
+
+def _labelled(sample: str, node_id: int) -> str:
+    """A sample's name ends at a brace or a blank, and has neither."""
+    end = min(position for position in (sample.find("{"), sample.find(" ")) if position >= 0)
+    if sample[end] == "{":
+        return f'{sample[:end]}{{node="{node_id}",{sample[end + 1 :]}'
+    return f'{sample[:end]}{{node="{node_id}"}}{sample[end:]}'

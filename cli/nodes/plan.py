@@ -1,0 +1,231 @@
+"""Which nodes `ottla serve --nodes N` starts: the settings of each, and what speaks against starting them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.cli import CommandError
+from ottla.cli.memory import machine_memory
+from ottla.cli.options import human_size
+from ottla.cli.serve_config import load_config
+from ottla.server.errors import StartupError
+from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
+from ottla.server.network.listener import ListenAddress, open_listening_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.cli.nodes.link import UnderSupervisor
+    from ottla.server.settings.config import BrokerConfig
+
+#: What a node takes besides its memory budget.
+IDLE_BYTES: Final = 50 << 20
+
+#: The nodes share one disk, and each partition has one replica unless it is asked for more.
+_DEFAULTS: Final = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+_NODE_DIR: Final = re.compile(r"node-([0-9]+)")
+
+
+class NodePlan(NamedTuple):
+    """One node: the flags as they would be if it were started by itself, what is set over them, and what this makes."""
+
+    arguments: argparse.Namespace
+    overrides: Mapping[str, str]
+    config: BrokerConfig
+    #: Where its own HTTP page is, once it has been started.
+    http_url: str | None = None
+
+    def pinned(self, listeners: str, http_url: str | None) -> NodePlan:
+        """The same node on the ports that it got."""
+        overrides = {**self.overrides, "listeners": listeners}
+        if http_url is not None:
+            address = parse_http_address(self.config.ottla_http_listen or "")
+            overrides["ottla.http.listen"] = f"{_bracketed(address.host)}:{http_url.rpartition(':')[2]}"
+        return NodePlan(self.arguments, overrides, load_config(self.arguments, overrides), http_url)
+
+    def run(self, link: UnderSupervisor) -> int:
+        """Be this node, in a process of its own; the exit code."""
+        from ottla.cli.node_process import run_node
+        from ottla.server.telemetry import logs
+
+        config = self.config
+        logs.configure(config.ottla_log_level, config.ottla_log_format.lower(), node_id=config.node_id)
+        try:
+            run_node(self.arguments, config, link)
+        except CommandError as error:
+            link.failed(error)
+            return 1
+        return 0
+
+
+class Plan(NamedTuple):
+    """The nodes to start, and where the page about all of them is served, None if nowhere."""
+
+    nodes: tuple[NodePlan, ...]
+    page: ListenAddress | None
+
+    @property
+    def configs(self) -> list[BrokerConfig]:
+        return [node.config for node in self.nodes]
+
+
+def make_plan(arguments: argparse.Namespace) -> Plan:
+    """The configuration of every node, as if it were started by itself.
+
+    Node ids and ports count up from those that are configured; a list of addresses in one `--listen` gives each node
+    its own. The page of all nodes has the HTTP port, and each node's own page one of the ports behind it. Raises
+    ConfigError or CommandError.
+    """
+    if arguments.memory is not None:
+        raise CommandError(
+            "--memory is for one node: the nodes of a cluster share files; leave --nodes or --memory away"
+        )
+    given = _lists_of(arguments)
+    first = load_config(_arguments_of(arguments, given, 0))
+    if first.ottla_metadata_store == "memory":
+        raise CommandError("ottla.metadata.store=memory is for one node: the nodes of a cluster share it as a file")
+    count = arguments.nodes or _as_many_as_cores(first)
+    for flag, lists in given.items():
+        for addresses in lists:
+            if len(addresses) not in (1, count):
+                raise CommandError(
+                    f"--{flag} {','.join(addresses)} names {len(addresses)} addresses for {count} nodes: "
+                    "name the first one, or one for each"
+                )
+    nodes = tuple(_node(arguments, given, first, index) for index in range(count))
+    page = parse_http_address(first.ottla_http_listen) if first.ottla_http_listen else None
+    return Plan(nodes, page)
+
+
+def check(plan: Plan) -> None:
+    """Refuse a start that could not succeed, before anything is touched. Raises ConfigError or CommandError."""
+    _check_memory(plan)
+    _check_folder(plan)
+    _check_ports(plan)
+
+
+def data_dir_of(config: BrokerConfig) -> Path:
+    """The folder that holds the folders of nodes."""
+    return Path((config.log_dirs or config.log_dir)[0]).absolute()
+
+
+def nodes_in(data_dir: Path) -> list[int]:
+    """The ids of the nodes that keep data in a folder."""
+    found = (_NODE_DIR.fullmatch(path.parent.name) for path in data_dir.glob("node-*/node.json"))
+    return sorted(int(matched[1]) for matched in found if matched)
+
+
+def _lists_of(arguments: argparse.Namespace) -> dict[str, list[list[str]]]:
+    return {flag: [text.split(",") for text in getattr(arguments, flag) or []] for flag in ("listen", "advertise")}
+
+
+def _arguments_of(arguments: argparse.Namespace, given: dict[str, list[list[str]]], index: int) -> argparse.Namespace:
+    """The flags with this node's address out of every list."""
+    own = {flag: [each[min(index, len(each) - 1)] for each in lists] for flag, lists in given.items()}
+    return argparse.Namespace(**{**vars(arguments), **own})
+
+
+def _node(
+    arguments: argparse.Namespace, given: dict[str, list[list[str]]], first: BrokerConfig, index: int
+) -> NodePlan:
+    own = _arguments_of(arguments, given, index)
+    config = load_config(own)
+    node_id = str(first.node_id + index)
+    defaults = {name: value for name, value in _DEFAULTS.items() if name not in config.static}
+    overrides = {**defaults, "node.id": node_id, "broker.id": node_id}
+    for flag, name, listeners in (
+        ("listen", "listeners", config.listeners),
+        ("advertise", "advertised.listeners", config.advertised_listeners),
+    ):
+        is_list = any(len(each) > 1 for each in given[flag])
+        if listeners and not is_list:
+            overrides[name] = ",".join(_shifted(text, index) for text in listeners)
+    if config.ottla_http_listen:
+        http = parse_http_address(config.ottla_http_listen)
+        port = http.port and _port(http.port + 1 + index, config.ottla_http_listen)
+        overrides["ottla.http.listen"] = f"{_bracketed(http.host)}:{port}"
+    return NodePlan(own, overrides, load_config(own, overrides))
+
+
+def _shifted(listener: str, by: int) -> str:
+    """The listener so many ports further; port 0 stays."""
+    name, host, port = parse_listener(listener)
+    return f"{name}://{_bracketed(host)}:{port and _port(port + by, listener)}"
+
+
+def _port(port: int, of: str) -> int:
+    if port > 65_535:
+        raise CommandError(f"{of} leaves no room for the ports of all nodes: choose a lower port")
+    return port
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _as_many_as_cores(config: BrokerConfig) -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(cores, _most_nodes(config)))
+
+
+def _most_nodes(config: BrokerConfig) -> int:
+    return machine_memory() // (config.ottla_memory_budget_bytes + IDLE_BYTES)
+
+
+def _check_memory(plan: Plan) -> None:
+    count, most = len(plan.configs), _most_nodes(plan.configs[0])
+    if count > max(most, 1):
+        needed = count * (plan.configs[0].ottla_memory_budget_bytes + IDLE_BYTES)
+        raise CommandError(
+            f"{count} nodes may take {human_size(needed)} of memory, and this machine has "
+            f"{human_size(machine_memory())}: start at most {max(most, 1)}, or lower ottla.memory.budget.bytes"
+        )
+
+
+def _check_folder(plan: Plan) -> None:
+    """Data of a node that is not started would be without a leader."""
+    data_dir = data_dir_of(plan.configs[0])
+    started = {config.node_id for config in plan.configs}
+    left_out = [node_id for node_id in nodes_in(data_dir) if node_id not in started]
+    if not left_out:
+        return
+    which = f"node {left_out[0]}" if len(left_out) == 1 else f"nodes {', '.join(map(str, left_out))}"
+    lowest, highest = min(*left_out, *started), max(*left_out, *started)
+    with_ids = "" if lowest in started else f" and --set node.id={lowest}"
+    raise CommandError(
+        f"{data_dir} holds data of {which}, which nobody would serve: "
+        f"start it with --nodes {highest - lowest + 1}{with_ids}"
+    )
+
+
+def _check_ports(plan: Plan) -> None:
+    wanted = [(address, "--listen") for config in plan.configs for address in listen_addresses(config)]
+    wanted += [
+        (parse_http_address(config.ottla_http_listen), "--http") for config in plan.configs if config.ottla_http_listen
+    ]
+    if plan.page is not None:
+        wanted.append((plan.page, "--http"))
+    taken = Counter(address.port for address, _ in wanted if address.port)
+    for address, flag in wanted:
+        hosts = {other.host for other, _ in wanted if other.port == address.port}
+        if address.port and taken[address.port] > 1 and (len(hosts) == 1 or hosts & {"", "0.0.0.0", "::"}):
+            raise CommandError(
+                f"port {address.port} is wanted twice: {flag} needs a port for each node, one after the other"
+            )
+        try:
+            open_listening_socket(address.host, address.port, 1, flag).close()
+        except StartupError as error:
+            raise CommandError(str(error)) from None

@@ -1,0 +1,66 @@
+"""The settings that the flags of `ottla serve` stand for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from ottla.cli import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.server.settings.config import BrokerConfig
+
+
+def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
+    """The settings that these flags, their file and the environment give, and `overrides` over them all.
+
+    ConfigError if they are wrong.
+    """
+    from ottla.server.settings.sources import load
+
+    flags = dict(arguments.set)
+    listen = arguments.listen or []
+    if arguments.port is not None:
+        listen = [f"127.0.0.1:{arguments.port}", *listen]
+    if listen:
+        flags["listeners"] = ",".join(map(_named, range(len(listen)), listen))
+        flags.setdefault(
+            "listener.security.protocol.map", ",".join(f"{_name(n)}:PLAINTEXT" for n in range(len(listen)))
+        )
+    if arguments.advertise:
+        flags["advertised.listeners"] = ",".join(
+            _named(number, text if ":" in text else f"{text}:0") for number, text in enumerate(arguments.advertise)
+        )
+    if arguments.memory is not None:
+        if arguments.memory < 1 or arguments.data_dir is not None:
+            raise CommandError("give --memory at least 1 MiB, and no --data-dir: nothing is kept in a folder")
+        flags["log.dirs"] = "/memory"
+        flags["ottla.metadata.store"] = "memory"
+    if arguments.data_dir is not None:
+        flags["log.dirs"] = arguments.data_dir
+    if arguments.http is not None:
+        flags["ottla.http.listen"] = arguments.http
+    if arguments.console is not None:
+        flags["ottla.console.enable"] = "true"
+        flags.setdefault("ottla.http.listen", arguments.console)
+    if arguments.log_format is not None:
+        flags["ottla.log.format"] = arguments.log_format
+    flags.update(overrides or {})
+    is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
+    return load(
+        toml=arguments.config if is_toml else None,
+        properties=None if is_toml else arguments.config,
+        environment=os.environ,
+        flags=flags,
+    )
+
+
+def _name(number: int) -> str:
+    return "PLAINTEXT" if number == 0 else f"PLAINTEXT_{number + 1}"
+
+
+def _named(number: int, address: str) -> str:
+    return f"{_name(number)}://{address}"
