@@ -455,7 +455,7 @@ class Controller:
             if revision is not None:
                 await self._loader.wait_for(revision)
                 return result
-            await self._loader.wait_for((await self._store.list(keys.CLUSTER)).revision)
+            await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
         raise ConflictError("The metadata is being changed elsewhere all the time.")
 
     async def _found_cluster(self) -> bool:

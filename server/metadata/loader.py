@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
 
 import trio
 
-from ottla.server.metadata.errors import WatchLaggedError
+from ottla.server.metadata.errors import StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.evolution import describe, evolve
 from ottla.server.metadata.image import MetadataDelta, MetadataImage
-from ottla.server.metadata.store import Change, MetadataStore
+from ottla.server.metadata.store import Change, Listing, MetadataStore
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 2.0
 
 Subscriber = Callable[[MetadataDelta], Awaitable[None]]
 
@@ -27,6 +36,8 @@ class MetadataLoader:
         self._store = store
         self._subscribers: list[Subscriber] = []
         self._published = trio.Event()
+        #: Between attempts to follow a store that cannot be reached; 0 while it is followed.
+        self._pause_seconds = 0.0
         self._revisions: dict[str, int] = {}
         self.image = MetadataImage()
 
@@ -39,31 +50,62 @@ class MetadataLoader:
         return self._revisions.get(key, 0)
 
     async def next_image(self) -> MetadataImage:
-        """Wait for the next change, which every subscriber has applied then."""
+        """Wait for the next change, which every subscriber has applied then; returns for the loss of the store, too."""
         await self._published.wait()
         return self.image
 
     async def wait_for(self, revision: int) -> None:
-        """Return when the image is at `revision` or beyond."""
+        """Return when the image is at `revision` or beyond; raises StoreUnavailableError if the store is lost first."""
         while self.image.revision < revision:
+            if self._pause_seconds:
+                raise StoreUnavailableError("The metadata store is lost: what it has decided is not known yet.")
             await self._published.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load everything, report that as started, and follow the changes until cancelled."""
-        while True:
-            await self._load()
-            async with self._store.watch("", self.image.revision) as watch:
-                task_status.started()
-                task_status = trio.TASK_STATUS_IGNORED
-                try:
-                    while True:
-                        change = await watch.receive()
-                        await self._publish(evolve(self.image, change.revision, change.puts, change.deletes), change)
-                except WatchLaggedError:
-                    continue
+        """Load everything, report that as started, and follow the changes until cancelled.
 
-    async def _load(self) -> None:
-        listing = await self._store.list("")
+        Raises StoreUnavailableError if the store cannot be reached at the start. If it is lost later, the image stays
+        as it is, and goes on without a gap once the store is back.
+        """
+        await self._load(await self._store.list(""))
+        task_status.started()
+        while True:
+            ended = await self._follow()
+            lost = await self._load_again() if isinstance(ended, WatchLaggedError) else ended
+            if lost is not None:
+                await self._pause(lost)
+
+    async def _follow(self) -> WatchLaggedError | StoreUnavailableError:
+        """Apply changes until the watch ends; returns why it has. What a subscriber raises is not caught."""
+        async with AsyncExitStack() as stack:
+            try:
+                watch = await stack.enter_async_context(self._store.watch("", self.image.revision))
+            except StoreUnavailableError as error:
+                return error
+            self._pause_seconds = 0.0
+            while True:
+                try:
+                    change = await watch.receive()
+                except (WatchLaggedError, StoreUnavailableError) as error:
+                    return error
+                await self._publish(evolve(self.image, change.revision, change.puts, change.deletes), change)
+
+    async def _load_again(self) -> StoreUnavailableError | None:
+        try:
+            listing = await self._store.list("")
+        except StoreUnavailableError as error:
+            return error
+        await self._load(listing)
+        return None
+
+    async def _pause(self, lost: StoreUnavailableError) -> None:
+        """Wait before the next attempt, longer each time. People hear of it from the membership."""
+        logger.debug("the changes of the metadata cannot be followed: %s", lost)
+        self._pause_seconds = min(max(FIRST_PAUSE_SECONDS, self._pause_seconds * 2), MAX_PAUSE_SECONDS)
+        self._wake()
+        await trio.sleep(self._pause_seconds * random.uniform(0.5, 1))
+
+    async def _load(self, listing: Listing) -> None:
         after = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
         before = self.image
         topics = [*before.topics, *(name for name in after.topics if name not in before.topics)]
@@ -81,5 +123,8 @@ class MetadataLoader:
         for key in change.deletes:
             self._revisions.pop(key, None)
         self._revisions.update((entry.key, entry.mod_revision) for entry in change.puts)
+        self._wake()
+
+    def _wake(self) -> None:
         published, self._published = self._published, trio.Event()
         published.set()

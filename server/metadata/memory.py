@@ -44,7 +44,7 @@ class MemoryMetadataStore:
     async def list(self, prefix: str) -> Listing:
         await trio.lowlevel.checkpoint()
         self.expire()
-        return Listing(self._revision, tuple(self._entries[key] for key in self._keys(prefix)))
+        return Listing(self._revision, tuple(self._entries[key] for key in self._keys(prefix)), self._revision)
 
     async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
         await trio.lowlevel.checkpoint()

@@ -91,7 +91,8 @@ class SqliteMetadataStore:
                 rows = self._connection.execute(
                     "SELECT * FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, _after(prefix))
                 ).fetchall()
-                return Listing(self._revision(), tuple(KeyValue(*row) for row in rows))
+                revision = self._revision()
+                return Listing(revision, tuple(KeyValue(*row) for row in rows), revision)
 
         return await self._run(read)
 

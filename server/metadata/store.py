@@ -59,10 +59,15 @@ Operation = Put | Delete | DeletePrefix
 
 
 class Listing(NamedTuple):
-    """All keys under a prefix, sorted, as they were at `revision`."""
+    """All keys under a prefix, sorted, as they were at `revision`, from where they can be watched.
+
+    `committed` is the revision of the latest change of any key. It may be less: other programs may use the same etcd,
+    and count up its revision.
+    """
 
     revision: int
     entries: tuple[KeyValue, ...]
+    committed: int
 
 
 class Change(NamedTuple):

@@ -37,7 +37,7 @@ class OtherProcess:
 
     async def list(self, prefix: str) -> Listing:
         revision, entries = await self.ask("list", prefix)
-        return Listing(revision, tuple(map(_entry, entries)))
+        return Listing(revision, tuple(map(_entry, entries)), revision)
 
     async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
         plain = [(type(operation).__name__, [_text(field) for field in operation]) for operation in operations]
