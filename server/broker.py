@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.server.coordinator.transaction.other_brokers import Participation
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.event_loop.work import Lane
     from ottla.server.metadata.controller import Controller
@@ -83,6 +84,10 @@ class Broker:
     @property
     def transaction_coordinator(self) -> TransactionCoordinator:
         return self.coordinators.transactions
+
+    @property
+    def participation(self) -> Participation:
+        return self.coordinators.participation
 
     @property
     def transaction_markers(self) -> ReplicaMarkers:

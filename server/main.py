@@ -63,6 +63,7 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta
@@ -221,7 +222,12 @@ class Node:
                 if http is not None:
                     nursery.start_soon(http.run, broker)
                 broker.coordinators = Coordinators(
-                    config, self._clock, replica_manager, broker.producer_ids.next, nursery
+                    config,
+                    self._clock,
+                    replica_manager,
+                    broker.producer_ids.next,
+                    nursery,
+                    other_brokers=partial(_other_brokers, peers),
                 )
                 controller.subscribe(replica_manager.apply)
                 controller.subscribe(broker.coordinators.follow)
@@ -292,6 +298,12 @@ def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -
     from ottla.server.network.guard import Guard
 
     return Guard(config, controller, listeners)
+
+
+def _other_brokers(peers: Peers) -> OtherBrokers:
+    from ottla.server.apis.other_brokers import PeerBrokers
+
+    return PeerBrokers(peers)
 
 
 def _http_server(config: BrokerConfig) -> HttpServer | None:

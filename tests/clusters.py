@@ -123,18 +123,22 @@ class Cluster:
 
     async def stop(self, node_id: int) -> None:
         """Stop a node in order."""
-        node = self.nodes.pop(node_id)
-        for client in node.clients:
-            await trio.aclose_forcefully(client.stream)
+        node = await self._leave(node_id)
         node.node.stop()
         await node.ended.wait()
 
     async def kill(self, node_id: int) -> None:
         """End a node as far as the others can see: it says nothing to anybody, and its session is left to end."""
-        node = self.nodes.pop(node_id)
+        node = await self._leave(node_id)
         node.store.is_cut_off = True
         node.scope.cancel()
         await node.ended.wait()
+
+    async def _leave(self, node_id: int) -> Member:
+        node = self.nodes.pop(node_id)
+        for client in node.clients:
+            await trio.aclose_forcefully(client.stream)
+        return node
 
     async def until(self, is_so: Callable[[MetadataImage], bool], *nodes: int) -> None:
         """Wait until the images of the nodes (all, if none is named) show something."""

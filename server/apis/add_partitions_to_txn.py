@@ -9,7 +9,9 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
+
+import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.add_partitions_to_txn import (
@@ -31,6 +33,8 @@ from ottla.server.metadata.image import INTERNAL_TOPICS
 _FIRST_BATCHED: Final = 4
 _FIRST_FENCED: Final = 2
 _FIRST_OF_V2: Final = 5
+#: Transactions of one request that are stored together.
+_ADDED_AT_ONCE: Final = 64
 
 _Codes = Mapping[Partition, ErrorCode]
 
@@ -43,37 +47,72 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topics(asked, context))
+        (result,) = await _some([asked], context)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=asked.transactional_id, topic_results=await _topics(asked, context)
-            )
-            for asked in request.transactions
+            result
+            for first in range(0, len(request.transactions), _ADDED_AT_ONCE)
+            for result in await _some(request.transactions[first : first + _ADDED_AT_ONCE], context)
         ]
     )
 
 
-async def _topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [
-        Partition(topic.name, index) for topic in asked.topics async for index in context.work.over(topic.partitions)
+async def _some(
+    transactions: Sequence[AddPartitionsToTxnTransaction], context: RequestContext
+) -> Sequence[AddPartitionsToTxnResult]:
+    """What several brokers' worth of producers ask: each waits for its own commit, and for no other's."""
+    asked = [await _Asked.of(transaction, context) for transaction in transactions]
+    async with trio.open_nursery() as nursery:
+        for one in asked:
+            nursery.start_soon(one.add, context)
+    return [
+        AddPartitionsToTxnResult(
+            transactional_id=one.transaction.transactional_id, topic_results=await one.answer(context)
+        )
+        for one in asked
     ]
-    image = context.broker.metadata
-    from_client = context.header.api_version < _FIRST_BATCHED
-    refused = {
-        partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if from_client and partition.topic in INTERNAL_TOPICS
-        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        async for partition in context.work.over(partitions)
-        if image.partition(*partition) is None or (from_client and partition.topic in INTERNAL_TOPICS)
-    }
-    if refused:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
-    elif asked.verify_only:
-        codes = {it: _verify(asked, it, context) async for it in context.work.over(partitions)}
-    else:
-        codes = dict.fromkeys(partitions, await _add(asked, partitions, context))
-    return await _answer(asked.topics, codes, context)
+
+
+class _Asked:
+    """One transaction: the codes of its partitions, once all that had to be done is."""
+
+    def __init__(self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[Partition]) -> None:
+        self.transaction = transaction
+        self._partitions = partitions
+        self._codes: _Codes | None = None
+
+    @classmethod
+    async def of(cls, transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> Self:
+        partitions = [
+            Partition(topic.name, index)
+            for topic in transaction.topics
+            async for index in context.work.over(topic.partitions)
+        ]
+        asked = cls(transaction, partitions)
+        image = context.broker.metadata
+        from_client = context.header.api_version < _FIRST_BATCHED
+        refused = {
+            partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if from_client and partition.topic in INTERNAL_TOPICS
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            async for partition in context.work.over(partitions)
+            if image.partition(*partition) is None or (from_client and partition.topic in INTERNAL_TOPICS)
+        }
+        if refused:
+            asked._codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        elif transaction.verify_only:
+            asked._codes = {it: _verify(transaction, it, context) async for it in context.work.over(partitions)}
+        return asked
+
+    async def add(self, context: RequestContext) -> None:
+        """Let the partitions take part, unless all is said already."""
+        if self._codes is None:
+            self._codes = dict.fromkeys(self._partitions, await _add(self.transaction, self._partitions, context))
+
+    async def answer(self, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
+        assert self._codes is not None
+        return await _answer(self.transaction.topics, self._codes, context)
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:

@@ -33,7 +33,7 @@ from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -148,34 +148,28 @@ class _Produce(Deferred):
         """See to it that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
 
         From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. A guard
-        goes with each first batch: should the transaction end before it is appended, it is refused.
+        goes with each first batch, begun before the coordinator is asked: should the transaction end before the batch
+        is appended, it is refused.
         """
-        joining = {
-            key: batch
-            for key, (records, _, _) in self.entries
-            if is_transactional(records) and not self._takes_part(key, batch := producer_of(records))
-        }
-        if not joining:
-            return
-        coordinator = self._context.broker.transaction_coordinator
-        names = {key: self._partition(key) for key in joining}
-        producer = next(iter(joining.values()))
-        refused: dict[TopicIdPartition, CoordinatorError] = {}
+        joining: dict[ProducerIdAndEpoch, list[TopicIdPartition]] = {}
         guards: dict[TopicIdPartition, VerificationGuard | None] = {}
-        if self._version >= FIRST_PRODUCE_OF_V2:
-            try:
-                await coordinator.add_partitions(transactional_id, producer, names.values(), 2)
-            except CoordinatorError as error:
-                refused = dict.fromkeys(joining, error)
-        records_of = dict(self.entries)
-        for key, batch in joining.items():
-            try:
-                coordinator.verify(transactional_id, batch, names[key])
-            except CoordinatorError as error:
-                refused.setdefault(key, error)
-            else:
-                guards[key] = self._guard(key, batch, records_of[key])
-        self._keep_verified(refused, guards)
+        for key, (records, _, _) in self.entries:
+            if is_transactional(records) and not self._takes_part(key, producer := producer_of(records)):
+                joining.setdefault(producer, []).append(key)
+                guards[key] = self._guard(key, producer, records)
+        refused: dict[TopicIdPartition, CoordinatorError] = {}
+        joins = self._version >= FIRST_PRODUCE_OF_V2
+        for producer, keys in joining.items():
+            names = {self._partition(key): key for key in keys}
+            answers = await self._context.broker.participation.require(transactional_id, producer, names, joins=joins)
+            refused |= {names[partition]: error for partition, error in answers.items()}
+            for key in keys:
+                if key not in refused and not self._is_valid(key, producer, guards[key]):
+                    # A marker came while the coordinator was asked: of the transaction before, or of this one. Who
+                    # asks again will know.
+                    refused[key] = ConcurrentTransactionsError("the end of a transaction came in between")
+        if joining:
+            self._keep_verified(refused, guards)
 
     def _keep_verified(
         self,
@@ -191,17 +185,26 @@ class _Produce(Deferred):
                 self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
                 self._answers.append(answer)
 
-    def _guard(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, records: Records) -> VerificationGuard | None:
+    def _guard(
+        self, key: TopicIdPartition, producer: ProducerIdAndEpoch, records: memoryview
+    ) -> VerificationGuard | None:
         try:
             log = self._context.broker.replica_manager.get_partition(*key).log
         except (ReplicaError, storage.StorageError):
             return None  # the append will say so
         return log.begin_verification(
             *producer,
-            sequence_of(records.view),
+            sequence_of(records),
             supports_epoch_bump=self._version >= FIRST_PRODUCE_OF_V2,
             now_ms=self._context.broker.clock.time_ms(),
         )
+
+    def _is_valid(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None) -> bool:
+        try:
+            log = self._context.broker.replica_manager.get_partition(*key).log
+        except (ReplicaError, storage.StorageError):
+            return True  # the append will say so
+        return log.producers is not None and log.producers.admits(*producer, guard)
 
     def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
         """Whether the transaction is open in the partition's log already: then it was let in before."""

@@ -60,16 +60,19 @@ async def _commit(
 ) -> dict[TopicPartition, ErrorCode]:
     if not request.group_id:
         return dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID)
+    groups = context.broker.group_coordinator
     try:
-        await _take_part(request, context)
-        refused = await context.broker.group_coordinator.commit_offsets(
-            request.group_id,
-            offsets,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            generation_id=request.generation_id,
-            producer=Producer(request.producer_id, request.producer_epoch),
-        )
+        with groups.watch_transaction(request.group_id, request.producer_id) as guard:
+            await _take_part(request, context)
+            guard.check()
+            refused = await groups.commit_offsets(
+                request.group_id,
+                offsets,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_id=request.generation_id,
+                producer=Producer(request.producer_id, request.producer_epoch),
+            )
     except CoordinatorError as error:
         return dict.fromkeys(offsets, _code(error, context.header.api_version))
     return {partition: error_code(reason) for partition, reason in refused.items()}
@@ -77,12 +80,14 @@ async def _commit(
 
 async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -> None:
     """See to it that the group's partition belongs to the transaction: no offset may be left without a marker."""
-    groups, transactions = context.broker.group_coordinator, context.broker.transaction_coordinator
-    partition = Partition(OFFSETS_TOPIC, groups.partition_for(request.group_id))
+    broker = context.broker
+    partition = Partition(OFFSETS_TOPIC, broker.group_coordinator.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    if context.header.api_version >= _FIRST_OF_V2:
-        await transactions.add_partitions(request.transactional_id, producer, [partition], 2)
-    transactions.verify(request.transactional_id, producer, partition)
+    joins = context.header.api_version >= _FIRST_OF_V2
+    for error in (
+        await broker.participation.require(request.transactional_id, producer, [partition], joins=joins)
+    ).values():
+        raise error
 
 
 def _code(error: CoordinatorError, version: int) -> ErrorCode:

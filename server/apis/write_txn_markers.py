@@ -3,7 +3,10 @@
 Sent by transaction coordinators, and by administrators to abort a hanging transaction (KIP-664).
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Self
+
+import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.write_txn_markers import (
@@ -20,6 +23,9 @@ from ottla.server.apis.errors import error_code
 from ottla.server.coordinator import errors as coordinator
 from ottla.server.coordinator.transaction.state import Partition
 
+#: Markers that are written together, and flushed together.
+_WRITTEN_AT_ONCE: Final = 64
+
 # A group coordinator that is not here, or not yet, is to its partition's markers as a leader that is not.
 _NOT_LED: Final = (
     coordinator.CoordinatorNotAvailableError,
@@ -29,43 +35,75 @@ _NOT_LED: Final = (
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[await _write(marker, context) for marker in request.markers])
+    return WriteTxnMarkersResponse(
+        markers=[
+            result
+            for first in range(0, len(request.markers), _WRITTEN_AT_ONCE)
+            for result in await _write_some(request.markers[first : first + _WRITTEN_AT_ONCE], context)
+        ]
+    )
 
 
-async def _write(asked: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
-    image = context.broker.metadata
-    work = context.work
-    partitions = [
-        Partition(topic.name, index) for topic in asked.topics async for index in work.over(topic.partition_indexes)
-    ]
-    known = [partition async for partition in work.over(partitions) if image.partition(*partition) is not None]
-    marker = EndTxnMarker(
-        producer_id=asked.producer_id,
-        producer_epoch=asked.producer_epoch,
-        coordinator_epoch=asked.coordinator_epoch,
-        is_commit=asked.transaction_result,
-    )
-    failed = await context.broker.transaction_markers.write(
-        known, marker, transaction_version=asked.transaction_version
-    )
-    codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    codes |= dict.fromkeys(known, ErrorCode.NONE)
-    codes |= {partition: _code(error) for partition, error in failed.items()}
-    return WritableTxnMarkerResult(
-        producer_id=asked.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=codes[Partition(topic.name, index)]
-                    )
-                    async for index in work.over(topic.partition_indexes)
-                ],
-            )
-            async for topic in work.over(asked.topics)
-        ],
-    )
+async def _write_some(
+    markers: Sequence[WritableTxnMarker], context: RequestContext
+) -> Sequence[WritableTxnMarkerResult]:
+    asked = [await _Asked.of(marker, context) for marker in markers]
+    async with trio.open_nursery() as nursery:
+        for one in asked:
+            nursery.start_soon(one.write, context)
+    return [await one.answer(context) for one in asked]
+
+
+class _Asked:
+    """One marker on its way into its partitions."""
+
+    def __init__(self, marker: WritableTxnMarker, partitions: Sequence[Partition], known: Sequence[Partition]) -> None:
+        self._marker = marker
+        self._known = known
+        self._codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    @classmethod
+    async def of(cls, marker: WritableTxnMarker, context: RequestContext) -> Self:
+        image = context.broker.metadata
+        work = context.work
+        partitions = [
+            Partition(topic.name, index)
+            for topic in marker.topics
+            async for index in work.over(topic.partition_indexes)
+        ]
+        known = [partition async for partition in work.over(partitions) if image.partition(*partition) is not None]
+        return cls(marker, partitions, known)
+
+    async def write(self, context: RequestContext) -> None:
+        marker = EndTxnMarker(
+            producer_id=self._marker.producer_id,
+            producer_epoch=self._marker.producer_epoch,
+            coordinator_epoch=self._marker.coordinator_epoch,
+            is_commit=self._marker.transaction_result,
+        )
+        failed = await context.broker.transaction_markers.write(
+            self._known, marker, transaction_version=self._marker.transaction_version
+        )
+        self._codes |= dict.fromkeys(self._known, ErrorCode.NONE)
+        self._codes |= {partition: _code(error) for partition, error in failed.items()}
+
+    async def answer(self, context: RequestContext) -> WritableTxnMarkerResult:
+        work = context.work
+        return WritableTxnMarkerResult(
+            producer_id=self._marker.producer_id,
+            topics=[
+                WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=self._codes[Partition(topic.name, index)]
+                        )
+                        async for index in work.over(topic.partition_indexes)
+                    ],
+                )
+                async for topic in work.over(self._marker.topics)
+            ],
+        )
 
 
 def _code(error: Exception) -> ErrorCode:

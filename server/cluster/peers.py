@@ -1,7 +1,7 @@
 """Connections from this broker to the others, on the listener for brokers.
 
-One connection to each broker is shared by all short requests (`Peers.call`); who asks for something that takes time, as
-a follower that fetches, has a connection of its own (`Peers.connect`). All belong to the nursery of `Peers.run`.
+All requests of one kind to a broker share a connection (`Peers.call`); who asks for something that takes time, as a
+follower that fetches, has a connection of its own (`Peers.connect`). All belong to the nursery of `Peers.run`.
 """
 
 from __future__ import annotations
@@ -48,30 +48,33 @@ class Peers:
         self._node_id = node_id
         self._listener = listener
         self._open_stream = open_stream
-        self._links: dict[int, _Link] = {}
+        self._links: dict[tuple[int, str], _Link] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the connections until cancelled; then all of them end."""
-        try:
-            async with trio.open_nursery() as self._nursery:
+        async with trio.open_nursery() as self._nursery:
+            try:
                 task_status.started()
                 await trio.sleep_forever()
-        finally:
-            self._nursery = None
-            self._links.clear()
+            finally:
+                self._nursery = None  # nothing begins any more, while what there is ends
+                self._links.clear()
 
-    async def call(self, node_id: int, request: Request, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
-        """The answer of a broker, over the connection that all callers share.
+    async def call(
+        self, node_id: int, request: Request, *, channel: str = "", timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> Any:
+        """The answer of a broker, over the connection that all callers of a channel share.
 
-        Answers come in the order of the requests: only for what a broker answers without waiting for others.
+        Answers come in the order of the requests: what waits at the broker (for a flush, for replicas) needs another
+        channel than what does not.
         """
-        link = self._link(node_id)
+        link = self._link(node_id, channel)
         async with link.opening:
             connection = link.connection
             if connection is None or not connection.is_open:
                 connection = await self._open(link)
-                if self._links.get(node_id) is link:
+                if self._links.get((node_id, channel)) is link:
                     link.connection = connection
                 else:
                     connection.close()  # the broker has moved meanwhile: the call says that the connection is lost
@@ -80,7 +83,7 @@ class Peers:
     @asynccontextmanager
     async def connect(self, node_id: int) -> AsyncIterator[TrioConnection]:
         """A connection of one's own, closed at the end of the block."""
-        connection = await self._open(self._link(node_id))
+        connection = await self._open(self._link(node_id, ""))
         try:
             yield connection
         finally:
@@ -89,33 +92,33 @@ class Peers:
     async def follow(self, delta: MetadataDelta) -> None:
         """Hear of a change of the metadata: a broker that moved is reached where it is now, and one that came back is
         tried at once."""
-        for node_id in delta.changed_brokers:
-            link = self._links.get(node_id)
-            if link is None:
+        changed = set(delta.changed_brokers)
+        for (node_id, channel), link in list(self._links.items()):
+            if node_id not in changed:
                 continue
             link.refused_until = 0.0
-            if self._endpoint(node_id) != link.endpoint:
-                del self._links[node_id]
+            if self._endpoint(delta.after, node_id) != link.endpoint:
+                del self._links[node_id, channel]
                 if link.connection is not None:
                     link.connection.close()
 
-    def _endpoint(self, node_id: int) -> Endpoint | None:
-        broker = self._image().brokers.get(node_id)
+    def _endpoint(self, image: MetadataImage, node_id: int) -> Endpoint | None:
+        broker = image.brokers.get(node_id)
         if broker is None or not broker.endpoints:
             return None
         named = None if self._listener is None else broker.endpoint(self._listener)
         return named or broker.endpoints[0]
 
-    def _link(self, node_id: int) -> _Link:
+    def _link(self, node_id: int, channel: str) -> _Link:
         from ottla.client.errors import UnreachableError
 
         assert node_id != self._node_id, "a broker has no connection to itself"
-        endpoint = self._endpoint(node_id)
-        if endpoint is None:
-            raise UnreachableError(f"node {node_id}", "it is not registered")
-        link = self._links.get(node_id)
-        if link is None or link.endpoint != endpoint:
-            link = self._links[node_id] = _Link(endpoint)
+        link = self._links.get((node_id, channel))
+        if link is None:
+            endpoint = self._endpoint(self._image(), node_id)
+            if endpoint is None:
+                raise UnreachableError(f"node {node_id}", "it is not registered")
+            link = self._links[node_id, channel] = _Link(endpoint)
         return link
 
     async def _open(self, link: _Link) -> TrioConnection:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers, Participation
     from ottla.server.coordinator.transaction.state import Partition
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
@@ -40,6 +41,7 @@ _GROUP_MODULES: Final = (
 _TRANSACTION_MODULES: Final = (
     "ottla.server.coordinator.transaction.coordinator",
     "ottla.server.coordinator.transaction.markers",
+    "ottla.server.coordinator.transaction.other_brokers",
     "ottla.server.coordinator.settings",
 )
 
@@ -51,7 +53,10 @@ def _load(topic: str, modules: Sequence[str]) -> None:
 
 
 class Coordinators:
-    """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`."""
+    """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`.
+
+    `other_brokers` makes what transactions over several brokers need, once they do.
+    """
 
     def __init__(
         self,
@@ -60,12 +65,14 @@ class Coordinators:
         replica_manager: ReplicaManager,
         new_producer_id: Callable[[], Awaitable[int]],
         nursery: trio.Nursery,
+        other_brokers: Callable[[], OtherBrokers],
     ) -> None:
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
         self._new_producer_id = new_producer_id
         self._nursery = nursery
+        self._make_other_brokers = other_brokers
         self._image = MetadataImage()
 
     async def follow(self, delta: MetadataDelta) -> None:
@@ -120,23 +127,42 @@ class Coordinators:
         """The transaction coordinator."""
         from ottla.server.coordinator.settings import transaction_config
         from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
+        from ottla.server.coordinator.transaction.other_brokers import ClusterMarkers
 
         return TransactionCoordinator(
             node_id=self._config.node_id,
             config=transaction_config(self._config),
             clock=self._clock,
             log=ReplicaLog(self._replica_manager, lambda: self._topic_id(TRANSACTION_STATE)),
-            markers=self.markers,
+            markers=ClusterMarkers(
+                self.markers, lambda: self._other_brokers, node_id=self._config.node_id, image=lambda: self._image
+            ),
             new_producer_id=self._new_producer_id,
             nursery=self._nursery,
         )
 
     @cached_property
     def markers(self) -> ReplicaMarkers:
-        """What writes the end of transactions, here and on behalf of other brokers' coordinators."""
+        """What writes the end of transactions into the partitions that this node leads."""
         from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 
         return ReplicaMarkers(self._replica_manager, self.groups, self._topic_of, self._clock)
+
+    @cached_property
+    def participation(self) -> Participation:
+        """What asks the coordinator of a transaction, here or elsewhere, whether a partition takes part in it."""
+        from ottla.server.coordinator.transaction.other_brokers import Participation
+
+        return Participation(
+            lambda: self.transactions,
+            lambda: self._other_brokers,
+            node_id=self._config.node_id,
+            image=lambda: self._image,
+        )
+
+    @cached_property
+    def _other_brokers(self) -> OtherBrokers:
+        return self._make_other_brokers()
 
     def _topic_of(self, partition: Partition) -> UUID | None:
         known = self._image.partition(*partition) is not None

@@ -137,7 +137,7 @@ class ProducerStateManager:
         if require_verification and header.is_transactional:
             self._check_verified(header, guard)
         if from_client:
-            check_sequence(entry, header, self._verifications.get(header.producer_id))
+            check_sequence(entry, header, self._verifications.of_epoch(header.producer_id, header.producer_epoch))
         if entry is not None and entry.in_transaction and not header.is_transactional:
             raise InvalidTransactionStateError(
                 f"producer {header.producer_id} has a transaction open and sent a batch outside of it"
@@ -253,10 +253,14 @@ class ProducerStateManager:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
         )
 
+    def admits(self, producer_id: int, producer_epoch: int, guard: VerificationGuard | None) -> bool:
+        """Whether a transactional batch may be appended: the transaction is open, or the token lives."""
+        if self.has_ongoing_transaction(producer_id, producer_epoch):
+            return True
+        return guard is not None and self._verifications.get(producer_id) is guard
+
     def _check_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
-        if self.has_ongoing_transaction(header.producer_id, header.producer_epoch):
-            return
-        if guard is None or self._verifications.get(header.producer_id) is not guard:
+        if not self.admits(header.producer_id, header.producer_epoch, guard):
             raise InvalidTransactionStateError(
                 f"producer {header.producer_id} sent a batch that is not part of an ongoing transaction"
             )

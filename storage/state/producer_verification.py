@@ -49,6 +49,11 @@ class Verifications:
         """The token that is out."""
         return self._guards.get(producer_id)
 
+    def of_epoch(self, producer_id: int, producer_epoch: int) -> VerificationGuard | None:
+        """The token that is out, if it is for this epoch: what a fenced producer has sent says nothing of the next."""
+        guard = self._guards.get(producer_id)
+        return guard if guard is not None and guard.producer_epoch == producer_epoch else None
+
     def end(self, producer_id: int) -> None:
         """A batch or marker of the producer's transaction was written."""
         self._guards.pop(producer_id, None)

@@ -32,6 +32,7 @@ from ottla.server.coordinator.transaction.coordinator import (
     TransactionCoordinator,
 )
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+from ottla.server.coordinator.transaction.other_brokers import Participation
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.fetch import FetchParams, FetchPartition
@@ -129,6 +130,9 @@ class Node:
         self.clock = clock
         self.metadata = MetadataImage()
         self.transaction_coordinator: Any = None
+        self.participation = Participation(
+            lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
+        )
 
     async def read_committed(self, partition: int) -> dict[int, tuple[bytes, bytes]]:
         """As a consumer does it: offset -> key and value, without what the aborted-transaction index names."""

@@ -6,6 +6,7 @@ the partition of `__consumer_offsets` that its id hashes to, and here as long as
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartiti
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.partitioning import coordinator_partition
@@ -85,6 +87,7 @@ class GroupCoordinator:
         self._clock = clock
         self._topics = topics
         self._locks = GroupLocks()
+        self._guards = TransactionGuards()
         self._classic = ClassicProtocol(
             config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
             clock=clock,
@@ -401,7 +404,12 @@ class GroupCoordinator:
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
         """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""
+        self._guards.end(partition, marker.producer_id)
         await self._runtime.write_marker(partition, marker)
+
+    def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
+        """Notice whether a producer's transaction ends over the group's offsets while its coordinator is asked."""
+        return self._guards.watch(self.partition_for(group_id), producer_id)
 
     def fetch_offsets(
         self,

@@ -322,6 +322,12 @@ class TestVerification:
         with pytest.raises(InvalidTransactionStateError):
             log.state.check(batch(0, transactional=True), require_verification=True, guard=guard)
 
+    def test_what_a_fenced_producer_sends_does_not_disturb_the_next(self) -> None:
+        log = Log()
+        log.append(batch(0, transactional=True, epoch=1))
+        log.state.begin_verification(PRODUCER, 0, 0, supports_epoch_bump=False, now_ms=0)
+        assert log.append(batch(1, transactional=True, epoch=1), require_verification=True) == 1
+
     def test_a_stale_epoch_is_fenced_before_it_is_verified(self) -> None:
         log = Log()
         log.append(batch(0, epoch=2))
