@@ -11,6 +11,8 @@ from collections import Counter
 from simulation.storage.errors import SimulationError
 from simulation.storage.simulation import Simulation
 
+_SHOWN = 200
+
 
 def main() -> int:
     """The exit code is 0 if all is well."""
@@ -26,31 +28,40 @@ def main() -> int:
     started = time.perf_counter()
     findings: Counter[str] = Counter()
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        try:
-            Simulation(seed).run()
-        except SimulationError as error:
-            if not arguments.go_on:
-                print(error, file=sys.stderr)
-                return 1
-            findings[error.finding.splitlines()[0]] += 1
-            print(f"seed {seed}: {error.finding.splitlines()[0][:300]}", flush=True)
+        finding, trace, digest = _live(seed)
+        if not finding:
+            continue
+        print(f"seed {seed}: {finding.splitlines()[0][:300]}", flush=True)
+        if _live(seed)[2] != digest:
+            print("this depends on something else than the seed: it went another way the second time. The first time:")
+            print(*trace[-_SHOWN:], sep="\n", flush=True)
+        if not arguments.go_on:
+            print(finding, file=sys.stderr)
+            return 1
+        findings[finding.splitlines()[0]] += 1
     took_s = time.perf_counter() - started
     print(f"{arguments.seeds} seeds from {arguments.first} on in {took_s:.0f} s, {findings.total()} of them failed")
     return 1 if findings else 0
 
 
-def _show(seed: int) -> int:
+def _live(seed: int) -> tuple[str, list[str], str]:
+    """What is wrong, if anything; what has happened, and its hash."""
     simulation = Simulation(seed)
+    finding = ""
     try:
         simulation.run()
     except SimulationError as error:
-        print(*simulation.trace, sep="\n")
-        print(f"FAILED: {error.finding}")
-        print(simulation.digest)
-        return 1
-    print(*simulation.trace, sep="\n")
-    print(simulation.digest)
-    return 0
+        finding = error.finding
+    return finding, simulation.trace, simulation.digest
+
+
+def _show(seed: int) -> int:
+    finding, trace, digest = _live(seed)
+    print(*trace, sep="\n")
+    if finding:
+        print(f"FAILED: {finding}")
+    print(digest)
+    return 1 if finding else 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Worker threads as simulated steps: a call begins, others run, the call goes on, and ends; the seed says when.
 
-Each call runs in a real thread, but no two threads ever run at a time: the event loop hands over the baton and waits
-until the thread gives it back, which it does before operations of the disk, and at the end.
+Each call runs in a greenlet, a stack of its own in the thread of the event loop. The loop hands over to it, and goes on
+when it hands back: before operations of the disk, and at the end. So no two ever run at a time.
 """
 
 from __future__ import annotations
 
-import threading
-from _thread import allocate_lock
 from collections.abc import Callable
 from random import Random
 from types import TracebackType
@@ -15,47 +13,35 @@ from typing import Any
 
 import outcome
 import trio
+from greenlet import getcurrent, greenlet
 
 __all__ = ["Workers"]
 
-_STUCK_S = 60.0
-
 
 class _Thread:
-    """A thread that runs only while `step` waits for it. It outlives its jobs, and serves one simulation at a time."""
+    """A call that runs only while `step` waits for it."""
 
-    def __init__(self) -> None:
-        self._go, self._back = allocate_lock(), allocate_lock()
-        self._go.acquire()
-        self._back.acquire()
-        self._job: Callable[[], Any] = lambda: None
-        self.outcome: outcome.Maybe[Any] | None = None
-        threading.Thread(target=self._serve, name="simulated worker", daemon=True).start()
-
-    def begin(self, job: Callable[[], Any]) -> None:
+    def __init__(self, job: Callable[[], Any]) -> None:
         self._job = job
-        self.outcome = None
+        self._stack = greenlet(self._run)
+        self.outcome: outcome.Maybe[Any] | None = None
 
     def step(self) -> None:
-        """Let the thread run up to its next pause, or to the end of its job."""
-        self._go.release()
-        if not self._back.acquire(timeout=_STUCK_S):
-            raise AssertionError("a worker thread waits for what no other step can bring")
+        """Let it run up to its next pause, or to the end of its job."""
+        self._stack.parent = getcurrent()
+        self._stack.switch()
 
     def pause(self) -> None:
-        """In the thread: give the baton back and wait for it."""
-        self._back.release()
-        self._go.acquire()
+        """In the call: let the event loop go on."""
+        assert self._stack.parent is not None
+        self._stack.parent.switch()
 
-    def _serve(self) -> None:
-        while True:
-            self._go.acquire()
-            self.outcome = outcome.capture(self._job)
-            self._job = lambda: None
-            self._back.release()
+    def _run(self) -> None:
+        self.outcome = outcome.capture(self._job)
 
 
-_idle: list[_Thread] = []
+_given_up: list[_Thread] = []
+"""Calls of simulations that have failed: a greenlet that nobody knows any more would run its `finally` somewhere."""
 
 
 class _Lock:
@@ -88,8 +74,7 @@ class Workers:
     async def run(self, function: Callable[[], Any]) -> Any:
         """As `trio.to_thread.run_sync`: once begun it cannot be cancelled."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        thread = _idle.pop() if _idle else _Thread()
-        thread.begin(function)
+        thread = _Thread(function)
         self._under_way.append(thread)
         try:
             while thread.outcome is None:
@@ -98,10 +83,10 @@ class Workers:
                     self._step(thread)
         finally:
             self._under_way.remove(thread)
+            if thread.outcome is None:
+                _given_up.append(thread)
         await self._let_others_run()
-        result, thread.outcome = thread.outcome, None
-        _idle.append(thread)
-        return result.unwrap()
+        return thread.outcome.unwrap()
 
     def pause(self, operation: str) -> None:
         """Before an operation of the disk: in a worker thread, perhaps let the others run."""
