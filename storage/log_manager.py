@@ -129,7 +129,6 @@ class LogManager:
         await self.maintenance.wait_idle()
         for store in stores:
             await self._close(store)
-        await self.context.remove_doomed_files()
         return all(store.error is None for store in stores)
 
     async def _close(self, store: MessageStore) -> None:

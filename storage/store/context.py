@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -17,13 +15,10 @@ from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.histogram import Histogram
 from ottla.storage.memory.buffer_pool import BufferPool
 from ottla.storage.store.memstore import StoreLog
-from ottla.storage.store.segment import Segment
 from ottla.storage.store.tail_cache import TailCache
 from ottla.storage.store.writers import Writers
 
 __all__ = ["RunBlocking", "StorageContext", "StoreListener"]
-
-logger = logging.getLogger(__name__)
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 """How a call that may block is run: `trio.to_thread.run_sync`, but in a simulation in steps of its own."""
@@ -49,7 +44,6 @@ class StorageContext:
     """
 
     __slots__ = (
-        "_doomed",
         "_nursery",
         "_run_blocking",
         "block_writes",
@@ -68,7 +62,6 @@ class StorageContext:
     def __init__(self, disk: Disk, config: StorageConfig, clock: Clock, run_blocking: RunBlocking) -> None:
         self._run_blocking = run_blocking
         self._nursery: trio.Nursery | None = None
-        self._doomed: deque[str] = deque()
         self.disk = disk
         self.config = config
         self.clock = clock
@@ -120,31 +113,3 @@ class StorageContext:
         """Start a background task which the log manager owns."""
         assert self._nursery is not None, "the log manager is not running"
         self._nursery.start_soon(task)
-
-    def remove_segment(self, segment: Segment) -> None:
-        """Remove the files of a segment that was replaced, as soon as nobody reads them."""
-        segment.doom(self._remove_files)
-
-    def _remove_files(self, segment: Segment) -> None:
-        """Remove files in the background, for a large one takes its time."""
-        for path in (segment.data_path, segment.index_path):
-            self.fd_cache.drop(path)
-            self._doomed.append(path)
-        if self._nursery is not None:
-            self.spawn(self.remove_doomed_files)
-
-    async def remove_doomed_files(self) -> None:
-        """Unlink the files that wait for it. One that cannot be is left to the next start."""
-        while self._doomed:
-            path = self._doomed.popleft()
-            try:
-                await self.offload(self._unlink, path)
-            except OSError as error:
-                logger.warning("%s cannot be removed: %s", path, error, extra={"path": path, "error": str(error)})
-            except trio.Cancelled:
-                self._doomed.append(path)
-                raise
-
-    def _unlink(self, path: str) -> None:
-        if self.disk.exists(path):
-            self.disk.unlink(path)

@@ -11,6 +11,7 @@ from ottla.storage.config import StoreLayout
 from ottla.storage.store.block_writer import BlockWriter
 from ottla.storage.store.checkpoint import CheckpointBuilder
 from ottla.storage.store.context import StorageContext
+from ottla.storage.store.doomed_files import DoomedFiles
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.flush_timer import FlushTimer
 from ottla.storage.store.gate import Gate
@@ -24,8 +25,9 @@ logger = logging.getLogger(__name__)
 class MessageStore:
     """The memstores and files which the logs in `logs` share. Others read its fields; only its methods change them.
 
-    Who owns what: the store owns its logs, its files, its write loop (`writer`), its timer and its blocks in the tail
-    cache, and `close` ends all of them. `gate` is its life (see `ottla.storage.store.gate`).
+    Who owns what: the store owns its logs, its files (`files`, and `doomed`, which were replaced), its write loop
+    (`writer`), its timer and its blocks in the tail cache, and `close` ends all of them. `gate` is its life (see
+    `ottla.storage.store.gate`).
 
     Whoever waits for `lock` inside the gate can be cancelled, since who closes the store may hold it.
 
@@ -46,6 +48,7 @@ class MessageStore:
         "checkpoint",
         "context",
         "dirty",
+        "doomed",
         "files",
         "lock",
         "logs",
@@ -60,6 +63,7 @@ class MessageStore:
     ) -> None:
         self.context = context
         self.files = FileStore(context.disk, directory)
+        self.doomed = DoomedFiles(context, self.files.gate)
         self.writer = BlockWriter(context, self.files, self)
         self.logs: dict[bytes, StoreLog] = {}
         self.dirty: dict[StoreLog, None] = {}
@@ -118,6 +122,7 @@ class MessageStore:
         if self.checkpoint is not None:
             self.checkpoint.abandon()
         await self.gate.shut()
+        await self.doomed.remove()
         # A second call finds all done.
         if self.gate.is_closed:
             return

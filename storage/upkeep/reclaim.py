@@ -182,7 +182,7 @@ def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -
     """Let readers use the new segment from now on; the old files go when nobody reads them."""
     store.files.exchange(old, new)
     for segment in old:
-        store.context.remove_segment(segment)
+        store.doomed.doom(segment)
 
 
 # Merging.

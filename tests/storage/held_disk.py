@@ -44,7 +44,7 @@ class HeldDisk(RealDisk):
 
     async def wait_until_held(self) -> None:
         """Return when a call is held."""
-        await trio.to_thread.run_sync(lambda: self._began.acquire(timeout=10))
+        assert await trio.to_thread.run_sync(lambda: self._began.acquire(timeout=10)), "no such call was made"
 
     def let_go(self) -> None:
         """Let all held calls go on, and hold no more."""
@@ -72,6 +72,10 @@ class HeldDisk(RealDisk):
     def fsync_directory(self, path: str) -> None:
         self._pass("fsync_directory")
         super().fsync_directory(path)
+
+    def unlink(self, path: str) -> None:
+        self._pass("unlink")
+        super().unlink(path)
 
     def listdir(self, path: str) -> list[str]:
         names = super().listdir(path)

@@ -181,6 +181,34 @@ async def test_a_deletion_waits_for_a_read_of_its_files(harness: Any) -> None:
         assert len(manager.context.fd_cache) == 0
 
 
+async def test_what_was_replaced_is_removed_before_the_store_is_gone(harness: Any) -> None:
+    """Its successor has files of the same names."""
+    disk = HeldDisk()
+    async with running(harness, disk, segment_bytes=400_000) as manager, trio.open_nursery() as nursery:
+        log = await open_topic(manager, 0, retention_ms=1000)
+        store = log.store
+        for _ in range(3):
+            harness.append(log, LARGE)
+            await log.flush()
+        log.advance_high_watermark(3)
+        await manager.maintenance.wait_idle()
+        first = store.files.segments[0]
+        disk.hold("unlink")
+        harness.clock.advance(10_000)
+        await manager.clean()
+        assert first not in store.files.segments
+        await disk.wait_until_held()
+        nursery.start_soon(manager.delete_logs, topic_id(0), [0])
+        await until(lambda: store.gate.life is Life.CLOSING)
+        disk.let_go()
+        again = await open_topic(manager, 0)
+        harness.append(again, b"new")
+        await again.flush()
+        assert exists(again.store.files.segments[0].data_path)
+    async with running(harness, HeldDisk()) as manager:
+        assert await harness.read_all(await open_topic(manager, 0)) == [(0, b"new")]
+
+
 async def test_stores_of_one_topic_are_deleted_at_once(harness: Any) -> None:
     disk = HeldDisk()
     async with running(harness, disk, partitions_per_store=1) as manager:
