@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators soak bench jars clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,6 +95,9 @@ fuzz: .venv/.fuzz-ready ## coverage-guided fuzzers over every parser and every h
 bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks
 
+release: .venv/.release-ready ## VERSION: build it, try it, tag it (DRY_RUN=1: only build and try it)
+	@$(BIN)/python packaging/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)
+
 clean: ## forget everything that the targets above made, but not ./data
 	rm -rf .venv .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -122,6 +125,10 @@ $(LINKS):
 
 .venv/.fuzz-ready: .venv/.test-ready
 	$(PIP) install --group fuzz
+	@touch $@
+
+.venv/.release-ready: pyproject.toml | .venv/bin/pip
+	$(PIP) install --group release
 	@touch $@
 
 .venv/.docs-ready: pyproject.toml | .venv/bin/pip $(LINKS)

@@ -61,7 +61,7 @@ def _positive(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     if find_spec("pyspark") is None:
-        print("ottla table: Spark is not installed: run  pip install 'ottla[spark]'", file=sys.stderr)
+        print("ottla table: Spark is not installed: install Ottla with its extra `spark`", file=sys.stderr)
         return 1
     from ottla.pipeline.errors import PipelineError
 
