@@ -100,6 +100,13 @@ class Places:
                 found.append((segment, table))
         return found
 
+    def are_known_from(self, offset: int) -> bool:
+        """Whether it is known where all from an offset on lies; where unsealed runs begin before, without any span."""
+        if self.are_known:
+            return True
+        tables = self.unsealed()
+        return bool(tables) and offset >= tables[0][1].base_offset
+
     def sealed_limit(self, log_end_offset: int) -> int:
         """The offset at and beyond which sealed segments hold nothing that is still true."""
         limit = log_end_offset

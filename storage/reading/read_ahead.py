@@ -151,7 +151,8 @@ class ReadAhead:
                     self._context, log.store.files, offset, log.flushed_end_offset, ahead_bytes, min_one_batch=False
                 )
                 works.append(work)
-                if followed.is_true:
+                # A segment may just have been sealed: its runs are in memory no more, and its span is not known yet.
+                if followed.is_true and log.places.are_known_from(offset):
                     _prepare(work, log, offset, ahead_bytes)
             found = await self._context.offload(_look_at, works)
             for (followed, _), extents in zip(jobs, found, strict=True):

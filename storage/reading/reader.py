@@ -187,11 +187,7 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
 
 
 def _lacks_spans(plan: ReadPlan) -> bool:
-    places = plan.log.places
-    if places.are_known:
-        return False
-    tables = places.unsealed()
-    return not tables or plan.offset < tables[0][1].base_offset
+    return not plan.log.places.are_known_from(plan.offset)
 
 
 async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:

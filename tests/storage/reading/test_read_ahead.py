@@ -268,3 +268,34 @@ async def test_a_fetch_of_more_logs_than_are_followed(harness: Any, monkeypatch:
                 plan.release()
                 offsets[log] = plan.next_offset
             assert len(manager.reader.read_ahead) <= 2
+
+
+async def test_a_look_right_after_a_sealing_skips_nothing(harness: Any) -> None:
+    """Two reads that began before a segment was sealed end after it, when its place is not looked up yet."""
+    manager = make(Reads())
+    async with manager.run():
+        log = await manager.open_log(harness.topic_id, "topic", 0, LogConfig(segment_ms=1000))
+        for number in range(6):
+            harness.append(log, b"%d" % number + b"x" * 100)
+            await log.flush()
+        plans = [
+            log.plan_read(offset, max_bytes=1, end_offset=log.flushed_end_offset, min_one_batch=True)
+            for offset in range(2)
+        ]
+        await read(plans)
+        manager.reader.forget(log)
+        assert isinstance(manager.context.clock, ManualClock)
+        manager.context.clock.advance(1000)
+        harness.append(log, b"in the next segment")
+        await log.flush()
+        await manager.maintenance.wait_idle()
+        assert log.store.files.segments[0].is_sealed
+        assert not log.places.are_known
+        ahead = manager.reader.read_ahead
+        assert not ahead.on_read(plans[0], was_cold=True)
+        assert ahead.on_read(plans[1], was_cold=True)
+        ahead.look([plans[1]])
+        await trio.testing.wait_all_tasks_blocked()
+        for plan in plans:
+            plan.release()
+        assert await harness.read_records(log, 2, max_bytes=1) == [(2, b"2" + b"x" * 100)]
