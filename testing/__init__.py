@@ -1,5 +1,7 @@
 """A broker for tests: `with Broker() as broker:` gives a real one, in this process, in a few hundredths of a second.
 
+`with Cluster() as cluster:` gives three, as processes that can be killed and paused.
+
 The names are loaded when they are first used, so that the pytest plugin costs nothing where no test asks for a broker.
 """
 
@@ -9,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.cluster import Cluster
     from ottla.testing.errors import BrokerError, WaitTimeoutError
     from ottla.testing.groups import Group
     from ottla.testing.record import Record
 
-__all__ = ["Broker", "BrokerError", "Group", "Record", "WaitTimeoutError"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Group", "Record", "WaitTimeoutError"]
 
 _HOMES = {
     "Broker": "broker",
     "BrokerError": "errors",
+    "Cluster": "cluster",
     "Group": "groups",
     "Record": "record",
     "WaitTimeoutError": "errors",

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.client.client import Client
-from ottla.client.errors import BrokerError as RefusedError
-from ottla.client.errors import ClientError
-from ottla.testing import event_loops, topics
+from ottla.testing import topics
 from ottla.testing.clock import AdjustableClock, BrokerClock
-from ottla.testing.errors import BrokerError, WaitTimeoutError
-from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
+from ottla.testing.contents import Contents, setting
+from ottla.testing.errors import BrokerError
 from ottla.testing.faults.faults import Faults
 from ottla.testing.faults.plan import FaultPlan
 from ottla.testing.node_thread import NodeThread
-from ottla.testing.record import Record, encode
 
 if TYPE_CHECKING:
     import os
     from tempfile import TemporaryDirectory
 
-    from ottla.testing.groups import Group
     from ottla.testing.node_process import NodeProcess
 
 T = TypeVar("T")
@@ -40,11 +33,8 @@ DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
 }
 """What differs from a broker in production, unless the test says otherwise."""
 
-_REQUEST_SECONDS: Final = 30.0
-_POLL_MS: Final = 100
 
-
-class Broker:
+class Broker(Contents):
     """A real broker on a free port of 127.0.0.1. Use it as a context manager, or call `start` and `close`.
 
     It runs in a thread of this process and keeps its data in memory, at most `memory_bytes` of it, or in `data_dir`.
@@ -54,6 +44,9 @@ class Broker:
     Every method may be called from any thread, and blocks for as long as it takes: some milliseconds, but for
     `wait_for`. From asyncio and Trio use `wait_for_async`. Failures are BrokerError.
     """
+
+    #: The pytest fixture that lends it, for reports of failed tests.
+    fixture = "ottla_broker"
 
     def __init__(
         self,
@@ -65,11 +58,10 @@ class Broker:
         memory_bytes: int | None = None,
         seed: int = 0,
     ) -> None:
-        self._settings = {**DEFAULT_SETTINGS, **{name: _setting(value) for name, value in (config or {}).items()}}
+        super().__init__()
+        self._settings = {**DEFAULT_SETTINGS, **{name: setting(value) for name, value in (config or {}).items()}}
         self._settings.setdefault("listeners", f"PLAINTEXT://127.0.0.1:{port}")
         self._temporary: TemporaryDirectory[str] | None = None
-        self._mutex = threading.Lock()
-        self._idle_clients: list[Client] = []
         self._thread: NodeThread | None = None
         self._process: NodeProcess | None = None
         if process:
@@ -204,100 +196,6 @@ class Broker:
             with self._client() as client:
                 topics.delete_all(client)
 
-    # Topics and records.
-
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
-        """Create a topic, which takes records when this returns; `configs` by Kafka's names."""
-        with self._client() as client:
-            topics.create(client, name, partitions, {key: _setting(value) for key, value in (configs or {}).items()})
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
-        with self._client() as client:
-            topics.delete(client, [name])
-
-    def topics(self) -> dict[str, int]:
-        """The topics, but for internal ones, with how many partitions each has."""
-        with self._client() as client:
-            return topics.listed(client)
-
-    def produce(
-        self,
-        topic: str,
-        *values: object,
-        key: object = None,
-        headers: Mapping[str, bytes | str | None] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        """Append a record for each value: bytes, text, None for a tombstone, or what JSON can write.
-
-        Returns when all are acknowledged. The topic is created if it does not exist; the partition is by default the
-        one of the key, else each in turn.
-        """
-        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-        named = tuple((name, encode(value)) for name, value in (headers or {}).items())
-        records = [Record(topic, -1, -1, stamp, encode(key), encode(value), named) for value in values]
-        self.produce_records(records, partition)
-
-    def produce_records(self, records: Iterable[Record], partition: int | None = None) -> None:
-        """Append records, each to its topic and to its partition unless that is -1. Offsets do not matter."""
-        with self._client() as client:
-            topics.produce(client, records, partition)
-
-    def records(self, topic: str, *, partition: int | None = None, read_committed: bool = True) -> list[Record]:
-        """All records of a topic by timestamp, those of one partition in their order; empty if there is no such topic.
-
-        Without `read_committed` also those of open and aborted transactions.
-        """
-        with self._client() as client:
-            return topics.records(client, topic, partition=partition, read_committed=read_committed)
-
-    def last_records(self, topic: str, count: int) -> tuple[list[Record], int]:
-        """The last records of a topic, also uncommitted ones, and how many offsets all its partitions have used."""
-        with self._client() as client:
-            return topics.last_records(client, topic, count)
-
-    def wait_for(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
-        """Wait until a topic has `count` records, and return all of them. The topic need not exist yet.
-
-        Raises WaitTimeoutError, which is an AssertionError, with what there was. It blocks: see `wait_for_async`.
-        """
-        event_loops.refuse_to_block()
-        return self._wait_for(topic, count, timeout_s)
-
-    async def wait_for_async(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
-        """`wait_for` for asyncio and Trio."""
-        return await event_loops.in_worker_thread(lambda: self._wait_for(topic, count, timeout_s))
-
-    def _wait_for(self, topic: str, count: int, timeout_s: float) -> list[Record]:
-        deadline = time.monotonic() + timeout_s
-        with self._client() as client:
-            found = topics.wait_for(client, topic, count, deadline, _POLL_MS)
-        if len(found) < count:
-            raise WaitTimeoutError(_what_came(topic, count, timeout_s, found))
-        return found
-
-    def groups(self) -> dict[str, Group]:
-        """The consumer groups, by name."""
-        from ottla.testing.groups import list_groups
-
-        with self._client() as client:
-            return list_groups(client, _REQUEST_SECONDS)
-
-    def load(self, path: str | os.PathLike[str], topic: str | None = None, *, key_delimiter: str | None = None) -> int:
-        """Append the records of a file; returns how many. `ottla.testing.seed` says which files there may be.
-
-        `topic` is where those go that do not say it themselves; `key_delimiter` parts key and value in plain lines.
-        """
-        from ottla.testing.seed import read_seed
-
-        seed = read_seed(Path(path), topic, now_ms=self._now_ms(), key_delimiter=key_delimiter)
-        with self._client() as client:
-            for name, partitions in seed.topics.items():
-                topics.create(client, name, partitions, {}, exist_ok=True)
-            return topics.produce(client, seed.records, None)
-
     # Below.
 
     @property
@@ -316,8 +214,12 @@ class Broker:
             raise BrokerError("the broker is not running")
         return self._process.address
 
+    @property
+    def _addresses(self) -> Sequence[tuple[str, int]]:
+        return [self._address]
+
     def _now_ms(self) -> int:
-        return self._clock.time_ms() if self._thread is not None else time.time_ns() // 1_000_000
+        return self._clock.time_ms() if self._thread is not None else super()._now_ms()
 
     def _advance(self, seconds: float) -> None:
         assert self._thread is not None
@@ -335,44 +237,3 @@ class Broker:
 
         assert self._thread is not None
         return self._thread.call(call)
-
-    @contextmanager
-    def _client(self) -> Iterator[Client]:
-        """A client for one caller: one that is idle, or a new one. It goes back if nothing went wrong."""
-        with self._mutex:
-            client = self._idle_clients.pop() if self._idle_clients else None
-        if client is None:
-            client = Client([self._address], _REQUEST_SECONDS, EXEMPT_CLIENT_ID)
-        try:
-            yield client
-        except RefusedError as error:
-            client.__exit__()
-            raise BrokerError(str(error), error.code) from None
-        except ClientError as error:
-            client.__exit__()
-            raise BrokerError(str(error)) from None
-        except BaseException:
-            client.__exit__()
-            raise
-        with self._mutex:
-            self._idle_clients.append(client)
-
-    def _forget_clients(self) -> None:
-        with self._mutex:
-            clients, self._idle_clients = self._idle_clients, []
-        for client in clients:
-            client.__exit__()
-
-
-def _setting(value: object) -> str:
-    """A setting as Kafka writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
-
-
-def _what_came(topic: str, count: int, timeout_s: float, found: list[Record]) -> str:
-    last = f"; the last is {found[-1]}" if found else ""
-    return f"{topic} has {len(found)} of {count} records after {timeout_s:g} s{last}"

@@ -22,11 +22,11 @@ _STOP_SECONDS: Final = 20.0
 
 class NodeProcess:
     """Starts and ends `ottla serve` on the same folder and port, one process after the other. What it says on standard
-    error goes to `broker.log` in its folder."""
+    error goes to a file in its folder."""
 
-    def __init__(self, settings: Mapping[str, str], data_dir: Path) -> None:
+    def __init__(self, settings: Mapping[str, str], data_dir: Path, log_name: str = "broker.log") -> None:
         self._settings = dict(settings)
-        self._log_path = data_dir / "broker.log"
+        self._log_path = data_dir / log_name
         self._data_dir = data_dir
         self._process: subprocess.Popen[str] | None = None
         self.address: tuple[str, int] | None = None
@@ -37,16 +37,24 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start a process; returns when it serves. BrokerError if it cannot."""
+        self.begin()
+        self.await_ready()
+
+    def begin(self) -> None:
+        """Start a process, and do not wait for it."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "ottla.cli", "serve", "--data-dir", str(self._data_dir)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.address = self._await_ready(self._process)
+
+    def await_ready(self) -> None:
+        """Wait until the process serves. BrokerError if it cannot."""
+        self.address = self._read_ready(self._running())
         self._settings["listeners"] = "PLAINTEXT://{}:{}".format(*self.address)
 
-    def _await_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
+    def _read_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)

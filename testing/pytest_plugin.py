@@ -4,30 +4,36 @@
 - `ottla_broker`: the same broker, as new for each test and reset after it. A test with
   `@pytest.mark.ottla(config={…})` or `(process=True)` gets a broker of its own; `topics` are created beforehand, as
   names or as a mapping of names to partitions, and `load` names files of records.
+- `ottla_session_cluster`, `ottla_cluster`: the same with three brokers, each a process of its own that a test may kill,
+  pause and restart. `@pytest.mark.ottla(nodes=5)` makes a cluster of so many.
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
 - `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` a line.
 
-When a test with `ottla_broker` fails, its report says which topics and groups there were.
+When a test with one of them fails, its report says which topics and groups there were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.cluster import Cluster
 
-_BROKER: pytest.StashKey[Broker] = pytest.StashKey()
+_BROKER: pytest.StashKey[Broker | Cluster] = pytest.StashKey()
 
-_ARGUMENTS = ("config", "topics", "load", "process")
+B = TypeVar("B", "Broker", "Cluster")
+
+_ARGUMENTS = ("config", "topics", "load", "process", "nodes")
 
 _MARKER = (
-    "ottla(config=None, topics=(), load=(), process=False): what the `ottla_broker` of a test is like: broker settings "
-    "by Kafka's names, topics (names, or names with partitions), files of records, a process of its own"
+    "ottla(config=None, topics=(), load=(), process=False, nodes=3): what the `ottla_broker` or `ottla_cluster` of a "
+    "test is like: broker settings by Kafka's names, topics (names, or names with partitions), files of records, a "
+    "process of its own, how many nodes"
 )
 
 
@@ -50,7 +56,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and broker is not None:
         from ottla.testing.summary import summary
 
-        report.sections.append(("ottla_broker", summary(broker)))
+        report.sections.append((broker.fixture, summary(broker)))
     return report
 
 
@@ -85,6 +91,36 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     broker.reset()
 
 
+@pytest.fixture(scope="session")
+def ottla_session_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers for the whole session. What one test leaves in them, the next one finds; see `ottla_cluster`."""
+    from ottla.testing.cluster import Cluster
+
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "")
+    data_dir = _data_dir(request.config, worker)
+    folder = None if data_dir is None else data_dir / "cluster"
+    with Cluster(config=_session_config(request.config), data_dir=folder) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers without topics and groups, all running; reset after the test."""
+    wanted = _wanted(request.node.get_closest_marker("ottla"))
+    if wanted.needs_own_cluster:
+        from ottla.testing.cluster import Cluster
+
+        config = {**_session_config(request.config), **wanted.config}
+        with Cluster(wanted.nodes or 3, config=config) as cluster:
+            wanted.prepare(cluster, request.path.parent)
+            yield from _shown(request.node, cluster)
+        return
+    cluster = request.getfixturevalue("ottla_session_cluster")
+    wanted.prepare(cluster, request.path.parent)
+    yield from _shown(request.node, cluster)
+    cluster.reset()
+
+
 def _wanted(marker: pytest.Mark | None) -> _Wanted:
     """What the test asks for; what the marker does not know ends the test with a sentence."""
     if marker is None:
@@ -105,7 +141,7 @@ def _wanted(marker: pytest.Mark | None) -> _Wanted:
     return _Wanted(**marker.kwargs)
 
 
-def _shown(item: pytest.Item, broker: Broker) -> Iterator[Broker]:
+def _shown(item: pytest.Item, broker: B) -> Iterator[B]:
     """Lend the broker to a test, whose report may look at it meanwhile."""
     item.stash[_BROKER] = broker
     try:
@@ -124,9 +160,11 @@ class _Wanted:
         topics: Mapping[str, int] | tuple[str, ...] | list[str] | str = (),
         load: tuple[str, ...] | list[str] | str = (),
         process: bool = False,
+        nodes: int | None = None,
     ) -> None:
         self.config = dict(config or {})
         self.process = process
+        self.nodes = nodes
         self._topics = {topics: 1} if isinstance(topics, str) else topics
         self._load = [load] if isinstance(load, str) else load
 
@@ -134,7 +172,11 @@ class _Wanted:
     def needs_own_broker(self) -> bool:
         return bool(self.config) or self.process
 
-    def prepare(self, broker: Broker, folder: Path) -> None:
+    @property
+    def needs_own_cluster(self) -> bool:
+        return bool(self.config) or self.nodes is not None
+
+    def prepare(self, broker: Broker | Cluster, folder: Path) -> None:
         """Create the topics and load the files, whose names are relative to the test's folder."""
         topics = self._topics if isinstance(self._topics, Mapping) else dict.fromkeys(self._topics, 1)
         for name, partitions in topics.items():

@@ -1,4 +1,4 @@
-"""What a broker holds, in few lines: for the report of a test that failed."""
+"""What a broker or a cluster holds, in few lines: for the report of a test that failed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ottla.testing.errors import BrokerError
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.cluster import Cluster
     from ottla.testing.record import Record
 
 _MAX_TOPICS: Final = 20
@@ -15,7 +16,7 @@ _LAST_RECORDS: Final = 3
 _MAX_CHARACTERS: Final = 100
 
 
-def summary(broker: Broker) -> str:
+def summary(broker: Broker | Cluster) -> str:
     """Its topics with their last records, and its groups with their lag; or why that cannot be said."""
     if not broker.is_running:
         return "the broker was stopped"

@@ -225,10 +225,13 @@ def test_nothing_is_loaded_for_a_project_that_asks_for_no_broker(pytester: pytes
     [
         (
             "topic='orders'",
-            "*ottla does not know 'topic'. Did you mean topics? There are config, topics, load, process.",
+            "*ottla does not know 'topic'. Did you mean topics? There are config, topics, load, process, nodes.",
         ),
-        ("retention=1", "*ottla does not know 'retention'. There are config, topics, load, process."),
-        ("'orders'", "*takes its arguments by name, and 'orders' has none: there are config, topics, load, process."),
+        ("retention=1", "*ottla does not know 'retention'. There are config, topics, load, process, nodes."),
+        (
+            "'orders'",
+            "*takes its arguments by name, and 'orders' has none: there are config, topics, load, process, nodes.",
+        ),
     ],
 )
 def test_a_slip_in_the_marker_is_a_sentence(pytester: pytest.Pytester, marker: str, sentence: str) -> None:

@@ -1,0 +1,263 @@
+"""Several brokers that tests use, as processes that can be killed, paused and restarted one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.client import Client
+from ottla.testing import topics
+from ottla.testing.broker import DEFAULT_SETTINGS
+from ottla.testing.contents import Contents, setting
+from ottla.testing.errors import BrokerError, WaitTimeoutError
+from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
+from ottla.testing.node_process import NodeProcess
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from tempfile import TemporaryDirectory
+
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    **DEFAULT_SETTINGS,
+    # Coordinators on every node of three.
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    # A test does not wait nine seconds until a node that was killed is given up.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+}
+"""What differs from nodes in production, unless the test says otherwise."""
+
+_POLL_SECONDS: Final = 0.01
+_MEET_SECONDS: Final = 20.0
+
+
+class Cluster(Contents):
+    """Real brokers on free ports of 127.0.0.1, each a process of its own, over one data folder and its metadata.
+
+    Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` are settings of every
+    node by Kafka's names; data goes to `data_dir`, or to a temporary folder.
+
+    Every method may be called from any thread, and blocks. Failures are BrokerError.
+    """
+
+    #: The pytest fixture that lends it, for reports of failed tests.
+    fixture = "ottla_cluster"
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        config: Mapping[str, object] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._temporary: TemporaryDirectory[str] | None = None
+        if data_dir is None:
+            from tempfile import TemporaryDirectory
+
+            self._temporary = TemporaryDirectory(prefix="ottla-")
+            data_dir = self._temporary.name
+        settings = {**CLUSTER_SETTINGS, **{name: setting(value) for name, value in (config or {}).items()}}
+        settings.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        self._nodes = {
+            node_id: NodeProcess({**settings, "node.id": str(node_id)}, Path(data_dir), f"node-{node_id}.log")
+            for node_id in range(1, nodes + 1)
+        }
+        self._paused: set[int] = set()
+
+    # Life.
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, node_id: int | None = None) -> None:
+        """Start a node, or all that do not run; on their ports and data, if they had some.
+
+        Returns when they serve and all nodes that run know of each other.
+        """
+        self._forget_clients()
+        begun = [node for node in self._chosen(node_id) if not node.is_running]
+        for node in begun:
+            node.begin()
+        for node in begun:
+            node.await_ready()
+        self._wait_until_all_know_all()
+
+    def stop(self, node_id: int | None = None) -> None:
+        """Stop a node, or all of them, in order. The data stay for the next `start`."""
+        self._forget_clients()
+        self._end(node_id, NodeProcess.stop)
+
+    def kill(self, node_id: int | None = None) -> None:
+        """End the process of a node, or of all, by SIGKILL, amid whatever it is doing."""
+        self._forget_clients()
+        self._end(node_id, NodeProcess.kill)
+
+    def restart(self, node_id: int | None = None) -> None:
+        """Stop a node, or all, in order and start again; one that was killed is started."""
+        self.stop(node_id)
+        self.start(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """Stop the execution of a node (SIGSTOP): its connections stay, nothing is answered, its session runs out."""
+        (node,) = self._chosen(node_id)
+        self._forget_clients()
+        node.freeze()
+        self._paused.add(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """Let a paused node go on."""
+        (node,) = self._chosen(node_id)
+        node.thaw()
+        self._paused.discard(node_id)
+
+    @contextmanager
+    def paused(self, node_id: int) -> Iterator[None]:
+        """A node is paused for the length of a `with` block."""
+        self.pause(node_id)
+        try:
+            yield
+        finally:
+            self.resume(node_id)
+
+    def close(self) -> None:
+        """Stop all for good, and forget what is in a temporary folder."""
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def reset(self) -> None:
+        """Forget topics, groups and transactions. What was paused goes on, and what was ended is started again."""
+        for node_id in list(self._paused):
+            self.resume(node_id)
+        self.start()
+        with self._client() as client:
+            topics.delete_all(client)
+        self._wait_until_all(lambda client: not topics.listed(client), "still has topics")
+
+    # Topics, of which every node knows when these return.
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
+        """Create a topic, which takes records when this returns; `configs` by Kafka's names."""
+        super().create_topic(name, partitions, configs)
+        self._wait_until_all(lambda client: name in topics.listed(client), f"does not know {name}")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        super().delete_topic(name)
+        self._wait_until_all(lambda client: name not in topics.listed(client), f"still has {name}")
+
+    # What there is.
+
+    @property
+    def node_ids(self) -> list[int]:
+        """All of them, whether they run or not."""
+        return list(self._nodes)
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes whose processes live, also those that are paused."""
+        return [node_id for node_id, node in self._nodes.items() if node.is_running]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any node does."""
+        return bool(self.running)
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to: the addresses of all nodes, `127.0.0.1:port,127.0.0.1:port,…`."""
+        return ",".join(map(self.address, self._nodes))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The same, by the name that clients have for it."""
+        return self.bootstrap
+
+    def address(self, node_id: int) -> str:
+        """The address of one node, also while it does not run: `127.0.0.1:port`."""
+        (node,) = self._chosen(node_id)
+        if node.address is None:
+            raise BrokerError("the cluster was never started")
+        return "{}:{}".format(*node.address)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; -1 if none does."""
+        with self._client() as client:
+            (found,) = [it for it in client.topic(topic).partitions if it.partition_index == partition]
+            return found.leader_id
+
+    def wait_for_leader(self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 15.0) -> int:
+        """Wait until a partition has a leader, and another one than this; WaitTimeoutError if it does not come."""
+        return self._wait(
+            lambda: (led := self.leader(topic, partition)) not in (-1, other_than) and led,
+            timeout_s,
+            f"{topic}-{partition} has no other leader than {other_than}",
+        )
+
+    # Below.
+
+    def _chosen(self, node_id: int | None) -> Sequence[NodeProcess]:
+        if node_id is None:
+            return list(self._nodes.values())
+        if node_id not in self._nodes:
+            raise BrokerError(f"there is no node {node_id}: they are {', '.join(map(str, self._nodes))}")
+        return [self._nodes[node_id]]
+
+    def _end(self, node_id: int | None, end: Callable[[NodeProcess], None]) -> None:
+        """All at once: the last of them would have nobody to tell."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        nodes = self._chosen(node_id)
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            list(threads.map(end, nodes))
+        self._paused.difference_update(set(self._nodes) if node_id is None else {node_id})
+
+    @property
+    def _addresses(self) -> Sequence[tuple[str, int]]:
+        found = [
+            node.address
+            for node_id, node in self._nodes.items()
+            if node.is_running and node_id not in self._paused and node.address is not None
+        ]
+        if not found:
+            raise BrokerError("no node of the cluster is running")
+        return found
+
+    def _wait_until_all_know_all(self) -> None:
+        expected = set(self.running)
+        self._wait_until_all(
+            lambda client: expected <= {broker.node_id for broker in client.metadata([]).brokers},
+            "does not know all nodes",
+        )
+
+    def _wait_until_all(self, condition: Callable[[Client], bool], complaint: str) -> None:
+        """Wait until a condition holds at every node that answers: a change reaches the others a moment later."""
+        for address in self._addresses:
+            with Client([address], _MEET_SECONDS, EXEMPT_CLIENT_ID) as client:
+                self._wait(partial(condition, client), _MEET_SECONDS, f"{address} {complaint}")
+
+    def _wait(self, condition: Callable[[], int], timeout_s: float, complaint: str) -> int:
+        deadline = time.monotonic() + timeout_s
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(f"{complaint} after {timeout_s:g} s")
+            time.sleep(_POLL_SECONDS)
+        return found
