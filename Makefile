@@ -8,7 +8,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
-LINKS := $(addprefix dev/ottla/,kproto storage client server console cli pipeline testing)
+LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
 .PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators soak bench jars release clean

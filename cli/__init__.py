@@ -20,6 +20,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "serve": "start a broker",
+    "proxy": "stand in front of a cluster, and forward its clients",
     "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
     "quota": "list, set and unset what users, clients and addresses may use",

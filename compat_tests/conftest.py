@@ -1,9 +1,9 @@
 """The brokers and clients that the scenarios run on.
 
 `--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
-each, where those scenarios are left out that speak over one connection to the one broker there is (`wire`). All
-scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
-one for itself with `own_broker`.
+each, where those scenarios are left out that speak over one connection to the one broker there is (`wire`). With
+`-proxy` behind it, each of the four stands behind `ottla proxy`. All scenarios of a run share one broker of each kind
+and use topics of their own; a scenario that stops its broker starts one for itself with `own_broker`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
 from compat_tests.process import BrokerProcess
+from compat_tests.proxied import PROXIED, ProxiedBroker
 
 ADMINS = (
     "kafka-python",
@@ -36,11 +37,12 @@ ADMINS = (
 )
 CLIENTS = (*ADMINS, pytest.param("kcat", marks=pytest.mark.kcat))
 
-BROKERS: dict[str, type[ApacheKafka] | type[ApacheKafkaCluster] | type[OttlaBroker]] = {
+BROKERS: dict[str, type[ApacheKafka] | type[ApacheKafkaCluster] | type[OttlaBroker] | type[ProxiedBroker]] = {
     "ottla": OttlaBroker,
     "kafka": ApacheKafka,
     "ottla3": OttlaCluster,
     "kafka3": ApacheKafkaCluster,
+    **{f"{proxied.behind_name}-proxy": proxied for proxied in PROXIED},
 }
 BOTH = ("ottla", "kafka")
 
@@ -82,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     if "groups" not in config.option.markexpr and item.get_closest_marker("groups") is not None:
         return True
-    has_nodes = config.getoption("--broker") in ("ottla3", "kafka3")
+    has_nodes = config.getoption("--broker").removesuffix("-proxy") in ("ottla3", "kafka3")
     return has_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
 
 
@@ -90,7 +92,7 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
 def programs(request: pytest.FixtureRequest) -> None:
     """Skips what this machine lacks the programs for, and says which."""
     kind = request.node.callspec.params.get("broker_kind") if hasattr(request.node, "callspec") else None
-    needs_java = request.node.get_closest_marker("java") is not None or kind in ("kafka", "kafka3")
+    needs_java = request.node.get_closest_marker("java") is not None or str(kind).startswith("kafka")
     if needs_java and (reason := java.missing()):
         pytest.skip(reason)
     for marker, lacks in (("kafkajs", kafkajs.missing), ("franz_go", franz_go.missing)):

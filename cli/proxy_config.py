@@ -1,0 +1,115 @@
+"""What `ottla proxy` is told: its flags over its TOML file, checked before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ottla.cli import CommandError
+from ottla.client.addresses import parse_address
+from ottla.client.errors import AddressError
+from ottla.proxy.shared import Settings
+from ottla.server.settings.units import duration_ms, size_bytes
+
+DEFAULT_LISTEN: Final = "127.0.0.1:19092"
+
+_NAMES: Final = ("upstream", "listen", "advertise", "http", "max-connections", "max-frame", "memory", "idle")
+
+
+class Chosen(NamedTuple):
+    """What was chosen: how to forward, and where the HTTP port is to be."""
+
+    settings: Settings
+    http: tuple[str, int] | None
+
+
+def load(arguments: argparse.Namespace) -> Chosen:
+    """Read the file, put the flags over it, and check everything; CommandError says what is wrong in a sentence."""
+    values = {} if arguments.config is None else _read(arguments.config)
+    for name in _NAMES:
+        given = getattr(arguments, name.replace("-", "_"))
+        if given is not None:
+            values[name] = given
+    upstream = values.get("upstream")
+    if not upstream:
+        raise CommandError("say where the cluster is: --upstream HOST:PORT")
+    names = upstream if isinstance(upstream, list) else _text("upstream", upstream).split(",")
+    addresses = [_address("upstream", name, may_be_free=False) for name in names]
+    listen = _address("listen", values.get("listen", DEFAULT_LISTEN), may_be_free=True)
+    if listen in addresses:
+        raise CommandError(f"--listen {listen[0]}:{listen[1]} is an address of --upstream: the proxy needs its own")
+    options: dict[str, Any] = {}
+    if "advertise" in values:
+        options["advertise"] = _advertise(values["advertise"])
+    if "max-connections" in values:
+        options["max_connections"] = _count("max-connections", values["max-connections"])
+    for name, option in (("max-frame", "max_frame_bytes"), ("memory", "memory_bytes")):
+        if name in values:
+            options[option] = _size(name, values[name])
+    if "idle" in values:
+        options["idle_seconds"] = _seconds("idle", values["idle"])
+    http = _address("http", values["http"], may_be_free=True) if "http" in values else None
+    return Chosen(Settings(addresses, listen, **options), http)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} is not TOML: {error}") from None
+    unknown = sorted(found.keys() - set(_NAMES))
+    if unknown:
+        raise CommandError(f"{path}: there is no {unknown[0]!r}; known are {', '.join(_NAMES)}")
+    return found
+
+
+def _address(name: str, value: Any, *, may_be_free: bool) -> tuple[str, int]:
+    text = _text(name, value).strip()
+    host, _, port = text.rpartition(":")
+    if may_be_free and port == "0":
+        return host.strip("[]"), 0
+    if may_be_free and not host and port.isdecimal():
+        return "", int(port)
+    try:
+        return parse_address(text)
+    except AddressError as error:
+        raise CommandError(f"{name}: {error}") from None
+
+
+def _advertise(value: Any) -> str:
+    text = _text("advertise", value)
+    if ":" in text and not text.startswith("["):
+        raise CommandError(f"advertise: {text!r} has a port; write the host alone, for each broker has its own port")
+    return text.strip("[]")
+
+
+def _count(name: str, value: Any) -> int:
+    if not str(value).isdecimal() or not int(value):
+        raise CommandError(f"{name}: {value!r} is not a number above 0")
+    return int(value)
+
+
+def _size(name: str, value: Any) -> int:
+    size = value if isinstance(value, int) else size_bytes(_text(name, value))
+    if size is None and str(value).isdecimal():
+        size = int(value)
+    if size is None or isinstance(size, bool) or not 0 < size < 1 << 31:
+        raise CommandError(f"{name}: {value!r} is not a size below 2GiB: write one like 100MiB")
+    return size
+
+
+def _seconds(name: str, value: Any) -> float:
+    duration = duration_ms(_text(name, value))
+    if not duration:
+        raise CommandError(f"{name}: {value!r} is not a time: write one like 90s or 11m")
+    return duration / 1000
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise CommandError(f"{name}: {value!r} is not a text")
+    return value

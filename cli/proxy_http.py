@@ -1,0 +1,63 @@
+"""The proxy's HTTP port: `/metrics`, `/healthz`, and `/readyz`, which is 503 until upstream has named its brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ottla.cli import CommandError
+from ottla.proxy.metrics import CONTENT_TYPE
+from ottla.server.errors import StartupError
+from ottla.server.http.hosts import host_name, is_local
+from ottla.server.http.server import prepare
+from ottla.server.network.listener import open_listening_socket
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.proxy.proxy import Proxy
+
+_BACKLOG = 100
+_NOT_CACHED = {"cache-control": "no-store"}
+
+
+async def serve(
+    proxy: Proxy, address: tuple[str, int], task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve until cancelled; says its URL when it answers. CommandError if the address cannot be had."""
+    host, port = address
+    try:
+        listening = open_listening_socket(host, port, _BACKLOG, "--http")
+    except StartupError as error:
+        raise CommandError(str(error)) from None
+    with listening:
+        worker = await trio.to_thread.run_sync(prepare, application(proxy), listening)
+        shown = f"[{host}]" if ":" in host else host or "127.0.0.1"
+        task_status.started(f"http://{shown}:{listening.getsockname()[1]}")
+        await worker()
+
+
+def application(proxy: Proxy) -> Starlette:
+    """What the port serves."""
+
+    async def metrics(request: Request) -> Response:
+        # A page of another site must not read it under a name of its own (DNS rebinding).
+        name = host_name(request.headers.get("host", ""))
+        if "." in name and not is_local(name, ()):
+            return PlainTextResponse("This name is not the proxy's.\n", 421)
+        text = proxy.metrics.render(proxy.broker_count)
+        return Response(text, headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=_NOT_CACHED)
+
+    async def readyz(_: Request) -> Response:
+        if proxy.broker_count:
+            return PlainTextResponse("ok\n", headers=_NOT_CACHED)
+        return PlainTextResponse("upstream has not named its brokers yet\n", 503, headers=_NOT_CACHED)
+
+    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])

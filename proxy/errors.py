@@ -1,0 +1,15 @@
+"""What the proxy raises. Each text is one sentence for people."""
+
+from __future__ import annotations
+
+
+class ProxyError(Exception):
+    """The proxy cannot start, or cannot go on."""
+
+
+class RefusedError(Exception):
+    """What one side of a connection sent cannot be forwarded: the connection ends, with one log line."""
+
+
+class EndOfStreamError(Exception):
+    """One side closed in the middle of a frame."""

@@ -1,0 +1,82 @@
+"""What the proxy counts, and its text for Prometheus (format 0.0.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ottla.kproto.api_keys import ApiKey
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+class Metrics:
+    """The counters of one proxy. Whoever does something counts it."""
+
+    def __init__(self) -> None:
+        self.accepted: Counter[str] = Counter()  # connections, by listener
+        self.refused: Counter[str] = Counter()  # connections ended by the proxy, by reason
+        self.open: Counter[str] = Counter()  # connections now, by listener
+        self.upstream_failures: Counter[str] = Counter()  # connections that were not made, by address
+        self.requests: Counter[int] = Counter()  # by API key
+        self.request_bytes: Counter[int] = Counter()
+        self.response_bytes: Counter[int] = Counter()
+
+    def render(self, brokers: int) -> str:
+        """All of it as text."""
+        lines = [
+            *_family("ottla_proxy_connections", "gauge", "Open connections of clients.", _by("listener", self.open)),
+            *_family(
+                "ottla_proxy_connections_accepted_total",
+                "counter",
+                "Connections of clients that were accepted.",
+                _by("listener", self.accepted),
+            ),
+            *_family(
+                "ottla_proxy_connections_refused_total",
+                "counter",
+                "Connections that the proxy ended: limit, idle, upstream (it did not answer), frame (not Kafka's).",
+                _by("reason", self.refused),
+            ),
+            *_family(
+                "ottla_proxy_upstream_failures_total",
+                "counter",
+                "Connections to upstream that could not be made.",
+                _by("address", self.upstream_failures),
+            ),
+            *_family("ottla_proxy_brokers", "gauge", "Brokers of upstream that have an address here.", {"": brokers}),
+            *_family(
+                "ottla_proxy_requests_total", "counter", "Requests that came from clients.", _by_api(self.requests)
+            ),
+            *_family(
+                "ottla_proxy_request_bytes_total", "counter", "Bytes of these requests.", _by_api(self.request_bytes)
+            ),
+            *_family(
+                "ottla_proxy_response_bytes_total",
+                "counter",
+                "Bytes of the answers that came from upstream.",
+                _by_api(self.response_bytes),
+            ),
+        ]
+        return "".join(lines)
+
+
+def _family(name: str, kind: str, text: str, samples: Mapping[str, float]) -> Iterator[str]:
+    yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+    for labels, value in samples.items():
+        yield f"{name}{labels} {value}\n"
+
+
+def _by(label: str, counts: Mapping[str, float]) -> dict[str, float]:
+    return {f'{{{label}="{key.translate(_ESCAPES)}"}}': value for key, value in sorted(counts.items())}
+
+
+def _by_api(counts: Mapping[int, float]) -> dict[str, float]:
+    return _by("api", {_api(key): value for key, value in counts.items()})
+
+
+def _api(key: int) -> str:
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))

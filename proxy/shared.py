@@ -1,0 +1,68 @@
+"""What all connections of a proxy share."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ottla.proxy.errors import ProxyError
+from ottla.proxy.memory import Chunks, FrameBudget
+from ottla.proxy.metrics import Metrics
+from ottla.proxy.transport import Accept, Connect, accept_tcp, connect_tcp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONNECT_SECONDS: Final = 10.0
+"""So long a client waits for upstream to be reached."""
+
+
+class Settings(NamedTuple):
+    """What the operator chose."""
+
+    upstream: Sequence[tuple[str, int]]
+    """Where to ask for the brokers first."""
+    listen: tuple[str, int]
+    """The bootstrap address; brokers get the ports that follow, or free ones if the port is 0."""
+    advertise: str | None = None
+    """The host that clients are told; by default the one that they connected to."""
+    max_connections: int = 10_000
+    max_frame_bytes: int = 104_857_600
+    """Of a request or an answer: Kafka's default of socket.request.max.bytes."""
+    memory_bytes: int = 256 * 1024 * 1024
+    """For frames that are held whole."""
+    idle_seconds: float = 660.0
+    """A connection on which nothing moves ends; a minute later than a broker would end it."""
+
+
+class Shared:
+    """One proxy's limits, memory, counters, and its ways to reach sockets."""
+
+    def __init__(self, settings: Settings, *, connect: Connect = connect_tcp, accept: Accept = accept_tcp) -> None:
+        self.settings = settings
+        self.connect = connect
+        self.accept = accept
+        self.chunks = Chunks()
+        self.budget = FrameBudget(settings.memory_bytes)
+        self.max_frame_bytes = settings.max_frame_bytes
+        self.metrics = Metrics()
+        #: By this a request of the proxy is known where it comes back.
+        self.own_client_id = f"ottla-proxy-{uuid.uuid4()}"
+        self.failure: ProxyError | None = None
+        self.failed = trio.Event()
+
+    def fail(self, error: ProxyError) -> ProxyError:
+        """End the proxy with this error, unless another came first. Returns the error."""
+        if self.failure is None:
+            self.failure = error
+            self.failed.set()
+        return error
+
+    def found_loop(self) -> ProxyError:
+        """A request of this proxy has come back to it."""
+        addresses = ", ".join(f"{host}:{port}" for host, port in self.settings.upstream)
+        return self.fail(
+            ProxyError(f"upstream {addresses} leads back to this proxy: name the brokers of the cluster themselves")
+        )

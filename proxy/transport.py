@@ -1,0 +1,109 @@
+"""A connected byte stream as the proxy needs it, and the TCP socket behind it.
+
+This is the seam for TLS and SASL: whoever speaks them gives `Connect` or `Accept` of its own, and what it returns is
+read and written as plain bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+if TYPE_CHECKING:
+    from ottla.kproto.types import Buffer
+
+# One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
+_MAX_SEND_BYTES: Final = 256 * 1024
+_MAX_SEND_VIEWS: Final = 1024
+# A peer that has vanished without a word is found after about two minutes.
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 20), (socket.TCP_KEEPCNT, 3))
+
+
+class Transport(Protocol):
+    """One end of a stream. Every method but the two waits returns at once."""
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
+        ...
+
+    def send(self, views: Sequence[Buffer]) -> int:
+        """Send a prefix of the views. BlockingIOError if there is no room for any of it."""
+        ...
+
+    async def wait_readable(self) -> None: ...
+
+    async def wait_writable(self) -> None: ...
+
+    def local_host(self) -> str:
+        """The address of this end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str, int], Awaitable[Transport]]
+"""Connects to host and port; raises OSError. Cancelled, it leaves nothing open."""
+Accept = Callable[[socket.socket], Awaitable[Transport]]
+"""Makes a transport of an accepted socket, whose owner it becomes; raises OSError."""
+
+
+class SocketTransport:
+    """A TCP connection without Nagle's delay."""
+
+    __slots__ = ("_socket", "receive_into", "send")
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._socket = connected
+        self.receive_into = connected.recv_into
+        self.send = connected.sendmsg
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._socket)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._socket)
+
+    def local_host(self) -> str:
+        host: str = self._socket.getsockname()[0]
+        return host.removeprefix("::ffff:") if "." in host else host
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+
+async def connect_tcp(host: str, port: int) -> Transport:
+    """Connect as Trio does, with all addresses of the host in turn."""
+    stream = await trio.open_tcp_stream(host, port)
+    return SocketTransport(socket.socket(fileno=stream.socket.detach()))
+
+
+async def accept_tcp(accepted: socket.socket) -> Transport:
+    """The socket as it is."""
+    return SocketTransport(accepted)
+
+
+async def send_all(sink: Transport, parts: Sequence[Buffer]) -> None:
+    """Send everything. Lets others run behind each piece of what is large."""
+    views = [memoryview(part) for part in parts if len(part)]
+    while views:
+        some = views[0] if len(views[0]) <= _MAX_SEND_BYTES else views[0][:_MAX_SEND_BYTES]
+        try:
+            sent = sink.send([some, *views[1:_MAX_SEND_VIEWS]] if len(some) == len(views[0]) else [some])
+        except BlockingIOError:
+            await sink.wait_writable()
+            continue
+        while views and sent >= len(views[0]):
+            sent -= len(views.pop(0))
+        if sent:
+            views[0] = views[0][sent:]
+        if views:
+            await trio.lowlevel.checkpoint()

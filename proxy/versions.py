@@ -1,0 +1,59 @@
+"""Which APIs and versions clients are told of: what upstream serves, as far as the proxy can forward it.
+
+A newer API, or a newer version of one, might name brokers in a place that is not known here, so none is offered that
+Kafka 4.3 does not have. Older versions are offered as upstream has them: their frames can be forwarded unread, and what
+must be read can be read in every version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.kproto.api_keys import ApiKey, valid_versions
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
+
+HIGHEST: Final = {int(key): key.valid_versions.highest for key in ApiKey}
+"""The highest version of each API that is forwarded."""
+
+# After version 0 of SaslHandshake come bytes that are no requests and have no correlation ids.
+_LOWEST: Final = {ApiKey.SASL_HANDSHAKE: 1}
+# librdkafka takes a Produce that does not begin at 0 for a broker that cannot compress.
+_KEPT_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
+
+
+def is_forwarded(key: int, version: int) -> bool:
+    """Whether a request of this API and version is forwarded."""
+    return _LOWEST.get(key, 0) <= version <= HIGHEST.get(key, -1)  # type: ignore[call-overload,no-any-return]
+
+
+def limit(response: ApiVersionsResponse, parsed: Collection[ApiKey] = ()) -> None:
+    """Leave in an answer what can be forwarded. `parsed` are the APIs whose messages filters want."""
+    kept = []
+    for api in response.api_keys:
+        known = valid_versions(api.api_key)
+        if known is None:
+            continue
+        key = ApiKey(api.api_key)
+        lowest = known.lowest if key in parsed and key not in _KEPT_FROM_ZERO else _LOWEST.get(key, 0)
+        api.min_version = max(api.min_version, lowest)
+        api.max_version = min(api.max_version, known.highest)
+        if api.min_version <= api.max_version:
+            kept.append(api)
+    response.api_keys = kept
+
+
+def unsupported() -> Response:
+    """What is answered to an ApiVersions of an unknown version, in version 0: ask again in one of these (KIP-511)."""
+    known = ApiKey.API_VERSIONS.valid_versions
+    served = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=known.lowest, max_version=known.highest)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served])
+
+
+def is_refusal(frame: Any, body_start: int) -> bool:
+    """Whether upstream's answer is that it does not know the version, which comes in version 0."""
+    return int.from_bytes(frame[body_start : body_start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,234 @@
+"""One connection between two ends in memory: the bytes may come and go in pieces of any size."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.frames import build_request_frame
+from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.proxy.connection import MAX_IN_FLIGHT, Connection
+from ottla.proxy.memory import FrameBudget
+from ottla.proxy.shared import Settings, Shared
+from tests.client.brokers import BrokerSide, Received, answer, beat, versions
+
+
+class MemoryTransport:
+    """One end: what `arrives` can be received in pieces of random size, what is sent is taken in such pieces."""
+
+    def __init__(self, random: Random, *, takes: bool = True) -> None:
+        self._random = random
+        self._arrived: deque[bytes] = deque()
+        self._changed = trio.Event()
+        self.sent = bytearray()
+        self.takes = takes
+        self.closed = False
+
+    def arrives(self, data: bytes) -> None:
+        """Bytes from the peer; none is its end of the stream."""
+        self._arrived.append(data)
+        self._wake()
+
+    def take_again(self) -> None:
+        self.takes = True
+        self._wake()
+
+    def receive_into(self, buffer: memoryview) -> int:
+        if not self._arrived:
+            raise BlockingIOError
+        data = self._arrived[0]
+        if not data:
+            return 0
+        count = min(self._random.randint(1, 300_000), len(data), len(buffer))
+        if self._random.random() < 0.3:
+            count = min(count, 3)
+        buffer[:count] = data[:count]
+        self._arrived[0] = data[count:]
+        if not self._arrived[0]:
+            self._arrived.popleft()
+        return count
+
+    def send(self, views: Sequence[Any]) -> int:
+        if not self.takes or self._random.random() < 0.1:
+            raise BlockingIOError
+        data = b"".join(views)
+        count = self._random.randint(1, len(data))
+        self.sent += data[:count]
+        return count
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self._arrived:
+            await self._changed.wait()
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self.takes:
+            await self._changed.wait()
+
+    def local_host(self) -> str:
+        return "local"
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class Ends:
+    """A connection with both of its ends."""
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        random = Random(seed)
+        self.shared = Shared(Settings([("u", 1)], ("", 0), **settings))
+        self.client, self.upstream = MemoryTransport(random), MemoryTransport(random)
+        self.connection = Connection(
+            self.client, self.shared, lambda node_id, host, port: ("proxy", 5), peer="p", listener="l"
+        )
+        self.side = BrokerSide()
+
+    def requests(self) -> list[Received]:
+        """What has come to upstream since the last time."""
+        data, self.upstream.sent = bytes(self.upstream.sent), bytearray()
+        return self.side.feed([data])
+
+
+def produce(size_bytes: int, correlation_id: int, acks: int = 1) -> bytes:
+    partition = PartitionProduceData(index=0, records=bytes(size_bytes))
+    request = ProduceRequest(acks=acks, topic_data=[TopicProduceData(name="t", partition_data=[partition])])
+    return build_request_frame(request, 12, correlation_id, "c" * 50)
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return build_request_frame(HeartbeatRequest(group_id="g", member_id="m"), 4, correlation_id, "c")
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_streams_come_out_as_they_went_in_however_they_are_cut(seed: int) -> None:
+    random = Random(seed)
+    ends = Ends(seed)
+    requests = [build_request_frame(ApiVersionsRequest(), 2, 0, "c")]
+    for number in range(1, 30):
+        is_small = random.random() < 0.5
+        requests.append(heartbeat(number) if is_small else produce(random.choice([0, 900, 70_000, 600_000]), number))
+        if random.random() < 0.2:
+            requests.append(produce(random.randint(0, 5000), 1000 + number, acks=0))
+        if random.random() < 0.3:
+            requests.append(build_request_frame(MetadataRequest(topics=[]), 12, 2000 + number, "c"))
+    named = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="far away", port=9)])
+    local = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="proxy", port=5)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.connection.serve, ends.upstream)
+        ends.client.arrives(b"".join(requests))
+        await trio.testing.wait_all_tasks_blocked()
+        assert bytes(ends.upstream.sent) == b"".join(requests)
+        expected = b""
+        given = b""
+        for received in ends.requests():
+            if received.key is ApiKey.API_VERSIONS:
+                given += versions(received)
+                expected += bytes(versions(received))
+            elif received.key is ApiKey.METADATA:
+                given += answer(received, named)
+                expected += answer(received, local)
+            elif received.key is ApiKey.HEARTBEAT:
+                given += beat(received, received.header.correlation_id)
+                expected += beat(received, received.header.correlation_id)
+            elif received.request.acks:  # type: ignore[attr-defined]
+                given += answer(received, ProduceResponse())
+                expected += answer(received, ProduceResponse())
+        ends.upstream.arrives(given)
+        await trio.testing.wait_all_tasks_blocked()
+        sasl = expected.find(b"\x00\x11\x00\x00\x00\x01")  # SaslHandshake is offered from version 1 on
+        assert sasl > 0
+        assert bytes(ends.client.sent) == expected[:sasl] + b"\x00\x11\x00\x01\x00\x01" + expected[sasl + 6 :]
+        ends.client.arrives(b"")
+    assert ends.upstream.closed
+    assert ends.shared.chunks.lent == 0
+    assert ends.shared.budget.used_bytes == 0
+
+
+async def test_so_many_requests_wait_for_answers_and_no_more() -> None:
+    ends = Ends(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.connection.serve, ends.upstream)
+        ends.client.arrives(b"".join(map(heartbeat, range(MAX_IN_FLIGHT + 10))))
+        await trio.testing.wait_all_tasks_blocked()
+        first = ends.requests()
+        assert len(first) == MAX_IN_FLIGHT
+        ends.upstream.arrives(b"".join(map(beat, first)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(ends.requests()) == 10
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stop_lets_the_frame_under_way_come_to_its_end() -> None:
+    ends = Ends(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.connection.serve, ends.upstream)
+        frame = produce(100_000, 1)
+        ends.client.arrives(frame[:50_000])
+        await trio.testing.wait_all_tasks_blocked()
+        ends.connection.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not ends.upstream.closed
+        ends.client.arrives(frame[50_000:])
+        await trio.testing.wait_all_tasks_blocked()
+        (received,) = ends.requests()
+        ends.upstream.arrives(answer(received, ProduceResponse()))
+        with trio.fail_after(5):
+            while not ends.upstream.closed:
+                await trio.lowlevel.checkpoint()
+    assert bytes(ends.client.sent) == answer(received, ProduceResponse())
+
+
+async def test_a_cancellation_at_any_moment_gives_everything_back() -> None:
+    for moment in range(60):
+        ends = Ends(moment)
+        ends.client.arrives(b"".join([heartbeat(1), produce(400_000, 2), heartbeat(3)]))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends.connection.serve, ends.upstream)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert ends.upstream.closed
+        assert ends.shared.chunks.lent == 0
+        assert ends.shared.budget.used_bytes == 0
+
+
+async def test_the_budget_lets_frames_in_in_order_and_a_huge_one_alone() -> None:
+    budget = FrameBudget(100)
+    order: list[int] = []
+
+    async def take(size_bytes: int) -> None:
+        await budget.take(size_bytes)
+        order.append(size_bytes)
+
+    await take(60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take, 500)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(take, 10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [60]
+        budget.give(60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [60, 500]
+        budget.give(500)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [60, 500, 10]
+        budget.give(10)
+    assert budget.used_bytes == 0
