@@ -2,7 +2,9 @@
 
 - Up to version 3 one key is asked for, from version 4 several, each with its own error.
 - The internal topic is created when it is first asked for; the answer waits for that, where Kafka answers
-  COORDINATOR_NOT_AVAILABLE and the client asks again.
+  COORDINATOR_NOT_AVAILABLE and the client asks again. So it does here if the topic cannot be created now.
+- The coordinator is the leader of the key's partition of that topic: COORDINATOR_NOT_AVAILABLE while there is none, or
+  none that is alive.
 - A key type that does not exist, or share (2) before version 6, is INVALID_REQUEST. A share partition's key is
   `group:topic id:partition`.
 - Up to version 3 an error message stands with every answer, "NONE" with success; from version 4 on it is empty.
@@ -10,17 +12,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
+
+logger = logging.getLogger(__name__)
 
 _TOPICS: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE, 2: SHARE_GROUP_STATE}
 _SHARE: Final = 2
@@ -51,10 +55,11 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
     try:
         topic = await broker.controller.ensure_topic(topic_name)
     except MetadataError as error:
-        return _refused(key, error_code(error))
+        logger.warning("%s cannot be created: %s", topic_name, error, extra={"topic": topic_name, "error": str(error)})
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
     image = broker.metadata.brokers.get(leader)
-    endpoint = None if image is None else image.endpoint(context.listener)
+    endpoint = None if image is None or image.fenced else image.endpoint(context.listener)
     if endpoint is None:
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)

@@ -53,7 +53,9 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     image = context.broker.metadata
     brokers = _brokers(image, context.listener)
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    view = View(version, frozenset(broker.node_id for broker in brokers), topic_operations)
+    reachable = frozenset(broker.node_id for broker in brokers)
+    unreachable = frozenset(broker.node_id for broker in image.live_brokers()) - reachable
+    view = View(version, reachable, unreachable, topic_operations)
     return MetadataResponse(
         brokers=brokers,
         cluster_id=image.cluster_id,

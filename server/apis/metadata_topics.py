@@ -27,8 +27,10 @@ class View(NamedTuple):
     """Who looks: all of a request that an answer about a topic depends on."""
 
     version: int
-    #: The brokers that the request's listener leads to.
+    #: The living brokers that the request's listener leads to.
     reachable: frozenset[int]
+    #: Living brokers that lack that listener.
+    unreachable: frozenset[int]
     topic_operations: int
 
 
@@ -92,7 +94,7 @@ def _partition(number: int, state: PartitionState, view: View) -> MetadataRespon
     leader = state.leader
     if leader not in view.reachable:
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        if leader != NO_LEADER and view.version >= 6:
+        if leader in view.unreachable and view.version >= 6:
             code = ErrorCode.LISTENER_NOT_FOUND
         leader = NO_LEADER
     return MetadataResponsePartition(

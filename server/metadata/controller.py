@@ -26,7 +26,6 @@ from ottla.server.metadata.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
-from ottla.server.metadata.evolution import initial_state
 from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
@@ -179,30 +178,32 @@ class Controller:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, TopicImage | MetadataError]:
         """Create topics, or only say what would be created. Names are distinct."""
-        from ottla.server.metadata.topic_changes import partitions_of, plan_topic
+        from ottla.server.metadata.topic_changes import begin, partitions_of, plan_topic
 
         _check_total(partitions_of(topic, self._config) for topic in topics)
         chosen = {topic.name: self._topic_id() for topic in topics}
 
         async def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
             results: dict[str, TopicImage | MetadataError] = {}
+            compares: list[Compare] = []
             operations: list[Operation] = []
             here = CollisionIndex()
             pace = Pace()
             for topic in topics:
                 await pace.rest()
                 try:
-                    replicas, configs = plan_topic(topic, image, (self._collisions, here), self._config)
+                    replicas, configs = await plan_topic(topic, image, (self._collisions, here), self._config)
+                    topic_id = chosen[topic.name]
+                    states, puts = begin(topic_id, replicas, image)
                     take_quota(topic.name, len(replicas))
                 except MetadataError as error:
                     results[topic.name] = kept(error)
                     continue
                 here.add(topic.name)
-                topic_id = chosen[topic.name]
-                states = tuple(initial_state(one, image.starts) for one in replicas)
                 results[topic.name] = TopicImage(topic.name, topic_id, states, configs)
+                compares.append(Compare(keys.topic(topic.name), 0))
                 operations.append(Put(keys.topic(topic.name), keys.encode_topic(topic_id, replicas, configs)))
-            compares = [Compare(put.key, 0) for put in operations if isinstance(put, Put)]
+                operations += puts
             return compares, [] if validate_only else operations, results
 
         return await self._transact(plan)
@@ -269,7 +270,7 @@ class Controller:
         self, asked: Sequence[NewPartitions], *, validate_only: bool = False, take_quota: TakeQuota = _no_quota
     ) -> dict[str, MetadataError | None]:
         """Add partitions to topics. Names are distinct."""
-        from ottla.server.metadata.topic_changes import added_partitions, plan_partitions
+        from ottla.server.metadata.topic_changes import added_partitions, begin, plan_partitions
 
         async def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
             _check_total(added_partitions(one, image) for one in asked)
@@ -283,7 +284,8 @@ class Controller:
                     topic = image.topic(one.name)
                     if topic is None:
                         raise UnknownTopicError
-                    added = plan_partitions(one, topic, image)
+                    added = await plan_partitions(one, topic, image)
+                    _, puts = begin(topic.topic_id, added, image, first=len(topic.partitions))
                     take_quota(one.name, len(added))
                 except MetadataError as error:
                     results[one.name] = kept(error)
@@ -293,6 +295,7 @@ class Controller:
                 value = keys.encode_topic(topic.topic_id, replicas, topic.configs)
                 compares.append(Compare(keys.topic(one.name), topic.revision))
                 operations.append(Put(keys.topic(one.name), value))
+                operations += puts
             return compares, [] if validate_only else operations, results
 
         return await self._transact(plan)

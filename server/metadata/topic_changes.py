@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 from zlib import crc32
 
+from ottla.server.metadata import keys
 from ottla.server.metadata.config_changes import check_topic_configs
 from ottla.server.metadata.errors import (
     InvalidConfigError,
@@ -18,8 +20,10 @@ from ottla.server.metadata.errors import (
     InvalidTopicError,
     TopicAlreadyExistsError,
 )
-from ottla.server.metadata.image import MetadataImage, TopicImage
+from ottla.server.metadata.evolution import initial_state
+from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.placement import check_assignment, place_replicas
+from ottla.server.metadata.store import Put
 from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name
 from ottla.server.settings.config import BrokerConfig
 
@@ -63,7 +67,7 @@ def added_partitions(asked: NewPartitions, image: MetadataImage) -> int:
     return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
 
-def plan_topic(
+async def plan_topic(
     topic: NewTopic, image: MetadataImage, collisions: Sequence[CollisionIndex], config: BrokerConfig
 ) -> tuple[list[tuple[int, ...]], dict[str, str]]:
     """The replicas of each partition and the configs of a topic to be created; raises MetadataError."""
@@ -78,10 +82,10 @@ def plan_topic(
     configs = _new_configs(topic.configs, config)
     if topic.assignments:
         return _manual_placement(topic, image), configs
-    return _automatic_placement(topic, image, config), configs
+    return await _automatic_placement(topic, image, config), configs
 
 
-def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImage) -> list[tuple[int, ...]]:
+async def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImage) -> list[tuple[int, ...]]:
     """The replicas of the partitions to be added to a topic; raises MetadataError."""
     existing = len(topic.partitions)
     if asked.count == existing:
@@ -93,9 +97,9 @@ def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImag
     added = asked.count - existing
     replication_factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        brokers = tuple(image.live_brokers())
-        start = crc32(topic.name.encode()) + existing
-        return place_replicas(brokers, added, replication_factor, start=start)
+        seed = crc32(topic.name.encode()) + existing
+        brokers = tuple(image.brokers.values())
+        return await place_replicas(brokers, added, replication_factor, seed=seed, existing=topic.partitions)
     if len(asked.assignments) != added:
         raise InvalidReplicaAssignmentError(
             f"Attempted to add {added} additional partition(s), but only {len(asked.assignments)} assignment(s) "
@@ -103,6 +107,33 @@ def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImag
         )
     known = tuple(image.brokers)
     return [check_assignment(replicas, known, replication_factor) for replicas in asked.assignments]
+
+
+def begin(
+    topic_id: UUID, replicas: Sequence[tuple[int, ...]], image: MetadataImage, *, first: int = 0
+) -> tuple[tuple[PartitionState, ...], list[Put]]:
+    """The states in which partitions from number `first` on begin, and what has to be written beside the topic.
+
+    Only the living are in sync, and the first of them leads. Where all are alive nothing has to be written.
+    """
+    live = {broker.node_id for broker in image.live_brokers()}
+    if len(live) == len(image.brokers):
+        return tuple(initial_state(one, image.starts) for one in replicas), []
+    states: list[PartitionState] = []
+    puts: list[Put] = []
+    for number, one in enumerate(replicas, first):
+        isr = tuple(broker for broker in one if broker in live)
+        if not isr:
+            raise InvalidReplicaAssignmentError(
+                f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
+                "controlled shutdown."
+            )
+        if isr == one:
+            states.append(initial_state(one, image.starts))
+        else:
+            states.append(PartitionState(isr[0], one, isr))
+            puts.append(Put(keys.partition(topic_id, number), keys.encode_partition(states[-1], image.starts)))
+    return tuple(states), puts
 
 
 def _new_configs(asked: Mapping[str, str | None], config: BrokerConfig) -> dict[str, str]:
@@ -131,7 +162,7 @@ def _manual_placement(topic: NewTopic, image: MetadataImage) -> list[tuple[int, 
     return placed
 
 
-def _automatic_placement(topic: NewTopic, image: MetadataImage, config: BrokerConfig) -> list[tuple[int, ...]]:
+async def _automatic_placement(topic: NewTopic, image: MetadataImage, config: BrokerConfig) -> list[tuple[int, ...]]:
     if topic.replication_factor != USE_DEFAULT and topic.replication_factor <= 0:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
     if topic.num_partitions != USE_DEFAULT and topic.num_partitions <= 0:
@@ -140,4 +171,5 @@ def _automatic_placement(topic: NewTopic, image: MetadataImage, config: BrokerCo
     replicas = topic.replication_factor
     if replicas == USE_DEFAULT:
         replicas = config.default_replication_factor
-    return place_replicas(tuple(image.live_brokers()), partitions, replicas, start=crc32(topic.name.encode()))
+    brokers = tuple(image.brokers.values())
+    return await place_replicas(brokers, partitions, replicas, seed=crc32(topic.name.encode()))

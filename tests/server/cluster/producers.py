@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 from typing import Any, Final
 
 import trio
@@ -75,6 +76,14 @@ class Router:
         state = image.partition(topic, partition)
         assert state is not None
         return state.leader
+
+
+async def key_at(router: Router, node_id: int, key_type: int) -> str:
+    """A group's or transaction's name that a node coordinates."""
+    for number in count():
+        if await router.coordinator(f"k{number}", key_type) == node_id:
+            return f"k{number}"
+    raise AssertionError
 
 
 class TransactionalProducer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import count
 
 import pytest
 import trio
@@ -22,18 +21,11 @@ from tests.server.cluster.producers import (
     Router,
     TransactionalProducer,
     committed_offset,
+    key_at,
     read_committed,
 )
 
 pytestmark = pytest.mark.timeout(60)
-
-
-async def key_at(router: Router, node_id: int, key_type: int) -> str:
-    """A group's or transaction's name that a node coordinates."""
-    for number in count():
-        if await router.coordinator(f"k{number}", key_type) == node_id:
-            return f"k{number}"
-    raise AssertionError
 
 
 async def create_everywhere(cluster: Cluster) -> None:
