@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,9 @@ simulate-coordinators: .venv/.test-ready ## groups and offsets with every order 
 
 attack: .venv/.test-ready ## what one client can do to the others: every attack, measured, as a table
 	$(BIN)/python -m tests.attack
+
+damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: never a wrong record, never a silent loss
+	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/server/metadata/test_sqlite_damage.py
 
 fuzz: .venv/.fuzz-ready ## coverage-guided fuzzers over every parser and every handler, for FUZZ_SECONDS (300) each
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}

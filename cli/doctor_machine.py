@@ -16,7 +16,11 @@ from typing import Final
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
+from ottla.storage.disk import RealDisk
+from ottla.storage.inspect.fsck import store_directories
+from ottla.storage.store.segment_files import Loss, list_segments, mark_losses, set_aside
 
+_NAMED_LOSSES: Final = 10
 _FEW_FILES: Final = 4096
 _FILES_OF_ITS_OWN: Final = 256
 _LITTLE_SPACE_BYTES: Final = 1 << 30
@@ -46,6 +50,7 @@ def data_folder(path: str) -> Iterator[Finding]:
     yield _file_system(place)
     yield _space(place)
     yield _sync_speed(place)
+    yield from _losses(folder)
 
 
 def _file_system(place: Path) -> Finding:
@@ -58,6 +63,32 @@ def _file_system(place: Path) -> Finding:
     if kind in _REMOTE:
         return warn(subject, f"{kind} is remote: locks and syncs may not keep their promises", "use a local disk")
     return ok(subject, kind)
+
+
+def _losses(folder: Path) -> Iterator[Finding]:
+    """What names and sizes of data files say to be lost; `ottla fsck` reads every byte, this none."""
+    disk = RealDisk()
+    found = [loss for node in sorted(folder.glob("node-*")) for loss in _losses_of(disk, str(node))]
+    for loss in found[:_NAMED_LOSSES]:
+        yield fail(
+            "data files", loss.message, "stop the broker, run ottla fsck, and restore what is lost from a backup"
+        )
+    if len(found) > _NAMED_LOSSES:
+        yield fail("data files", f"{len(found) - _NAMED_LOSSES} more are lost or were set aside", "run ottla fsck")
+
+
+def _losses_of(disk: RealDisk, node_path: str) -> Iterator[Loss]:
+    for directory in store_directories(disk, node_path):
+        try:
+            names = disk.listdir(directory)
+            segments = list_segments(disk, directory, names)
+            for segment in segments:
+                if not segment.is_lost:
+                    segment.found(os.path.getsize(segment.data_path))
+        except OSError:
+            continue  # a broker that runs removes what is not needed any more
+        yield from mark_losses(disk, segments)
+        yield from set_aside(directory, names)
 
 
 def _kind_of_file_system(place: Path) -> str:

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = options.Progress("checked")
     try:
         report = check_node(WatchedDisk(progress, size_of([path])), path)
+        _check_metadata(Path(arguments.data_dir) / "cluster.sqlite", report)
     finally:
         progress.finish()
         disk.close(lock)
@@ -78,6 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(report)
     return exit_code
+
+
+def _check_metadata(path: Path, report: Report) -> None:
+    from ottla.server.metadata.sqlite_checks import check_file
+
+    if path.exists():
+        wrong = check_file(path)
+        if wrong is not None:
+            report.error(str(path), -1, wrong)
 
 
 def _print(report: Report) -> None:

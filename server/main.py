@@ -134,12 +134,18 @@ class Node:
             self._disk.mkdir(data_dir)
         except OSError as error:
             raise StartupError(f"cannot keep data in {data_dir}: {error.strerror}; choose another --data-dir") from None
-        log_manager = LogManager(self._disk, data_dir, storage_config(config), self._clock, node_id=config.node_id)
+        settings = storage_config(config)
+        if not isinstance(self._disk, RealDisk):
+            # A disk in memory would keep its reserve there.
+            settings = settings._replace(disk_reserve_bytes=0)
+        log_manager = LogManager(self._disk, data_dir, settings, self._clock, node_id=config.node_id)
         async with log_manager.run():
             if log_manager.node_dir.was_clean is False:
                 folder = log_manager.node_dir.path
                 logger.warning("%s was not closed in order: its logs are recovered", folder, extra={"path": folder})
-            store = self._metadata_store or await open_store(config, Path(data_dir), self._clock)
+            store = self._metadata_store or await open_store(
+                config, Path(data_dir), self._clock, log_manager.context.space.make_room
+            )
             try:
                 await self._serve(addresses, log_manager, store, task_status)
             finally:
@@ -246,6 +252,7 @@ class Node:
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))
                 nursery.start_soon(controllership.run)
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
+                nursery.start_soon(_compare_with_folders, broker)
                 nursery.start_soon(self._end_when_asked, broker, listeners)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
@@ -313,6 +320,24 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
 
     console = _CONSOLE if config.ottla_console_enable else None
     return HttpServer(parse_http_address(config.ottla_http_listen), console)
+
+
+async def _compare_with_folders(broker: Broker) -> None:
+    """Say it where topics have data here that the metadata does not know: it may be old, or another cluster's."""
+    from ottla.storage.unknown_topics import unknown_folders
+
+    known = {topic.topic_id for topic in broker.metadata.topics.values()}
+    node_path = broker.log_manager.node_dir.path
+    unknown = await trio.to_thread.run_sync(unknown_folders, broker.log_manager.context.disk, node_path, known)
+    if unknown:
+        logger.error(
+            "%d topics have data in %s and are not in the cluster's metadata, such as %s: was it lost, or is it old? "
+            "`ottla fsck --delete-unknown` names them",
+            len(unknown),
+            node_path,
+            os.path.basename(unknown[0].path),
+            extra={"path": node_path},
+        )
 
 
 async def _follow_settings(

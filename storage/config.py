@@ -89,6 +89,8 @@ class StorageConfig(NamedTuple):
     # Check the CRC of every batch which was read from a file before it is served.
     verify_reads: bool = True
     fd_cache_capacity: int = 32
+    # A file of this size is given up when the disk is full, for metadata and what makes room; 0 keeps none.
+    disk_reserve_bytes: int = 0
 
     producer_id_expiration_ms: int = 86_400_000
 

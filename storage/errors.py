@@ -22,6 +22,15 @@ class StoreOfflineError(StorageError):
     """
 
 
+class DiskFullError(StorageError):
+    """There is no room on the disk for now.
+
+    The caller answers KAFKA_STORAGE_ERROR, which clients try again. An append that raises it has changed nothing; one
+    that waits and is told so is not acknowledged, but stays in memory, and is in the log if the disk has room before
+    the node stops. What was acknowledged is served meanwhile.
+    """
+
+
 class LogClosedError(StorageError):
     """The log was closed or its partition deleted while the operation was waiting, or before it began.
 
@@ -43,10 +52,18 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class CorruptLogError(StorageError):
-    """Bytes on disk fail their checksum or contradict each other, outside the tail that recovery may cut.
+    """Bytes on disk fail their checksum, contradict each other or are missing, outside the tail that recovery may cut.
 
-    No byte of the damaged piece is served. The caller may read other offsets; `ottla fsck` names the damage.
+    No byte of the damaged piece is served. The caller answers CORRUPT_MESSAGE and may read other offsets; `ottla fsck`
+    names the damage. Where a read has met it, `path` and `position` say at which byte of which file, and sound records
+    may follow from the offset `resumes_at` on; else they are empty and -1.
     """
+
+    def __init__(self, message: str, *, path: str = "", position: int = -1, resumes_at: int = -1) -> None:
+        super().__init__(message)
+        self.path = path
+        self.position = position
+        self.resumes_at = resumes_at
 
 
 class DataDirLockedError(StorageError):

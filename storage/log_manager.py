@@ -18,11 +18,13 @@ import trio
 from ottla.storage.clock import Clock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk.disk import Disk
-from ottla.storage.errors import LogClosedError, StorageError
+from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
+from ottla.storage.errors import DiskFullError, LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
 from ottla.storage.reading.reader import Reader
+from ottla.storage.start.recovered_logs import NewLog
 from ottla.storage.start.recovery import Recovery
 from ottla.storage.store.context import RunBlocking, StorageContext, StoreListener
 from ottla.storage.store.maintenance import Maintenance, maintain
@@ -36,6 +38,8 @@ __all__ = ["LogManager", "StorageListener"]
 logger = logging.getLogger(__name__)
 
 _SHARED_STORE = "shared"
+_ATTEMPTS_AT_CLOSE = 5
+_ATTEMPTS_TO_OPEN = 100
 # A topic's name may have 249 characters and a file's 255: the folder's name keeps what leaves room for the id.
 _TOPIC_NAME_CHARACTERS = 200
 
@@ -45,6 +49,9 @@ class StorageListener(Protocol):
 
     def on_flushed(self, logs: Sequence[PartitionLog]) -> None:
         """`flushed_end_offset` (or the log start offset) of these logs has moved."""
+
+    def on_stalled(self, logs: Sequence[PartitionLog]) -> None:
+        """The disk is full: what these logs were given and is not flushed is not acknowledged for now."""
 
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         """The store of these logs has stopped for good: nothing more will be flushed or acknowledged."""
@@ -71,8 +78,8 @@ class LogManager:
         listener: StorageListener | None = None,
         run_blocking: RunBlocking = trio.to_thread.run_sync,
     ) -> None:
-        self.context = StorageContext(disk, config, clock, run_blocking)
         self.node_dir = NodeDir(disk, str(data_dir), node_id)
+        self.context = StorageContext(disk, config, clock, run_blocking, reserve_path=self.node_dir.reserve_path)
         self.reader = Reader(self.context)
         self.maintenance = Maintenance(self.context)
         self._stores: dict[str, MessageStore] = {}
@@ -104,6 +111,7 @@ class LogManager:
                 context.begin(nursery)
                 keeping_clean = trio.CancelScope()
                 nursery.start_soon(self._keep_clean, keeping_clean)
+                nursery.start_soon(context.space.run)
                 try:
                     yield
                 finally:
@@ -122,14 +130,26 @@ class LogManager:
         stores = list(self._stores.values())
         for store in stores:
             if store.is_usable and (store.files.unsynced_bytes or store.dirty or store.writer.has_work):
-                await maintain(store)
-                if store.is_usable:
-                    with suppress(StorageError):  # it has stopped meanwhile, and has said so
-                        await store.writer.flush(sync=True)
+                await self._bring_to_disk(store)
         await self.maintenance.wait_idle()
         for store in stores:
             await self._close(store)
-        return all(store.error is None for store in stores)
+        return all(store.error is None and not store.writer.is_stalled for store in stores)
+
+    async def _bring_to_disk(self, store: MessageStore) -> None:
+        """Seal, checkpoint and sync. What finds no room is dropped: it was not acknowledged."""
+        for _ in range(_ATTEMPTS_AT_CLOSE):
+            if store.writer.is_stalled or await maintain(store):
+                break
+            await trio.sleep(RETRY_SECONDS)
+        if store.is_usable:
+            try:
+                await store.writer.flush(sync=True)
+            except DiskFullError as error:
+                keys = {"path": store.files.directory, "error": str(error)}
+                logger.warning("%s: records that were not acknowledged are dropped: %s", store, error, extra=keys)
+            except StorageError:
+                pass  # it has stopped meanwhile, and has said so
 
     async def _close(self, store: MessageStore) -> None:
         """End a store's life, and forget it."""
@@ -282,17 +302,38 @@ class LogManager:
     async def _recover(self, store: MessageStore) -> None:
         context = self.context
         new_log = partial(PartitionLog, store, self.reader)
-        recovery = Recovery(context.disk, context.clock, context.boot_id, store.files.directory, new_log)
-        await context.offload(recovery.run)
+        recovery = await self._run_recovery(store.files.directory, new_log)
+        for loss in recovery.losses:
+            context.damage.found(loss.path, loss.position, loss.message)
         recovery.hand_over(store)
         for log in recovery.logs.lost:
+            known_end = log.log_end_offset
             await log.find_end()
+            if log.log_end_offset < known_end:
+                logger.error("%s: offsets up to %d are lost, the log ends early", log, known_end - 1)
         for log in recovery.logs.stale:
             await log.rebuild_producers()
         for log in [*recovery.logs.cut, *recovery.logs.lost]:
             await log.count_size()
         if recovery.replayed_bytes or recovery.logs.stale:
             self.maintenance.request(store)
+
+    async def _run_recovery(self, directory: str, new_log: NewLog) -> Recovery:
+        """Recover, from the beginning again while there are no descriptors."""
+        context = self.context
+        attempts = _ATTEMPTS_TO_OPEN
+        while True:
+            recovery = Recovery(context.disk, context.clock, context.boot_id, directory, new_log)
+            try:
+                await context.offload(recovery.run)
+            except OSError as error:
+                attempts -= 1
+                if not is_out_of_descriptors(error) or not attempts:
+                    raise
+                context.shed_descriptors()
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                return recovery
 
 
 async def _delete_from(store: MessageStore, logs: Sequence[PartitionLog]) -> None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from zlib import crc32
 
+from ottla.storage.disk.passing import is_full
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "NodeDir", "remove_folder"]
+__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "RESERVE_FILE", "NodeDir", "remove_folder"]
+
+logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX = ".deleted"
 NODE_FILE = "node.json"
 LOCK_FILE = "lock"
+RESERVE_FILE = "reserve"
+"""Room that is kept for a full disk."""
 
 
 class NodeDir:
@@ -32,6 +39,7 @@ class NodeDir:
         self._node_id = node_id
         self._lock: Handle | None = None
         self.path = os.path.join(data_dir, f"node-{node_id}")
+        self.reserve_path = os.path.join(self.path, RESERVE_FILE)
         self.was_clean: bool | None = None
         self.directory_id = uuid4().hex
 
@@ -81,6 +89,9 @@ class NodeDir:
             raise UnsupportedFormatError(
                 f"{self.path} is of format version {version}, this release reads {FORMAT_VERSION}"
             )
+        checksum = node.pop("crc32", None)
+        if checksum is not None and checksum != _checksum(node):
+            raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it anew")
         if node_id != self._node_id:
             raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
         return dict(node)
@@ -93,13 +104,38 @@ class NodeDir:
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
         }
-        content = json.dumps(node, indent=2).encode() + b"\n"
-        self._disk.write_file_atomic(os.path.join(self.path, NODE_FILE), content)
+        content = json.dumps(node | {"crc32": _checksum(node)}, indent=2).encode() + b"\n"
+        path = os.path.join(self.path, NODE_FILE)
+        try:
+            self._disk.write_file_atomic(path, content)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._write_without_room(path, content)
+
+    def _write_without_room(self, path: str, content: bytes) -> None:
+        """Give up the reserve; and if there still is no room, the note: a full disk must not keep anybody from reading.
+
+        The note says how the folder was left, which changes nothing but a line in the log.
+        """
+        try:
+            if self._disk.exists(self.reserve_path):
+                self._disk.unlink(self.reserve_path)
+            self._disk.write_file_atomic(path, content)
+        except OSError as error:
+            if not is_full(error) or not self._disk.exists(path):
+                raise
+            logger.warning("%s cannot be written: %s", path, error, extra={"path": path, "error": str(error)})
 
     def _unlock(self) -> None:
         if self._lock is not None:
             self._disk.close(self._lock)
             self._lock = None
+
+
+def _checksum(node: dict[str, Any]) -> str:
+    """Of what is said, not of how it is written."""
+    return f"{crc32(json.dumps(node, sort_keys=True).encode()):08x}"
 
 
 def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool = True) -> None:

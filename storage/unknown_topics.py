@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
     from ottla.storage.log_manager import LogManager
 
-__all__ = ["UnknownTopic", "delete_unknown", "find_unknown"]
+__all__ = ["UnknownTopic", "delete_unknown", "find_unknown", "unknown_folders"]
 
 
 class UnknownTopic(NamedTuple):
@@ -31,14 +31,20 @@ class UnknownTopic(NamedTuple):
     partitions: tuple[int, ...] | None
 
 
-async def find_unknown(manager: LogManager, topic_ids: Container[UUID]) -> list[UnknownTopic]:
-    """The topics with data in the folder of a manager without open logs which are not among these."""
-    disk, node_path = manager.context.disk, manager.node_dir.path
+def unknown_folders(disk: Disk, node_path: str, topic_ids: Container[UUID]) -> list[UnknownTopic]:
+    """The topics with a folder of their own which are not among these. Blocks for a listing."""
     found = []
-    for name in await manager.context.offload(disk.listdir, node_path):
+    for name in disk.listdir(node_path):
         topic_id = _topic_id_of(name)
         if topic_id is not None and topic_id not in topic_ids:
             found.append(UnknownTopic(topic_id, os.path.join(node_path, name), None))
+    return found
+
+
+async def find_unknown(manager: LogManager, topic_ids: Container[UUID]) -> list[UnknownTopic]:
+    """The topics with data in the folder of a manager without open logs which are not among these."""
+    disk, node_path = manager.context.disk, manager.node_dir.path
+    found = await manager.context.offload(unknown_folders, disk, node_path, topic_ids)
     shared = manager.shared_store_directory
     if await manager.context.offload(disk.exists, shared):
         store = await manager.open_store(shared)

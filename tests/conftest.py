@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,3 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _run_without_time(function: Callable[[], Awaitable[Any]], **options: Any) -> Any:
     return trio.run(function, **options | {"clock": options.get("clock") or trio.testing.MockClock()})
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 8 MiB."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = tmp_path / "small"
+    where.mkdir()
+    if libc.mount(b"tmpfs", str(where).encode(), b"tmpfs", 0, b"size=8m"):
+        pytest.skip(f"a file system cannot be mounted: {os.strerror(ctypes.get_errno())}")
+    yield where
+    libc.umount2(str(where).encode(), 2)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.pause import lock_owner, paused
-from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE
+from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE, RESERVE_FILE
 
 SNAPSHOT_PREFIX: Final = ".snapshot-"
 METADATA_FILE: Final = "cluster.sqlite"
@@ -85,7 +85,7 @@ class _Linker:
                 if not entry.name.endswith(DELETED_SUFFIX):
                     with contextlib.suppress(FileNotFoundError):
                         yield from self._link_folder(entry.path)
-            elif entry.name != LOCK_FILE and not entry.name.endswith(_UNFINISHED):
+            elif entry.name not in (LOCK_FILE, RESERVE_FILE) and not entry.name.endswith(_UNFINISHED):
                 with contextlib.suppress(FileNotFoundError):
                     yield self._link(entry)
 

@@ -33,9 +33,10 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     records.DecompressedSizeError: ErrorCode.MESSAGE_TOO_LARGE,
     # Storage
     storage.StoreOfflineError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.LogClosedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     storage.OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
-    storage.CorruptLogError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.CorruptLogError: ErrorCode.CORRUPT_MESSAGE,
     storage.InvalidRecordError: ErrorCode.INVALID_RECORD,
     storage.CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
     storage.RecordTooLargeError: ErrorCode.MESSAGE_TOO_LARGE,
@@ -44,18 +45,8 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     storage.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
     storage.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     storage.TransactionCoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-    # Replica manager
-    replica.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    replica.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,
-    replica.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    replica.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
-    replica.UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
-    replica.NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
-    replica.NotEnoughReplicasAfterAppendError: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    replica.RequestTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
-    replica.InternalTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
-    replica.DeletionNotAllowedError: ErrorCode.POLICY_VIOLATION,
-    replica.OffsetNotAvailableError: ErrorCode.OFFSET_NOT_AVAILABLE,
+    # The disk could not be read.
+    OSError: ErrorCode.KAFKA_STORAGE_ERROR,
     # Metadata
     metadata.StoreUnavailableError: ErrorCode.REQUEST_TIMED_OUT,
     metadata.ConflictError: ErrorCode.REQUEST_TIMED_OUT,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ottla.server.telemetry.readiness import unready_reasons
+from ottla.server.telemetry.readiness import degradations, unready_reasons
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.server.broker import Broker
 
+_NAMED = 20
 _NOT_CACHED = {"cache-control": "no-store"}
 
 
@@ -27,7 +28,9 @@ def routes(broker: Broker) -> list[BaseRoute]:
     async def readyz(_: Request) -> Response:
         reasons = unready_reasons(broker)
         return JSONResponse(
-            {"ready": not reasons, "reasons": reasons}, status_code=503 if reasons else 200, headers=_NOT_CACHED
+            {"ready": not reasons, "reasons": reasons, "degraded": degradations(broker)[:_NAMED]},
+            status_code=503 if reasons else 200,
+            headers=_NOT_CACHED,
         )
 
     return [Route("/healthz", healthz), Route("/readyz", readyz)]

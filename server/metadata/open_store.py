@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,9 @@ SQLITE_FILE: Final = "cluster.sqlite"
 """In the data folder, which the nodes of one machine may share."""
 
 
-async def open_store(config: BrokerConfig, data_dir: Path, clock: Clock) -> MetadataStore:
+async def open_store(
+    config: BrokerConfig, data_dir: Path, clock: Clock, make_room: Callable[[], Awaitable[bool]]
+) -> MetadataStore:
     """The store that `ottla.metadata.store` names; whoever opens it closes it. Raises StoreUnavailableError."""
     if config.ottla_metadata_store == "memory":
         from ottla.server.metadata.memory import MemoryMetadataStore
@@ -22,4 +25,4 @@ async def open_store(config: BrokerConfig, data_dir: Path, clock: Clock) -> Meta
         return MemoryMetadataStore(clock.time_ms)
     from ottla.server.metadata.sqlite import open_sqlite_store
 
-    return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms)
+    return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms, make_room=make_room)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,6 +23,14 @@ import trio
 
 from ottla.server.metadata.bell import Bell, Ear
 from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError
+from ottla.server.metadata.sqlite_checks import (
+    COLUMNS,
+    check_all,
+    checked,
+    row_crc,
+    sealed_revision,
+    upgrade_from_1,
+)
 from ottla.server.metadata.store import (
     NO_LEASE,
     Change,
@@ -39,7 +47,12 @@ from ottla.server.metadata.watchers import Watcher, Watchers
 
 T = TypeVar("T")
 
-FORMAT_VERSION: Final = 1
+MakeRoom = Callable[[], Awaitable[bool]]
+
+#: How a full disk shows: in writing, or where the files beside the database cannot be made.
+_FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN})
+
+FORMAT_VERSION: Final = 2
 _BUSY_TIMEOUT_S: Final = 5.0
 #: So many of the latest transactions stay in the change log for other nodes to read.
 _CHANGE_LOG_LENGTH: Final = 10_000
@@ -50,20 +63,24 @@ _CLOCK_SLACK_MS: Final = 1_000
 
 _SCHEMA: Final = (
     "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, create_revision INTEGER NOT NULL, "
-    "mod_revision INTEGER NOT NULL, lease INTEGER NOT NULL) WITHOUT ROWID",
+    "mod_revision INTEGER NOT NULL, lease INTEGER NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX entries_by_lease ON entries (lease) WHERE lease <> 0",
     "CREATE TABLE changes (revision INTEGER, key TEXT, PRIMARY KEY (revision, key)) WITHOUT ROWID",
     "CREATE TABLE leases (id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL, deadline_ms INTEGER NOT NULL)",
     "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "INSERT INTO state VALUES ('revision', 0)",
+    f"INSERT INTO state VALUES ('digest', {sealed_revision(0)})",
 )
 
 
 class SqliteMetadataStore:
     """A `MetadataStore` in a SQLite file; made by `open_sqlite_store`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, time_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, time_ms: Callable[[], int], make_room: MakeRoom
+    ) -> None:
         self._connection = connection
+        self._make_room = make_room
         self._time_ms = time_ms
         self._bell = Bell(path)
         #: When the first lease ends, as of the last look; None while there is none.
@@ -78,8 +95,9 @@ class SqliteMetadataStore:
     async def get(self, key: str) -> KeyValue | None:
         def read() -> KeyValue | None:
             self._expire()
-            row = self._connection.execute("SELECT * FROM entries WHERE key = ?", (key,)).fetchone()
-            return None if row is None else KeyValue(*row)
+            select = f"SELECT {COLUMNS} FROM entries WHERE key = ?"
+            row = self._connection.execute(select, (key,)).fetchone()
+            return None if row is None else checked(row)
 
         return await self._run(read)
 
@@ -89,10 +107,11 @@ class SqliteMetadataStore:
             with self._connection:
                 self._connection.execute("BEGIN")
                 rows = self._connection.execute(
-                    "SELECT * FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, _after(prefix))
+                    f"SELECT {COLUMNS} FROM entries WHERE key >= ? AND key < ? ORDER BY key",
+                    (prefix, _after(prefix)),
                 ).fetchall()
                 revision = self._revision()
-                return Listing(revision, tuple(KeyValue(*row) for row in rows), revision)
+                return Listing(revision, tuple(map(checked, rows)), revision)
 
         return await self._run(read)
 
@@ -166,8 +185,7 @@ class SqliteMetadataStore:
             if self._closed:
                 raise StoreUnavailableError("The metadata store is closed.")
             try:
-                # Not to be abandoned: a transaction that began is waited for, even under cancellation.
-                result, changes = await trio.to_thread.run_sync(self._do, work)
+                result, changes = await self._work(work)
             except sqlite3.Error as error:
                 raise StoreUnavailableError(f"The metadata store failed: {error}.") from error
             for revision, puts, deletes in changes:
@@ -193,6 +211,16 @@ class SqliteMetadataStore:
         finally:
             self._connection.execute("PRAGMA synchronous = FULL")
 
+    async def _work(self, work: Callable[[], T]) -> tuple[T, Sequence[tuple[int, Sequence[KeyValue], Sequence[str]]]]:
+        """Do it on a worker thread; once more if the disk was full and room could be made. What failed did nothing."""
+        try:
+            # Not to be abandoned: a transaction that began is waited for, even under cancellation.
+            return await trio.to_thread.run_sync(self._do, work)
+        except sqlite3.Error as error:
+            if not _is_full(error) or not await self._make_room():
+                raise
+        return await trio.to_thread.run_sync(self._do, work)
+
     def _revision(self) -> int:
         row = self._connection.execute("SELECT value FROM state WHERE name = 'revision'").fetchone()
         return int(row[0])
@@ -210,32 +238,43 @@ class SqliteMetadataStore:
     def _apply_all(self, operations: Sequence[Operation]) -> int:
         """One revision, within a transaction that has begun."""
         self._has_written = True
+        execute = self._connection.execute
         update = "UPDATE state SET value = value + 1 WHERE name = 'revision' RETURNING value"
-        revision = int(self._connection.execute(update).fetchone()[0])
+        revision = int(execute(update).fetchone()[0])
+        digest = sealed_revision(revision - 1) ^ sealed_revision(revision)
         for operation in operations:
-            self._apply(operation, revision)
-        self._connection.execute("DELETE FROM changes WHERE revision <= ?", (revision - _CHANGE_LOG_LENGTH,))
+            digest ^= self._apply(operation, revision)
+        (before,) = execute("SELECT value FROM state WHERE name = 'digest'").fetchone()
+        execute("UPDATE state SET value = ? WHERE name = 'digest'", (before ^ digest,))
+        execute("DELETE FROM changes WHERE revision <= ?", (revision - _CHANGE_LOG_LENGTH,))
         return revision
 
-    def _apply(self, operation: Operation, revision: int) -> None:
+    def _apply(self, operation: Operation, revision: int) -> int:
+        """Do it; returns what the digest changes by."""
+        digest = 0
         execute = self._connection.execute
         if isinstance(operation, Put):
             lease = operation.lease
             if lease != NO_LEASE and not execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone():
                 raise LeaseExpiredError(f"Lease {lease} has ended.")
-            execute(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
-                "SET value = excluded.value, mod_revision = excluded.mod_revision, lease = excluded.lease",
-                (operation.key, operation.value, revision, revision, lease),
-            )
+            select = "SELECT create_revision, crc FROM entries WHERE key = ?"
+            created, digest = execute(select, (operation.key,)).fetchone() or (revision, 0)
+            row = (operation.key, operation.value, created, revision, lease)
+            crc = row_crc(*row)
+            digest ^= crc
+            execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*row, crc))
             changed = [(operation.key,)]
         else:
             low = operation.prefix if isinstance(operation, DeletePrefix) else operation.key
             high = _after(low) if isinstance(operation, DeletePrefix) else low + "\0"
-            delete = "DELETE FROM entries WHERE key >= ? AND key < ? RETURNING key"
-            changed = execute(delete, (low, high)).fetchall()
+            delete = "DELETE FROM entries WHERE key >= ? AND key < ? RETURNING key, crc"
+            changed = []
+            for key, crc in execute(delete, (low, high)).fetchall():
+                changed.append((key,))
+                digest ^= crc
         insert = "INSERT OR IGNORE INTO changes VALUES (?, ?)"
         self._connection.executemany(insert, [(revision, key) for (key,) in changed])
+        return digest
 
     def _expire(self) -> None:
         execute, now_ms = self._connection.execute, self._time_ms()
@@ -268,18 +307,19 @@ class SqliteMetadataStore:
             if revision == self._seen_revision:
                 return ()
             rows = execute(
-                "SELECT changes.revision, changes.key, entries.* FROM changes LEFT JOIN entries USING (key) "
+                f"SELECT changes.revision, changes.key, {COLUMNS} FROM changes LEFT JOIN entries USING (key) "
                 "WHERE changes.revision > ? ORDER BY changes.revision, changes.key",
                 (self._seen_revision,),
             ).fetchall()
         found: dict[int, tuple[list[KeyValue], list[str]]] = {}
-        for change_revision, key, *entry in rows:
+        for change_revision, key, *columns in rows:
+            entry = tuple(columns)
             puts, deletes = found.setdefault(change_revision, ([], []))
             # A key that changed again later is told with its latest state; its watchers only move ahead.
             if entry[0] is None:
                 deletes.append(key)
             else:
-                puts.append(KeyValue(*entry))
+                puts.append(checked(entry))
         if self._seen_revision < revision - _CHANGE_LOG_LENGTH:
             self._watchers.lag()
         self._seen_revision = revision
@@ -310,24 +350,42 @@ class _SharedWatch:
             await self._store.refresh()
 
 
-async def open_sqlite_store(path: Path, time_ms: Callable[[], int]) -> SqliteMetadataStore:
+async def _no_room() -> bool:
+    return False
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk is full, as far as SQLite tells."""
+    return getattr(error, "sqlite_errorcode", None) in _FULL
+
+
+async def open_sqlite_store(
+    path: Path, time_ms: Callable[[], int], *, make_room: MakeRoom = _no_room
+) -> SqliteMetadataStore:
     """Open the file, and make it if it is absent; raises StoreUnavailableError if it cannot be used.
 
     `time_ms` is the clock of leases, in wall-clock milliseconds: the processes that share the file share it.
+    `make_room` is asked when the disk is full, and says whether to try again.
     """
 
     def open_file() -> SqliteMetadataStore:
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection, path)
+            check_all(connection)
         except BaseException:
             connection.close()
             raise
-        store = SqliteMetadataStore(connection, path, time_ms)
+        store = SqliteMetadataStore(connection, path, time_ms, make_room)
         store.start_watching_from_here()
         return store
 
     try:
+        try:
+            return await trio.to_thread.run_sync(open_file)
+        except sqlite3.Error as error:
+            if not _is_full(error) or not await make_room():
+                raise
         return await trio.to_thread.run_sync(open_file)
     except sqlite3.Error as error:
         raise StoreUnavailableError(f"The metadata store {path} cannot be opened: {error}.") from error
@@ -342,6 +400,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         if version == 0:
             for statement in _SCHEMA:
                 connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        elif version == 1:
+            upgrade_from_1(connection)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif version != FORMAT_VERSION:
             raise StoreUnavailableError(

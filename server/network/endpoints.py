@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -15,6 +16,9 @@ from ottla.server.settings.config import BrokerConfig, ConfigError
 logger = logging.getLogger(__name__)
 
 _MAX_PORT: Final = 65_535
+# For the writers of stores, the metadata, indexes that are being built, the HTTP port; and, for each file that is kept
+# open for readers, its index.
+_OWN_DESCRIPTORS: Final = 192
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
 
@@ -63,13 +67,21 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
     return ConnectionLimits(
         max_frame_bytes=config.socket_request_max_bytes,
         max_pipelined=config.ottla_max_in_flight_requests_per_connection,
-        max_connections=config.max_connections,
+        max_connections=min(config.max_connections, _room_for_connections(config)),
         max_creation_rate=config.max_connection_creation_rate,
         max_connections_per_ip=config.max_connections_per_ip,
         max_idle_ms=config.connections_max_idle_ms,
         per_ip_overrides=_by_address(config.max_connections_per_ip_overrides),
         listeners=per_listener,
     )
+
+
+def _room_for_connections(config: BrokerConfig) -> int:
+    """How many connections leave the store the descriptors that it needs, whatever clients do."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return config.max_connections
+    return max(limit - _OWN_DESCRIPTORS - 2 * config.ottla_open_files, limit // 2)
 
 
 def _by_address(overrides: str) -> dict[str, int]:

@@ -220,7 +220,11 @@ class Listeners:
             return
         self.delayed += 1
         limit = min(self._limits.max_connections, self._limits.of_listener(name).max_connections)
-        logger.warning("not accepting: max.connections (%d) is reached", limit, extra={"listener": name})
+        logger.warning(
+            "not accepting: max.connections, or what the limit on open files leaves, is reached (%d)",
+            limit,
+            extra={"listener": name},
+        )
         while self._is_full(name):
             if self._slot_freed.is_set():
                 self._slot_freed = trio.Event()

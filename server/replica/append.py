@@ -13,7 +13,7 @@ from ottla.server.replica.errors import (
     UnknownTopicOrPartitionError,
 )
 from ottla.server.replica.partition import ACKS_ALL, Partition, Role
-from ottla.storage.errors import CorruptBatchError, RecordTooLargeError, StoreOfflineError
+from ottla.storage.errors import CorruptBatchError, DiskFullError, RecordTooLargeError, StoreOfflineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,7 @@ _WITHOUT_LOG_START: Final = (
     NotLeaderError,
     InternalTopicError,
     StoreOfflineError,
+    DiskFullError,
     RecordTooLargeError,
     CorruptBatchError,
 )
@@ -135,10 +136,11 @@ class AppendOperation:
     refused at once when this node stops leading, also for a moment, since what it appended may be gone then.
     """
 
-    __slots__ = ("_pending", "_required_acks", "deadline", "results")
+    __slots__ = ("_pending", "_required_acks", "_waits_for_room", "deadline", "results")
 
-    def __init__(self, required_acks: int, deadline: float) -> None:
-        """`deadline` is in seconds of the event loop's clock."""
+    def __init__(self, required_acks: int, deadline: float, *, waits_for_room: bool = False) -> None:
+        """`deadline` is in seconds of the event loop's clock. On a full disk it fails, unless it `waits_for_room`."""
+        self._waits_for_room = waits_for_room
         self.deadline = deadline
         self._required_acks = required_acks
         self._pending: list[AppendResult] = []
@@ -199,8 +201,14 @@ class AppendOperation:
         if partition.term != result.term or partition.role is not Role.LEADER:
             result.fail(_lost_leadership(partition))
             return True
+        log = partition.log
+        if log.flushed_end_offset <= result.last_offset:
+            if log.is_stalled and not self._waits_for_room:
+                result.fail(DiskFullError(f"the disk of {partition.topic}-{partition.index} is full"))
+                return True
+            return False
         if self._required_acks != ACKS_ALL:
-            return partition.log.flushed_end_offset > result.last_offset
+            return True
         if partition.log.high_watermark <= result.last_offset:
             return False
         if partition.is_under_min_isr:

@@ -208,7 +208,8 @@ class ReplicaManager:
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
-        operation = AppendOperation(required_acks, deadline)
+        # A coordinator waits until the log has decided, as its state follows the log.
+        operation = AppendOperation(required_acks, deadline, waits_for_room=origin is AppendOrigin.COORDINATOR)
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
         with HeldStore(more_expected=more_expected) as held:
@@ -438,6 +439,13 @@ class ReplicaManager:
             partition = self._partitions.of_log(log)
             if partition is not None:
                 partition.advance_high_watermark(now_ms)
+                self._signal(partition)
+
+    def on_stalled(self, logs: Iterable[PartitionLog]) -> None:
+        """The disk is full: who waits for records of these logs is answered."""
+        for log in logs:
+            partition = self._partitions.of_log(log)
+            if partition is not None:
                 self._signal(partition)
 
     def on_offline(self, logs: Iterable[PartitionLog], error: Exception) -> None:

@@ -105,6 +105,11 @@ class OttlaSettings:
         True, "Check the CRC of every batch that is read from a file before it is served."
     )
     ottla_open_files: int = integer(32, "Files of sealed segments that are kept open for readers.", check=between(1))
+    ottla_disk_reserve_bytes: int = long(
+        16_777_216,
+        "Room on the disk that is kept for when it is full: for metadata and for what makes room; 0 keeps none.",
+        check=between(0),
+    )
     ottla_rewrite_dead_ratio: float = double(
         0.5, "A sealed segment is rewritten when this share of it is dead.", check=between(0, 1), importance=LOW
     )

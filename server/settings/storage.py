@@ -58,6 +58,7 @@ def storage_config(broker: BrokerConfig) -> StorageConfig:
         inline_read_bytes=broker.ottla_inline_read_bytes,
         verify_reads=broker.ottla_verify_reads,
         fd_cache_capacity=broker.ottla_open_files,
+        disk_reserve_bytes=broker.ottla_disk_reserve_bytes,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         retention_check_interval_ms=broker.log_retention_check_interval_ms,
         cleaner_backoff_ms=broker.log_cleaner_backoff_ms,

@@ -39,6 +39,7 @@ KEYS: Final = {
     "partition": "number of the partition",
     "partitions": "how many partitions",
     "path": "file or folder",
+    "position": "byte in the file",
     "settings": "names of settings",
     "signal": "name of the signal",
     "task": "name of the task that held the loop",

@@ -75,6 +75,7 @@ PURGATORY_DONE: Final = counter(
 
 STORES: Final = gauge("ottla_stores", "Stores (topic folders) that are open.")
 STORES_OFFLINE: Final = gauge("ottla_stores_offline", "Stores that have stopped because of a failed write.")
+DAMAGED_PLACES: Final = gauge("ottla_damaged_places", "Places in data files that are known to be damaged or lost.")
 MEMSTORE_BYTES: Final = gauge("ottla_memstore_bytes", "Bytes appended and not yet written.")
 BLOCK_WRITES: Final = histogram("ottla_block_write_seconds", "Writing a block, with its sync where one is asked for.")
 WRITTEN_BYTES: Final = counter("ottla_written_bytes_total", "Bytes of blocks written.")
@@ -212,6 +213,7 @@ async def _storage(broker: Broker) -> AsyncGenerator[Family, None]:
         await pace.rest()
     yield single(STORES, len(stores))
     yield single(STORES_OFFLINE, offline)
+    yield single(DAMAGED_PLACES, len(context.damage))
     yield single(MEMSTORE_BYTES, memstore_bytes)
     yield Family(BLOCK_WRITES, [((), context.block_writes)])
     yield single(WRITTEN_BYTES, context.written_bytes)

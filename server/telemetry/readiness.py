@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 
+def degradations(broker: Broker) -> list[str]:
+    """What is wrong though the node serves: records that cannot be read. Taking it out of service would not help."""
+    damage = broker.log_manager.context.damage
+    return [place.message for place in damage]
+
+
 def unready_reasons(broker: Broker) -> list[str]:
     """What is missing until every request can be answered, each as a sentence; empty if nothing is."""
     reasons = []
@@ -22,6 +28,8 @@ def unready_reasons(broker: Broker) -> list[str]:
     offline = sum(store.error is not None for store in broker.log_manager.stores())
     if offline:
         reasons.append(f"{offline} stores are offline")
+    if broker.log_manager.context.space.is_full:
+        reasons.append("the disk is full: records are served, and none are taken")
     if broker.replica_manager.unopened_partitions:
         reasons.append(f"{broker.replica_manager.unopened_partitions} partitions could not be opened")
     return reasons

@@ -242,6 +242,10 @@ class Simulation:
             if tracked is not None and tracked.log is log and not (tracked.is_follower or tracked.is_held):
                 log.advance_high_watermark(log.flushed_end_offset)
 
+    def on_stalled(self, logs: Sequence[PartitionLog]) -> None:
+        """The disk is full for a store."""
+        self.note(f"a store of {len(logs)} logs has no room")
+
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         """A store has stopped."""
         self.note(f"a store of {len(logs)} logs is offline: {error}")

@@ -20,7 +20,15 @@ from ottla.storage.errors import StorageError
 from ottla.storage.format.block import FORMAT_VERSION
 from ottla.storage.format.run_table import ENTRY_BYTES, RunTable
 
-__all__ = ["INDEX_HEADER_BYTES", "PAGE_ENTRIES", "CorruptIndexError", "IndexPage", "SealedIndex", "build_sealed_index"]
+__all__ = [
+    "INDEX_HEADER_BYTES",
+    "PAGE_ENTRIES",
+    "CorruptIndexError",
+    "IndexPage",
+    "SealedIndex",
+    "build_sealed_index",
+    "sealed_data_length",
+]
 
 INDEX_MAGIC = b"OtIdxSea"
 PAGE_ENTRIES = 512
@@ -54,6 +62,17 @@ class IndexPage(NamedTuple):
     entry_count: int
     size_bytes: int
     crc: int
+
+
+def sealed_data_length(disk: Disk, handle: Handle, generation: int) -> int | None:
+    """The length of the data file that an index file was made for; None if it is no sound one of this generation."""
+    try:
+        head = _read(disk, handle, 0, INDEX_HEADER_BYTES)
+    except CorruptIndexError:
+        return None
+    magic, version, _, index_generation, length, *_, crc = _HEADER.unpack(head)
+    is_sound = magic == INDEX_MAGIC and version == FORMAT_VERSION and crc == crc32c(head[:_HEADER_CRC_POS])
+    return int(length) if is_sound and index_generation == generation else None
 
 
 def build_sealed_index(generation: int, data_length: int, tables: Iterable[tuple[bytes, RunTable]]) -> list[bytes]:

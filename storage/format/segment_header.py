@@ -16,6 +16,7 @@ __all__ = [
     "SORTED_FLAG",
     "SegmentHeader",
     "build_segment_header",
+    "parse_index_name",
     "parse_segment_header",
     "parse_segment_name",
     "segment_name",
@@ -25,7 +26,7 @@ SEGMENT_MAGIC = b"OtSegmnt"
 # magic, format version, flags, generation, position, first sequence, created at (ms), end position, …, CRC
 _HEADER = struct.Struct(">8sHHIQQqQ12xI")
 SEGMENT_HEADER_BYTES = _HEADER.size
-_NAME = re.compile(r"(\d{20})(?:-(\d+))?\.data")
+_NAME = re.compile(r"(\d{20})(?:-(\d+))?\.(data|index)")
 _CRC_POS = SEGMENT_HEADER_BYTES - 4
 
 
@@ -80,5 +81,14 @@ def segment_name(position: int, generation: int) -> str:
 
 def parse_segment_name(name: str) -> tuple[int, int] | None:
     """The position and the generation in a data file's name; None for other files."""
+    return _parse_name(name, "data")
+
+
+def parse_index_name(name: str) -> tuple[int, int] | None:
+    """The position and the generation in an index file's name; None for other files."""
+    return _parse_name(name, "index")
+
+
+def _parse_name(name: str, kind: str) -> tuple[int, int] | None:
     found = _NAME.fullmatch(name)
-    return (int(found[1]), int(found[2] or 0)) if found is not None else None
+    return (int(found[1]), int(found[2] or 0)) if found is not None and found[3] == kind else None

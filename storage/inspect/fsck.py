@@ -19,13 +19,14 @@ from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.errors import StorageError
 from ottla.storage.format.block import Run, RunFlag, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
-from ottla.storage.format.checkpoint import CHECKPOINT_NAME, parse_checkpoint
+from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
+from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.node_dir import DELETED_SUFFIX, NODE_FILE
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import list_segments
+from ottla.storage.store.segment_files import ASIDE_MARK, list_segments, mark_losses
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
@@ -121,20 +122,28 @@ class _StoreCheck:
         self._lacking: dict[tuple[str, bytes], int] = {}
         #: By partition: where offsets go back without a truncation, which is right if it was deleted later.
         self._going_back: dict[bytes, list[Finding]] = {}
+        self._point: Checkpoint | None = None
 
     def run(self) -> None:
         names = self._disk.listdir(self._directory)
         self._check_checkpoint(names)
+        self._check_list(names)
         segments = list_segments(self._disk, self._directory, names)
         known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
         for name in names:
             path = os.path.join(self._directory, name)
-            if ".data.cut" in name:
-                self._report.warn(path, -1, "a recovery has set damaged bytes aside here")
-            elif name not in known and name != CHECKPOINT_NAME:
+            if ASIDE_MARK in name:
+                self._report.warn(
+                    path, -1, "a start has set aside here what was damaged; remove it when it is dealt with"
+                )
+            elif name not in known and name not in (CHECKPOINT_NAME, SEGMENT_LIST_NAME):
                 self._report.warn(path, -1, "left by an interrupted write; the next start removes it")
         for place, segment in enumerate(segments):
-            self._check_segment(segment, names, is_last=place == len(segments) - 1)
+            if not segment.is_lost:
+                self._check_segment(segment, names, is_last=place == len(segments) - 1)
+        for loss in mark_losses(self._disk, segments):
+            self._report.error(loss.path, loss.position, loss.message)
+        self._check_point(segments)
         for path in dict.fromkeys(path for path, _ in self._lacking):
             self._report.error(path, -1, "the index does not agree with its data file")
         for findings in self._going_back.values():
@@ -148,10 +157,31 @@ class _StoreCheck:
             say(path, -1, "there is no checkpoint; the next start reads all blocks")
             return
         try:
-            point, states = parse_checkpoint(self._disk.read_file(path))
-            self._recovery_position, self._known = point.segment_position, frozenset(states)
+            self._point, states = parse_checkpoint(self._disk.read_file(path))
+            self._recovery_position, self._known = self._point.segment_position, frozenset(states)
         except StorageError as error:
             self._report.warn(path, -1, f"{error}; the next start reads all blocks")
+
+    def _check_list(self, names: list[str]) -> None:
+        path = os.path.join(self._directory, SEGMENT_LIST_NAME)
+        try:
+            if SEGMENT_LIST_NAME in names:
+                parse_segment_list(self._disk.read_file(path))
+        except StorageError as error:
+            self._report.warn(path, -1, f"{error}; the next start writes it again")
+
+    def _check_point(self, segments: list[Segment]) -> None:
+        """Whether the segment that the checkpoint speaks of is there, as far as it knows of it."""
+        point = self._point
+        if point is None:
+            return
+        last = next((each for each in segments if each.position == point.segment_position), None)
+        path = Segment(self._directory, point.segment_position).data_path
+        if last is None:
+            self._report.error(path, -1, "the segment that the checkpoint speaks of is lost")
+        elif not last.is_lost and last.size_bytes < point.data_length:
+            lost_bytes = point.data_length - last.size_bytes
+            self._report.error(path, last.size_bytes, f"the last {lost_bytes} bytes before the checkpoint are lost")
 
     def _check_segment(self, segment: Segment, names: list[str], *, is_last: bool) -> None:
         disk, report = self._disk, self._report
@@ -197,8 +227,7 @@ class _StoreCheck:
         self._report.error(segment.data_path, start, f"no sound block for {end - start} bytes")
 
     def _check_run(self, segment: Segment, head: BlockHead, run: Run, body: memoryview) -> None:
-        topic_id, partition = split_key(run.key)
-        name = f"partition {partition} of topic {UUID(bytes=topic_id)}"
+        name = _name_of(run.key)
         if run.kind != RunKind.DATA:
             if run.kind == RunKind.TRUNCATE:
                 self._ends[run.key] = min(run.base_offset, self._ends.get(run.key, 0))
@@ -283,3 +312,8 @@ def _first_lacking(held: RunTable, expected: RunTable) -> int | None:
     clipped = RunTable(expected.data)
     clipped.truncate(offset)
     return offset if bytes(clipped.data) == bytes(held.data) else -1
+
+
+def _name_of(key: bytes) -> str:
+    topic_id, partition = split_key(key)
+    return f"partition {partition} of topic {UUID(bytes=topic_id)}"

@@ -146,6 +146,8 @@ class _StoreView:
     # Segments.
 
     def _view(self, segment: Segment, *, is_last: bool) -> _SegmentView:
+        if segment.is_lost:
+            raise CorruptLogError(f"{segment.data_path} is lost")
         handle = self._disk.open_read(segment.data_path)
         try:
             segment.found(self._disk.size(handle))

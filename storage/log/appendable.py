@@ -99,6 +99,11 @@ class AppendableLog(LogState, ABC):
         """False while both memstores of the store are full."""
         return self.store.writer.has_room
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether what it was given cannot be written for now, as the disk is full."""
+        return self.store.writer.is_stalled
+
     async def wait_for_room(self) -> None:
         """Wait until the store takes appends; raises StoreOfflineError or LogClosedError if it never will."""
         await self.store.writer.wait_for_room()
@@ -151,8 +156,9 @@ class AppendableLog(LogState, ABC):
         after ChecksTakeLongError; the three arguments before are those of `ProducerStateManager.check`.
         """
         store = self.store
-        if self.is_closed or store.writer.error is not None or store.checkpoint is not None:
+        if self.is_closed or store.writer.refuses or store.checkpoint is not None:
             self.check_open()
+            store.writer.check_room()
         from_client = origin is AppendOrigin.CLIENT
         config = self.config
         if checked is not None and checked.config is config:
@@ -197,6 +203,7 @@ class AppendableLog(LogState, ABC):
         is unsound. In both cases nothing was appended.
         """
         self.check_open()
+        self.store.writer.check_room()
         batches: list[tuple[int, BatchHeader]] = []
         pos, expected = 0, self.log_end_offset
         while _is_whole(records, pos):
@@ -211,7 +218,10 @@ class AppendableLog(LogState, ABC):
         for pos, header in batches:
             view = records[pos : pos + header.size_bytes]
             self.replay(view, header)
+            has_gap = header.base_offset > self.log_end_offset
             self._take(header, view, fragment, header.base_offset, header.leader_epoch)
+            if has_gap:
+                self.store.writer.note_gap(self)
         return AppendInfo(batches[0][1].base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def _take(

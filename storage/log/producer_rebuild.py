@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.kproto.records import iter_batches
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.log.log_state import ProducerHistory
 from ottla.storage.reading.plan import ReadableLog
 from ottla.storage.reading.reader import Reader
@@ -13,12 +14,18 @@ __all__ = ["read_producers"]
 
 
 async def read_producers(reader: Reader, log: ReadableLog) -> ProducerHistory:
-    """What all batches that are written say, from the log start on."""
+    """What all batches that are written say, from the log start on; those that are damaged are passed over."""
     history = ProducerHistory()
     offset, end_offset = log.log_start_offset, log.flushed_end_offset
     # Retention may move the start meanwhile.
     while (offset := max(offset, log.log_start_offset)) < end_offset:
-        records, offset = await reader.read_batches(log, offset, end_offset)
+        try:
+            records, offset = await reader.read_batches(log, offset, end_offset)
+        except CorruptLogError as error:
+            if error.resumes_at <= offset:
+                raise
+            offset = error.resumes_at
+            continue
         with records:
             await log.store.context.offload(_replay, history, list(records))
     return history

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.format.block import RunFlag
 from ottla.storage.format.run_table import RunEntry
+from ottla.storage.format.sealed_index import CorruptIndexError
 from ottla.storage.reading.places import Places, Span
 from ottla.storage.store.index_files import load_index
 from ottla.storage.store.segment import Segment
@@ -60,7 +61,9 @@ def span_extents(disk: Disk, handles: Mapping[str, Handle], span: Span, offset: 
         return
     segment = span.segment
     index = load_index(disk, segment)
-    handle = handles[segment.index_path]
+    handle = handles.get(segment.index_path)
+    if handle is None:
+        raise CorruptIndexError("the index file is missing")
     for place in range(index.find_offset(span.pages, offset), span.pages.stop):
         table = index.read_page(disk, handle, index.page(place))
         for number in range(table.find_offset(offset), len(table)):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import parse_batch_header, verify_crc
-from ottla.storage.errors import CorruptLogError, StorageError
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import RunFlag
 from ottla.storage.format.sealed_index import CorruptIndexError
 from ottla.storage.memory.iobuf import Fragment, IOBuf
 from ottla.storage.reading.extents import Extent, contiguous, span_extents, wanted_after
 from ottla.storage.reading.places import ReadHint, Span
+from ottla.storage.reading.sound_batches import next_sound_batch
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
@@ -33,6 +34,8 @@ _LEAST_PART = 8
 _SIZE = struct.Struct(">qi")
 _PREFIX_BYTES = 12
 _HEADER_BYTES = 61
+# Which offset the next batch has.
+_UNKNOWN = -1
 
 
 class _Piece(NamedTuple):
@@ -49,7 +52,7 @@ class FileRead:
 
     The result is `records` (views over one pooled fragment), or `error`, or `needed_bytes`: the first batch is larger
     than the memory which was acquired, or `damaged_index`: that segment's index was rebuilt. The last two mean that
-    the plan must be prepared again.
+    the plan must be prepared again. What is sound before damage is a result; `damage` tells of the damage either way.
     """
 
     __slots__ = (
@@ -72,6 +75,7 @@ class FileRead:
         "_segments",
         "_spans",
         "_views",
+        "damage",
         "damaged_index",
         "error",
         "hint",
@@ -118,6 +122,7 @@ class FileRead:
         self.next_offset = offset
         self.needed_bytes = 0
         self.damaged_index: Segment | None = None
+        self.damage: CorruptLogError | None = None
         self.error: Exception | None = None
         self.hint: ReadHint | None = None
 
@@ -139,7 +144,11 @@ class FileRead:
         segment.pin()
         self._segments.append(segment)
         for path in (segment.data_path, *paths):
-            descriptor = self._context.fd_cache.pin(path)
+            try:
+                descriptor = self._context.fd_cache.pin(path)
+            except FileNotFoundError:
+                # Said when the read comes to it: what lies before is served.
+                continue
             self._descriptors.append(descriptor)
             self._handles[path] = descriptor.handle
 
@@ -218,7 +227,9 @@ class FileRead:
     def read_ahead(self, extents: Sequence[Extent]) -> None:
         """Let the page cache fetch runs of the segments in use, in the background. May block for a little."""
         for segment, position, length in contiguous(extents):
-            self._context.disk.advise_willneed(self._handles[segment.data_path], position, length)
+            handle = self._handles.get(segment.data_path)
+            if handle is not None:
+                self._context.disk.advise_willneed(handle, position, length)
 
     def _try_step(self, limit_bytes: int, *, nowait: bool) -> int:
         try:
@@ -227,8 +238,10 @@ class FileRead:
             return self._step(self._pieces, limit_bytes, nowait=nowait)
         except CorruptIndexError:
             self._rebuild_index()
-        except (ProtocolError, StorageError) as error:
-            self.error = CorruptLogError(f"damaged near offset {self.next_offset}: {error}")
+        except CorruptLogError as error:
+            # What comes before the damage is sound: who reads on will meet it again.
+            self.damage = error
+            self.error = None if self._views else error
         except OSError as error:
             self.error = error
         self.is_done = True
@@ -240,6 +253,8 @@ class FileRead:
         segment.remember_index(None)
         try:
             write_sealed_index(self._context.disk, segment, rebuild_tables(self._context.disk, segment))
+        except FileNotFoundError:
+            self.damage = self.error = self._missing(segment.data_path, -1, self.next_offset + 1)
         except OSError as error:
             self.error = error
 
@@ -279,11 +294,16 @@ class FileRead:
                 following += 1
             target = self._fragment.memory[start:end]
             size_bytes = len(target)
-            handle = self._handles[extent.segment.data_path]
-            if self._context.disk.preadv(handle, [target], position, nowait=nowait) != size_bytes:
+            handle = self._handles.get(extent.segment.data_path)
+            if handle is None:
+                raise self._missing(extent.segment.data_path, -1, extent.entry.last_offset + 1)
+            count = self._context.disk.preadv(handle, [target], position, nowait=nowait)
+            if count != size_bytes:
                 if nowait:
                     return 0
-                raise CorruptLogError(f"{extent.segment.data_path} ends before byte {position + size_bytes}")
+                self._walk_to_end(pieces[first:following], start + count)
+                self.is_done = True
+                return count
             self._next_piece = following
         for piece in pieces[first:following]:
             if not self._walk(piece):
@@ -293,6 +313,17 @@ class FileRead:
             self._ask_for_more()
             self.is_done = True
         return size_bytes
+
+    def _walk_to_end(self, pieces: list[_Piece], end: int) -> None:
+        """Take what there is of runs whose file ends at a place in the memory; CorruptLogError if more was wanted."""
+        for piece in pieces:
+            if not self._walk(piece._replace(end=min(piece.end, end))) and piece.end <= end:
+                return
+            if piece.end > end:
+                self.needed_bytes = 0
+                file_position = piece.position + max(end - piece.start, 0)
+                segment, entry = piece.extent
+                raise self._missing(segment.data_path, file_position, entry.last_offset + 1)
 
     def _ask_for_more(self) -> None:
         """All that fitted was void (cut off by a truncation): the run that follows must be read as well."""
@@ -308,36 +339,74 @@ class FileRead:
         is_cut = position + end - pos < entry.position + entry.length
         verify = self._context.config.verify_reads
         file_position = position - pos
-        expected = entry.base_offset
+        expected = entry.base_offset if position == entry.position else _UNKNOWN
+        is_dense = not entry.flags & RunFlag.CLEANED
         while pos < end:
-            size = _SIZE.unpack_from(memory, pos)[1] + _PREFIX_BYTES if end - pos >= _PREFIX_BYTES else _HEADER_BYTES
-            if is_cut and (end - pos < _HEADER_BYTES or size > end - pos):
-                if self._min_one_batch and not self._views:
-                    self.needed_bytes = pos + max(size, _HEADER_BYTES)
-                return False
-            batch = parse_batch_header(memory, pos)
-            base_offset = batch.base_offset
-            last_offset = base_offset + batch.last_offset_delta
-            if base_offset < expected:
-                raise CorruptLogError(f"a batch at offset {base_offset} in a run from {entry.base_offset} on")
-            if last_offset > entry.last_offset:
-                if not entry.flags & RunFlag.CLIPPED:
-                    raise CorruptLogError(f"a batch up to {last_offset} in a run up to {entry.last_offset}")
-                return True
-            expected = last_offset + 1
-            if last_offset >= self._offset:
-                too_large = self._included_bytes + size > self._max_bytes
-                if last_offset >= self._end_offset or (too_large and (self._views or not self._min_one_batch)):
-                    self.hint = ReadHint(self.next_offset, segment, entry.base_offset, file_position + pos)
+            try:
+                size = (
+                    _SIZE.unpack_from(memory, pos)[1] + _PREFIX_BYTES if end - pos >= _PREFIX_BYTES else _HEADER_BYTES
+                )
+                if is_cut and (end - pos < _HEADER_BYTES or size > end - pos):
+                    if self._min_one_batch and not self._views:
+                        self.needed_bytes = pos + max(size, _HEADER_BYTES)
                     return False
-                if verify:
-                    verify_crc(memory, pos, batch)
-                self._include(pos, size)
-                self.next_offset = expected
-            pos += size
-        if not is_cut and expected != entry.last_offset + 1 and not entry.flags & RunFlag.CLIPPED:
-            raise CorruptLogError(f"a run up to {entry.last_offset} ends at {expected - 1}")
+                batch = parse_batch_header(memory, pos)
+                base_offset = batch.base_offset
+                last_offset = base_offset + batch.last_offset_delta
+                if batch.leader_epoch != entry.leader_epoch or (
+                    base_offset != expected and expected >= 0 and (base_offset < expected or is_dense)
+                ):
+                    _refuse(f"a batch at offset {base_offset} of epoch {batch.leader_epoch}, not at {expected}")
+                if last_offset > entry.last_offset:
+                    if not entry.flags & RunFlag.CLIPPED:
+                        _refuse(f"a batch up to {last_offset} in a run up to {entry.last_offset}")
+                    return True
+                if last_offset >= self._offset:
+                    too_large = self._included_bytes + size > self._max_bytes
+                    if last_offset >= self._end_offset or (too_large and (self._views or not self._min_one_batch)):
+                        self.hint = ReadHint(self.next_offset, segment, entry.base_offset, file_position + pos)
+                        return False
+                    if verify:
+                        verify_crc(memory, pos, batch)
+                    self._include(pos, size)
+                    self.next_offset = last_offset + 1
+                expected = last_offset + 1
+                pos += size
+            except (ProtocolError, CorruptLogError) as error:
+                pos = self._pass_damage(piece, pos, error)
+                expected = _UNKNOWN
+        if not is_cut and expected not in (entry.last_offset + 1, _UNKNOWN) and not entry.flags & RunFlag.CLIPPED:
+            self._pass_damage(piece, pos, CorruptLogError(f"a run up to {entry.last_offset} ends at {expected - 1}"))
         return not is_cut
+
+    def _missing(self, path: str, position: int, end_offset: int) -> CorruptLogError:
+        return CorruptLogError(
+            f"offsets {self.next_offset} to {end_offset - 1} are missing in {path}",
+            path=path,
+            position=position,
+            resumes_at=end_offset,
+        )
+
+    def _pass_damage(self, piece: _Piece, pos: int, error: Exception) -> int:
+        """Where the walk goes on after damage at a place in the memory; CorruptLogError if it hides what was asked for.
+
+        It does not hide it if a sound batch is found that holds the next offset. Lengths before the damage are believed
+        only where batches were taken, since others were passed over unchecked.
+        """
+        assert self._fragment is not None
+        (segment, entry), position, start, end = piece
+        memory = self._fragment.memory[:end]
+        found = next_sound_batch(memory, pos + 1 if self._views else start, self.next_offset, entry.last_offset)
+        if found is not None and found[1] <= self.next_offset:
+            return found[0]
+        file_position = position + pos - start
+        resumes_at = entry.last_offset + 1 if found is None else found[1]
+        raise CorruptLogError(
+            f"{segment.data_path} is damaged at byte {file_position}, offset {self.next_offset}: {error}",
+            path=segment.data_path,
+            position=file_position,
+            resumes_at=max(resumes_at, self.next_offset + 1),
+        )
 
     def _include(self, pos: int, size: int) -> None:
         assert self._fragment is not None
@@ -348,3 +417,7 @@ class FileRead:
         else:
             self._views.append(memory[pos : pos + size])
         self._last_end = pos + size
+
+
+def _refuse(message: str) -> NoReturn:
+    raise CorruptLogError(message)

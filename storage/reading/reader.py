@@ -8,10 +8,11 @@ while the last one is on its way to the client (`prefetch`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import trio
 
+from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
 from ottla.storage.errors import CorruptLogError, LogClosedError
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.reading.extents import spans_from, unsealed_extents, wanted_after
@@ -26,6 +27,8 @@ __all__ = ["Reader"]
 
 # Memory for a large first batch, a rebuilt index, exchanged segments: each asks for one more attempt.
 _MAX_ATTEMPTS = 8
+# While there are no descriptors.
+_MAX_WAITS = 100
 _SCAN_BYTES = 1_048_576
 # A fetch of more partitions lets others run in between.
 _PREPARED_AT_ONCE = 32
@@ -56,12 +59,25 @@ class Reader:
     async def fill(self, plans: Sequence[ReadPlan]) -> None:
         """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
         plans = [plan for plan in plans if not plan.is_complete]
-        for _ in range(_MAX_ATTEMPTS):
-            if not plans:
-                return
-            await self.read_ahead.settle(plans)
-            plans = await _locate_sealed(plans)
-            plans = await self._read_files(plans)
+        waits = _MAX_WAITS
+        attempts = _MAX_ATTEMPTS
+        while attempts and plans:
+            attempts -= 1
+            try:
+                await self.read_ahead.settle(plans)
+                plans = await _locate_sealed(plans)
+                plans = await self._read_files(plans)
+            except OSError as error:
+                if not is_out_of_descriptors(error) or not waits:
+                    for plan in plans:
+                        plan.fail(error)
+                    return
+                # It passes: other reads and connections give some back.
+                waits -= 1
+                attempts += 1
+                self._context.shed_descriptors()
+                await trio.sleep(RETRY_SECONDS)
+                plans = [plan for plan in plans if not plan.is_complete]
         for plan in plans:
             plan.fail(CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}"))
 
@@ -108,6 +124,7 @@ class Reader:
                 work.go_cold()
             if cold:
                 await context.offload(_run_all, cold)
+            _check_descriptors(reads.values())
             for plan, work in reads.items():
                 if _finish(context, plan, work):
                     again.append(plan)
@@ -177,13 +194,15 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
             await ensure_spans([plan.log for plan in lacking])
         except LogClosedError:
             continue
-        except OSError:
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                raise
             # Which log it was shows when each is looked for alone; the others are served.
             for plan in lacking:
                 try:
                     await ensure_spans([plan.log])
-                except (OSError, LogClosedError) as error:
-                    plan.fail(error)
+                except (OSError, LogClosedError) as own:
+                    plan.fail(own)
 
 
 def _lacks_spans(plan: ReadPlan) -> bool:
@@ -211,9 +230,19 @@ async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> li
     return cold
 
 
+def _check_descriptors(reads: Iterable[FileRead]) -> None:
+    """Raise what says that the process has no descriptors left: then all is read again."""
+    for work in reads:
+        if work.error is not None and is_out_of_descriptors(work.error):
+            raise work.error
+
+
 def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
     """Take over what was read; True if the plan must be read again."""
     places = plan.log.places
+    if work.damage is not None:
+        damage = work.damage
+        context.damage.found(damage.path, damage.position, f"{plan.log}: {damage}")
     if work.error is not None:
         plan.fail(work.error)
     elif work.damaged_index is not None:

@@ -10,7 +10,7 @@ from ottla.kproto.records import iter_batches
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import Run, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead
-from ottla.storage.format.checkpoint import as_of_sequence
+from ottla.storage.format.checkpoint import PartitionState, as_of_sequence
 from ottla.storage.log.partition_log import PartitionLog
 
 __all__ = ["NewLog", "RecoveredLogs"]
@@ -93,6 +93,23 @@ class RecoveredLogs:
                 self.stale[log] = None
                 next_sequence = max(next_sequence, as_of + 1)
         return next_sequence
+
+    def distrust_all(self) -> None:
+        """Nobody knows which blocks are missing: the end of every log is looked for in what is there."""
+        for key in self.snapshots:
+            log = self._log(key)
+            self.lost[log] = None
+            self.stale[log] = None
+
+    def bounds(self) -> dict[bytes, tuple[int, int]]:
+        """The start and end offsets of every log that is known."""
+        found = {}
+        for key, state in self.snapshots.items():
+            known = PartitionState.parse(state)
+            found[key] = known.log_start_offset, known.log_end_offset
+        for key, log in self.logs.items():
+            found[key] = log.log_start_offset, log.log_end_offset
+        return found
 
     def _log(self, key: bytes) -> PartitionLog:
         log = self.logs.get(key)

@@ -18,18 +18,21 @@ from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.clock import Clock
 from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.disk.passing import is_full
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import Run, RunKind, iter_runs
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
 from ottla.storage.format.run_table import enter_run
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, build_segment_header, parse_segment_header
+from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
+from ottla.storage.start.lost_runs import index_lost_segments
 from ottla.storage.start.recovered_logs import NewLog, RecoveredLogs
 from ottla.storage.store.file_store import sync_file
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import list_segments
+from ottla.storage.store.segment_files import ASIDE_MARK, Loss, list_segments, mark_losses, set_aside
 
 __all__ = ["Recovery"]
 
@@ -48,16 +51,22 @@ class Recovery:
         self._verify_all = True
         self._segments: list[Segment] = []
         self._next_sequence = 0
+        self._list_content = b""
         self.logs = RecoveredLogs(new_log, {})
         self.replayed_bytes = 0
+        # What is missing or damaged, to be said and remembered.
+        self.losses: list[Loss] = []
 
     def run(self) -> None:
         """Recover. OSError if the disk fails."""
         if not self._disk.exists(self._directory):
             return
         names = self._disk.listdir(self._directory)
+        if SEGMENT_LIST_NAME in names:
+            self._list_content = self._disk.read_file(os.path.join(self._directory, SEGMENT_LIST_NAME))
         self._read_checkpoint()
         segments = self._list_segments(names)
+        self._check_point(segments)
         for place, segment in enumerate(segments):
             if not self._follows(segment):
                 self._set_aside(segments[place:])
@@ -65,6 +74,9 @@ class Recovery:
             if not self._recover_segment(segment):
                 self._set_aside(segments[place + 1 :])
                 break
+        self.losses += mark_losses(self._disk, self._segments)
+        index_lost_segments(self._disk, self._segments, self.logs.bounds())
+        self.losses += set_aside(self._directory, self._disk.listdir(self._directory))
         self._next_sequence = self.logs.distrust_states_from(self._next_sequence)
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
         sealable = [
@@ -78,14 +90,25 @@ class Recovery:
                 if segment.tables is not None:
                     sync_file(self._disk, segment.data_path)
         for segment in sealable:
-            if segment.tables is not None:
-                write_sealed_index(self._disk, segment, segment.tables)
-                segment.sealed()
+            if not self._seal(segment):
+                break
+
+    def _seal(self, segment: Segment) -> bool:
+        """Write a rolled segment's index; False if there is no room: it is served unsealed, and sealed later."""
+        assert segment.tables is not None
+        try:
+            write_sealed_index(self._disk, segment, segment.tables)
+        except OSError as error:
+            if not is_full(error) or self.logs.lost:
+                raise
+            return False
+        segment.sealed()
+        return True
 
     def hand_over(self, store: MessageStore) -> None:
         """Give the store what was found; it serves from now on."""
         # The process that wrote the replayed blocks may not have synced them.
-        store.files.adopt(self._segments, self._next_sequence, self.replayed_bytes)
+        store.files.adopt(self._segments, self._next_sequence, self.replayed_bytes, self._list_content)
         position = self._point.segment_position if self._point is not None else 0
         store.restore(self.logs.logs, self.logs.changed, self.logs.snapshots, position)
 
@@ -111,8 +134,39 @@ class Recovery:
             return True
         return segment.position == previous.position + previous.size_bytes
 
+    def _check_point(self, segments: list[Segment]) -> None:
+        """Without the segment that the checkpoint speaks of nothing is known of what was written last."""
+        point = self._point
+        if point is None:
+            return
+        found = [segment for segment in segments if segment.position == point.segment_position]
+        if not found:
+            segment = Segment(self._directory, point.segment_position)
+            self._keep_evidence(segment)
+            message = f"{segment.data_path} is lost: the logs of the store end before it"
+            self.losses.append(Loss(segment.data_path, -1, message))
+            self.logs.distrust_all()
+
+    def _keep_evidence(self, segment: Segment) -> None:
+        """The index of the runs that are lost stays beside, for who looks for what they were."""
+        aside = segment.index_path + ASIDE_MARK
+        if self._disk.exists(segment.index_path) and not self._disk.exists(aside):
+            self._disk.rename(segment.index_path, aside)
+
+    def _is_lost(self, segment: Segment) -> bool:
+        """Take in a segment of which the data file is gone; false for others."""
+        if not segment.is_lost:
+            return False
+        self._segments.append(segment)
+        if self._point is None or segment.position >= self._point.segment_position:
+            # Its blocks would have been replayed.
+            self.logs.distrust_all()
+        return True
+
     def _recover_segment(self, segment: Segment) -> bool:
         """Take a segment in; False if its end was cut, so that nothing after it counts."""
+        if self._is_lost(segment):
+            return True
         handle = self._disk.open_write(segment.data_path)
         try:
             segment.found(self._disk.size(handle))
@@ -132,6 +186,8 @@ class Recovery:
             self._next_sequence = max(self._next_sequence, segment.first_sequence)
             segment.reopen()
             if point is not None and segment.position == point.segment_position:
+                if segment.size_bytes < point.data_length:
+                    return self._recover_short(segment, handle, point, has_header=header is not None)
                 start = point.data_length
                 self._next_sequence = point.next_sequence
                 self._load_index(segment, handle, point)
@@ -140,6 +196,19 @@ class Recovery:
             return self._replay(segment, handle, start)
         finally:
             self._disk.close(handle)
+
+    def _recover_short(self, segment: Segment, handle: Handle, point: Checkpoint, *, has_header: bool) -> bool:
+        """The file has lost bytes that the checkpoint speaks of: what is left is read from its first block on."""
+        message = f"{segment.data_path} ends at byte {segment.size_bytes} of {point.data_length}: what followed is lost"
+        self.losses.append(Loss(segment.data_path, segment.size_bytes, message))
+        self._keep_evidence(segment)
+        self._next_sequence = segment.first_sequence if has_header else point.next_sequence
+        self._write_header(segment, handle, is_damaged=not has_header)
+        self._verify_all = True
+        self._replay(segment, handle, SEGMENT_HEADER_BYTES)
+        self.logs.distrust_all()
+        self._next_sequence = max(self._next_sequence, point.next_sequence)
+        return False
 
     def _write_header(self, segment: Segment, handle: Handle, *, is_damaged: bool) -> None:
         """Write again the header of a segment that is replayed, as its blocks are; a new one in place of a torn one."""

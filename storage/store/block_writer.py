@@ -7,10 +7,16 @@ dropped the pages, and nothing that was waiting is ever acknowledged. What was a
 
 The write loop runs only while there is something to write: an idle store has no task. While it runs it is inside the
 store's gate, so that closing waits for the block that is being written.
+
+No room and no descriptors are no failures: they pass. The block is void then, what there is of it is cut off, and it is
+written again, to the same place, when it can be. While the disk is full (`is_stalled`) appends are refused, and those
+who wait for the block are told that it is not written.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +24,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
-from ottla.storage.errors import LogClosedError, StoreOfflineError
+from ottla.storage.disk.passing import RETRY_SECONDS, is_full
+from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
+from ottla.storage.format.block import RunFlag
 from ottla.storage.store.append_crowd import AppendCrowd
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
     from ottla.storage.memory.iobuf import Fragment
 
 __all__ = ["BlockOwner", "BlockWriter"]
+
+logger = logging.getLogger(__name__)
 
 _PUBLISH_SLICE = 128
 """After so many partitions of a block the event loop gets a turn."""
@@ -61,6 +71,9 @@ class BlockOwner(Protocol):
     def written(self, memstore: Memstore, size_bytes: int) -> None:
         """A block is written and published."""
 
+    def stalled(self) -> None:
+        """The disk is full: nothing that waits for a block to be written should wait on."""
+
     def failed(self, error: Exception) -> None:
         """A write or a sync has failed."""
 
@@ -75,10 +88,14 @@ class BlockWriter:
         "_is_held",
         "_is_running",
         "_owner",
+        "_pending",
+        "_retry",
         "_room",
         "_stops",
         "active",
         "error",
+        "is_stalled",
+        "refuses",
         "sync_epoch",
     )
 
@@ -92,7 +109,13 @@ class BlockWriter:
         self._is_held = False
         self._stops = False
         self.active = Memstore(files)
+        # Swapped out, not written yet, as it could not be.
+        self._pending: Memstore | None = None
+        self._retry: trio.Event | None = None
         self.error: Exception | None = None
+        self.is_stalled = False
+        #: Whether appends are refused, for good or for now: `check_room` says why.
+        self.refuses = False
         #: Rises with each block that is synced.
         self.sync_epoch = 0
 
@@ -113,6 +136,7 @@ class BlockWriter:
         """Wait until the active memstore takes more; StoreOfflineError or LogClosedError if it never will."""
         while not self.has_room:
             self.check()
+            self.check_room()
             await self._room.park()
         self.check()
 
@@ -122,6 +146,11 @@ class BlockWriter:
             raise StoreOfflineError(f"the store {self._files.directory} is offline: {self.error}") from self.error
         if self._stops:
             raise LogClosedError(f"the store {self._files.directory} is closed")
+
+    def check_room(self) -> None:
+        """Raise DiskFullError if nothing can be appended for now."""
+        if self.is_stalled:
+            raise DiskFullError(f"the disk of {self._files.directory} is full")
 
     def add_batch(
         self,
@@ -148,6 +177,10 @@ class BlockWriter:
             memstore.want_sync()
         if not self._is_running and not self._is_held:
             self.start()
+
+    def note_gap(self, log: StoreLog) -> None:
+        """Before the batch that was just added the leader's compaction has left a gap."""
+        self.active.groups[log].runs[-1].flags_with(RunFlag.CLEANED)
 
     def hold(self) -> None:
         """Leave the next batches to `write_gathered`, which the caller promises to call before it waits."""
@@ -179,8 +212,12 @@ class BlockWriter:
             self._write_in_place(memstore, size_bytes, now_ms)
             self._publish_part(list(memstore.groups.values()), self._files.active)
         except OSError as error:
-            self.fail(error, memstore)
-            memstore.release()
+            if self._files.may_try_again(error):
+                self._pending = memstore
+                self.start()
+            else:
+                self.fail(error, memstore)
+                memstore.release()
             return
         except Exception as error:
             # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
@@ -191,7 +228,8 @@ class BlockWriter:
     def _can_write_in_place(self, size_bytes: int, now_ms: int) -> bool:
         memstore = self.active
         return (
-            size_bytes <= _MAX_IN_PLACE_BYTES
+            self._files.is_open
+            and size_bytes <= _MAX_IN_PLACE_BYTES
             and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
             and not memstore.wants_sync
             and not self._owner.needs_swap
@@ -208,15 +246,21 @@ class BlockWriter:
     async def flush(self, *, sync: bool) -> None:
         """Wait until everything taken up to now is written and published, and synced if asked.
 
-        That includes the block that is being written. StoreOfflineError or LogClosedError if it cannot be.
+        That includes the block that is being written. StoreOfflineError or LogClosedError if it cannot be, and
+        DiskFullError if it cannot be for now; before that, the reserve of room is given up for it.
         """
         self.check()
         if sync:
             self.active.want_sync()
         done = self.active.wait_event()
+        if self.is_stalled:
+            await self._context.space.make_room()
+            self.try_again()
         self.start()
         await done.wait()
         self.check()
+        if not done.is_written:
+            self.check_room()
 
     def sync_soon(self) -> None:
         """Sync with the next block, which is written soon even if it is empty."""
@@ -234,13 +278,15 @@ class BlockWriter:
     @property
     def has_work(self) -> bool:
         """Whether something is to be written, or is being written."""
-        return self._is_running or self.active.has_work
+        return self._is_running or self._pending is not None or self.active.has_work
 
     def stop(self) -> None:
         """Take nothing more, and drop what is not being written yet: the store is being closed."""
         self._stops = True
+        self._context.space.remove(self)
         self._room.unpark_all()
         self.active.wake()
+        self.try_again()
 
     def release(self) -> None:
         """Give back what was taken and will never be written. The write loop has ended, and nothing can be appended."""
@@ -252,12 +298,55 @@ class BlockWriter:
         is_first = self.error is None
         if is_first:
             self.error = error
+            self.refuses = True
+            self._context.space.remove(self)
+        self.try_again()
         self._room.unpark_all()
         for each in (memstore, self.active):
             if each is not None:
                 each.wake()
         if is_first:
             self._owner.failed(error)
+
+    # A full disk.
+
+    def stall(self) -> None:
+        """Refuse appends, and tell who waits for a block."""
+        self.is_stalled = self.refuses = True
+        self._room.unpark_all()
+        for memstore in (self._pending, self.active):
+            if memstore is not None:
+                memstore.refuse()
+        self._owner.stalled()
+
+    def resume(self) -> None:
+        """There is room: write what waits."""
+        self.is_stalled = False
+        self.refuses = self.error is not None
+        self.try_again()
+
+    def try_again(self) -> None:
+        """Write what could not be written, now."""
+        if self._retry is not None:
+            self._retry.set()
+
+    async def _wait_out(self, error: OSError, memstore: Memstore) -> None:
+        """Wait for what a write has lacked, or until there is nothing to wait for."""
+        self._pending = memstore
+        if is_full(error):
+            await self._context.offload(self._files.undo_write)
+            self._context.space.filled(error, memstore.block_bytes())
+            # It was full before: who has asked for another attempt is told as well.
+            self.stall()
+        else:
+            logger.warning("%s: no descriptor to write by, trying again", self._files.directory)
+            self._context.shed_descriptors()
+        if self._stops or self.error is not None:
+            return
+        self._retry = trio.Event()
+        with trio.move_on_after(math.inf if self.is_stalled else RETRY_SECONDS):
+            await self._retry.wait()
+        self._retry = None
 
     # The write loop.
 
@@ -279,21 +368,34 @@ class BlockWriter:
         # disk, which returns, and when nothing is left to write, or the store has failed or is closed, the loop ends.
         with trio.CancelScope(shield=True):
             try:
-                while not self._stops and self.error is None and (self.active.has_work or self._owner.needs_swap):
+                while not self._stops and self.error is None and self._has_next:
                     await self._write_next()
             finally:
                 self._is_running = False
+                pending, self._pending = self._pending, None
+                if pending is not None:
+                    pending.wake()
+                    pending.release()
                 self._files.use(is_in_use=False)
                 self._files.gate.leave()
 
+    @property
+    def _has_next(self) -> bool:
+        return self._pending is not None or self.active.has_work or self._owner.needs_swap
+
     async def _write_next(self) -> None:
-        memstore = self._swap()
-        self._crowd.swapped()
+        memstore, self._pending = self._pending, None
+        if memstore is None:
+            memstore = self._swap()
+            self._crowd.swapped()
         try:
             size_bytes = await self._write(memstore)
         except OSError as error:
-            self.fail(error, memstore)
-            memstore.release()
+            if self._files.may_try_again(error):
+                await self._wait_out(error, memstore)
+            else:
+                self.fail(error, memstore)
+                memstore.release()
             return
         except Exception as error:
             self.fail(error, memstore)
@@ -385,4 +487,4 @@ class BlockWriter:
             self._context.tail.add(memstore)
         self._owner.written(memstore, size_bytes)
         if memstore.done is not None:
-            memstore.wake()
+            memstore.written()

@@ -6,6 +6,7 @@ from itertools import islice
 
 import trio
 
+from ottla.storage.errors import DiskFullError
 from ottla.storage.store.memstore import StoreLog
 
 __all__ = ["CheckpointBuilder"]
@@ -43,6 +44,11 @@ class CheckpointBuilder:
         """The store has stopped: nothing comes of this checkpoint."""
         self.is_abandoned = True
         self.armed.set()
+
+    def check(self) -> None:
+        """Raise DiskFullError if it was abandoned; the store serves on, as who asks knows."""
+        if self.is_abandoned:
+            raise DiskFullError("a checkpoint was given up, as the disk was full for a moment")
 
     def capture(self, log: StoreLog) -> None:
         """Take the state of a log that is about to change, if it has not been taken yet."""

@@ -14,7 +14,9 @@ from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.histogram import Histogram
 from ottla.storage.memory.buffer_pool import BufferPool
+from ottla.storage.store.damage import KnownDamage
 from ottla.storage.store.memstore import StoreLog
+from ottla.storage.store.space import Space
 from ottla.storage.store.tail_cache import TailCache
 from ottla.storage.store.writers import Writers
 
@@ -33,6 +35,9 @@ class StoreListener(Protocol):
     def on_flushed(self, logs: Sequence[StoreLog]) -> None:
         """`flushed_end_offset` (or the log start offset) of these logs has moved."""
 
+    def on_stalled(self, logs: Sequence[StoreLog]) -> None:
+        """The disk is full: what these logs were given and is not flushed is not acknowledged for now."""
+
     def on_offline(self, logs: Sequence[StoreLog], error: Exception) -> None:
         """The store of these logs has stopped for good: nothing more will be flushed or acknowledged."""
 
@@ -50,16 +55,20 @@ class StorageContext:
         "boot_id",
         "clock",
         "config",
+        "damage",
         "disk",
         "fd_cache",
         "listener",
         "pool",
+        "space",
         "tail",
         "writers",
         "written_bytes",
     )
 
-    def __init__(self, disk: Disk, config: StorageConfig, clock: Clock, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self, disk: Disk, config: StorageConfig, clock: Clock, run_blocking: RunBlocking, *, reserve_path: str = ""
+    ) -> None:
         self._run_blocking = run_blocking
         self._nursery: trio.Nursery | None = None
         self.disk = disk
@@ -69,6 +78,8 @@ class StorageContext:
         self.writers = Writers(config.fd_cache_capacity)
         self.pool = BufferPool()
         self.tail = TailCache(config.tail_cache_bytes)
+        self.damage = KnownDamage()
+        self.space = Space(disk, reserve_path, config.disk_reserve_bytes, self.offload)
         self.listener: StoreListener | None = None
         self.boot_id = ""
         #: How long the blocks of all stores took to be written, and synced where they were; and their bytes.
@@ -103,6 +114,11 @@ class StorageContext:
         """A block was written."""
         self.block_writes.observe(seconds)
         self.written_bytes += size_bytes
+
+    def shed_descriptors(self) -> None:
+        """The process has none left: close what is kept open and not used."""
+        self.fd_cache.shed()
+        self.writers.shed()
 
     async def offload(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what may block in a worker thread."""

@@ -40,8 +40,10 @@ class DoomedFiles:
         segment.doom(self._take)
 
     def _take(self, segment: Segment) -> None:
-        for path in (segment.data_path, segment.index_path):
+        # The index first: without a list of segments, one that has no data file means that the data was lost.
+        for path in (segment.index_path, segment.data_path):
             self._context.fd_cache.drop(path)
+            self._context.damage.forget(path)
             self._paths.append(path)
         if self._context.is_running:
             self._context.spawn(self._remove_inside)

@@ -10,8 +10,12 @@ import errno
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+
+import trio
 
 from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.disk.passing import passes
 from ottla.storage.format.segment_header import build_segment_header
 from ottla.storage.store.gate import Gate
 from ottla.storage.store.segment import Segment
@@ -39,7 +43,10 @@ class FileStore:
         "gate",
         "is_in_use",
         "layout_version",
+        "list_content",
+        "list_lock",
         "next_sequence",
+        "retired",
         "segments",
         "unsynced_bytes",
     )
@@ -50,6 +57,11 @@ class FileStore:
         self.gate = Gate()
         self.is_in_use = False
         self.segments: list[Segment] = []
+        #: Taken out and replaced by nothing: their files go when the list of segments does not name them any more.
+        self.retired: list[Segment] = []
+        #: What the list of sealed segments on the disk says, and who writes it.
+        self.list_content = b""
+        self.list_lock = trio.Lock()
         self.layout_version = 0
         self.next_sequence = 0
         self.unsynced_bytes = 0
@@ -85,12 +97,15 @@ class FileStore:
 
     # What recovery, sealing and rewriting tell.
 
-    def adopt(self, segments: Sequence[Segment], next_sequence: int, unsynced_bytes: int) -> None:
-        """These were found by recovery."""
+    def adopt(
+        self, segments: Sequence[Segment], next_sequence: int, unsynced_bytes: int, list_content: bytes = b""
+    ) -> None:
+        """These were found by recovery; `list_content` is the list of segments as it is on the disk."""
         assert not self.segments
         self.segments.extend(segments)
         self.next_sequence = next_sequence
         self.unsynced_bytes = unsynced_bytes
+        self.list_content = list_content
 
     def sealed(self, segment: Segment) -> None:
         """The index file of a rolled segment is written."""
@@ -102,7 +117,14 @@ class FileStore:
         place = self.segments.index(old[0])
         assert self.segments[place : place + len(old)] == list(old)
         self.segments[place : place + len(old)] = [new] if new is not None else []
+        if new is None:
+            self.retired += old
         self.layout_version += 1
+
+    def listed(self, content: bytes, retired: Sequence[Segment]) -> None:
+        """The list on the disk says this now, and does not name these any more."""
+        self.list_content = content
+        self.retired = [segment for segment in self.retired if segment not in retired]
 
     def truncate_tables(self, key: bytes, offset: int) -> None:
         """Void a partition's runs at and beyond an offset: here in unsealed segments, in sealed ones by the mark."""
@@ -126,6 +148,8 @@ class FileStore:
             disk.pwritev(handle, [build_segment_header(0, segment.position, self.next_sequence, now_ms)], 0)
         except BaseException:
             disk.close(handle)
+            # It may be tried again, under the same name.
+            disk.unlink(segment.data_path)
             raise
         return segment, handle
 
@@ -137,6 +161,22 @@ class FileStore:
         self._handle = handle
         self._directory_synced = False
         self.segments.append(segment)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a descriptor to write by: opening one may fail, and takes time."""
+        return self._handle is not None
+
+    def may_try_again(self, error: OSError) -> bool:
+        """Whether what has failed can be done again: there was no room, or no descriptor, and no sync has failed."""
+        return passes(error) and not self._has_failed
+
+    def undo_write(self) -> None:
+        """Cut off what a write without room has left, as it takes room. May block. The next write goes to its place."""
+        segment = self.active
+        if segment is not None and self._handle is not None:
+            with suppress(OSError):
+                self._disk.truncate(self._handle, segment.size_bytes)
 
     def write(self, pieces: Sequence[memoryview | bytes]) -> None:
         """Write a block at the end of the active segment. May block. `advance` follows on the event loop."""

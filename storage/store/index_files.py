@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.storage.format.block_scan import scan_heads
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import CorruptIndexError, SealedIndex, build_sealed_index
+from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
@@ -63,13 +64,26 @@ def write_sealed_index(disk: Disk, segment: Segment, tables: dict[bytes, RunTabl
 
 
 def rebuild_tables(disk: Disk, segment: Segment) -> dict[bytes, RunTable]:
-    """The runs of a sealed segment from the directories of its blocks; a damaged block's runs are left out."""
+    """The runs of a sealed segment from the directories of its blocks; a damaged block's runs are left out, loudly."""
     tables: dict[bytes, RunTable] = {}
+    position = SEGMENT_HEADER_BYTES
     handle = disk.open_read(segment.data_path)
     try:
         for head in scan_heads(disk, handle, segment.size_bytes, skip_damage=True):
+            if head.position != position:
+                _say_left_out(segment, position, head.position)
             for run in head.runs:
                 enter_run(tables, run)
+            position = head.end
     finally:
         disk.close(handle)
+    if position != segment.size_bytes:
+        _say_left_out(segment, position, segment.size_bytes)
     return tables
+
+
+def _say_left_out(segment: Segment, start: int, end: int) -> None:
+    keys = {"path": segment.data_path, "position": start}
+    logger.error(
+        "%s: no sound block from byte %d to %d, its records are lost", segment.data_path, start, end, extra=keys
+    )

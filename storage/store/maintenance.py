@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import Final
 
 import trio
 from google_crc32c import extend
 
 from ottla.storage.disk.disk import Disk
-from ottla.storage.errors import LogClosedError, StoreOfflineError
+from ottla.storage.disk.passing import is_full
+from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.run_table import RunTable
+from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore, sync_names
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
+from ottla.storage.store.segment_files import segment_list
 
-__all__ = ["Maintenance", "maintain"]
+__all__ = ["Maintenance", "list_sealed_segments", "maintain"]
+
+_RETRY_SECONDS: Final = 1.0
 
 
 class Maintenance:
@@ -52,42 +59,83 @@ class Maintenance:
         while self._is_running:
             await self._idle.park()
 
+    async def _request_later(self, store: MessageStore) -> None:
+        """There was no room, or no descriptor: try again in a while."""
+        await trio.sleep(_RETRY_SECONDS)
+        self.request(store)
+
     async def _serve(self) -> None:
         try:
             while self._waiting:
                 store = next(iter(self._waiting))
                 del self._waiting[store]
-                await maintain(store)
+                if not await maintain(store):
+                    self._context.spawn(partial(self._request_later, store))
         finally:
             self._is_running = False
             self._idle.unpark_all()
 
 
-async def maintain(store: MessageStore) -> None:
+async def maintain(store: MessageStore) -> bool:
     """Seal every rolled segment, then take a checkpoint. A failure of the disk stops the store.
 
-    What is deleted meanwhile is left as it is.
+    False if there was no room, or no descriptor, and it should be tried again. What is deleted meanwhile is left as it
+    is.
     """
     # The lock first: whoever deletes the store holds it while he waits for the gate.
     async with store.lock:
         try:
             with store.gate:
-                await _seal_and_checkpoint(store)
+                return await _seal_and_checkpoint(store)
         except LogClosedError:
             # It is being closed without regret: nothing of it need be kept.
-            return
+            return True
 
 
-async def _seal_and_checkpoint(store: MessageStore) -> None:
+async def _seal_and_checkpoint(store: MessageStore) -> bool:
     try:
         if store.is_usable:
             await _seal_segments(store)
+            # Nothing comes in between: the checkpoint begins where all before it is sealed.
             await _checkpoint_store(store)
+            await list_sealed_segments(store)
     except OSError as error:
-        store.fail(error)
+        if not store.files.may_try_again(error):
+            store.fail(error)
+            return True
+        if is_full(error):
+            store.context.space.filled(error)
+        else:
+            store.context.shed_descriptors()
+        return False
     except StoreOfflineError:
         # It stopped meanwhile, and has said so.
-        return
+        return True
+    except DiskFullError:
+        return False
+    return True
+
+
+async def list_sealed_segments(store: MessageStore) -> None:
+    """Let the list on the disk name the segments that are sealed now; then the files of those that were retired may go.
+
+    Where there is no room for it the reserve is given up, since what follows makes room.
+    """
+    context, files = store.context, store.files
+    async with files.list_lock:
+        retired = list(files.retired)
+        content = segment_list([segment for segment in files.segments if segment.is_sealed])
+        if content != (files.list_content or segment_list([])):
+            write = partial(context.disk.write_file_atomic, os.path.join(files.directory, SEGMENT_LIST_NAME), content)
+            try:
+                await context.offload(write)
+            except OSError as error:
+                if not is_full(error) or not await context.space.make_room():
+                    raise
+                await context.offload(write)
+        files.listed(content, retired)
+    for segment in retired:
+        store.doomed.doom(segment)
 
 
 async def _seal_segments(store: MessageStore) -> None:
@@ -134,6 +182,7 @@ async def _checkpoint_store(store: MessageStore) -> None:
         finally:
             store.end_checkpoint(builder)
         await store.writer.flush(sync=False)
+        builder.check()
     except BaseException:
         store.drop_snapshots(builder)
         raise

@@ -88,6 +88,10 @@ class MemRun:
         self.length += size_bytes
         self.flags |= flags
 
+    def flags_with(self, flag: int) -> None:
+        """Say more of the run."""
+        self.flags |= flag
+
 
 class RunGroup:
     """One partition's part of a memstore: its batches in order, and the runs they form."""
@@ -278,6 +282,25 @@ def _key_of(group: RunGroup) -> bytes:
     return group.log.key
 
 
+class Done:
+    """What waiting for a block comes to: it is written and published, or nobody should wait for it any more."""
+
+    __slots__ = ("_event", "is_written")
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+        self.is_written = False
+
+    async def wait(self) -> None:
+        """Return when it has ended; `is_written` says how."""
+        await self._event.wait()
+
+    def end(self, *, is_written: bool) -> None:
+        """Let go who waits."""
+        self.is_written = is_written
+        self._event.set()
+
+
 class Memstore:
     """The batches and notes of one block to be.
 
@@ -304,7 +327,7 @@ class Memstore:
         self.batch_count = 0
         self.record_count = 0
         self.wants_sync = False
-        self.done: trio.Event | None = None
+        self.done: Done | None = None
         self.sequence = -1
         self.runs: list[bytes] = []
         self.owner = owner
@@ -324,16 +347,26 @@ class Memstore:
         """Its block must be synced before it counts."""
         self.wants_sync = True
 
-    def wait_event(self) -> trio.Event:
+    def wait_event(self) -> Done:
         """What is set when the block is written and published, or never will be."""
         if self.done is None:
-            self.done = trio.Event()
+            self.done = Done()
         return self.done
+
+    def written(self) -> None:
+        """Its block is written and published: let go who waits."""
+        if self.done is not None:
+            self.done.end(is_written=True)
+
+    def refuse(self) -> None:
+        """Its block cannot be written for now: let go who waits, and who comes later waits anew."""
+        self.wake()
+        self.done = None
 
     def wake(self) -> None:
         """Let go who waits; they look whether the store is still there."""
         if self.done is not None:
-            self.done.set()
+            self.done.end(is_written=False)
 
     def take_runs(self) -> list[bytes]:
         """The run records of the block that was written, once."""

@@ -79,6 +79,7 @@ class MessageStore:
         # What has made bytes in sealed segments dead is counted; and what the last look at them had seen.
         self._released = 0
         self._reclaimed = (-1, -1)
+        context.space.add(self.writer)
 
     def __repr__(self) -> str:
         return f"<MessageStore {self.files.directory}, {self.gate.life.value}>"
@@ -128,9 +129,10 @@ class MessageStore:
             return
         self.writer.release()
         self.context.writers.forget(self.files)
-        for segment in self.files.segments:
-            self.context.fd_cache.drop(segment.data_path)
-            self.context.fd_cache.drop(segment.index_path)
+        for segment in [*self.files.segments, *self.files.retired]:
+            for path in (segment.data_path, segment.index_path):
+                self.context.fd_cache.drop(path)
+                self.context.damage.forget(path)
         self.gate.closed()
         await self.context.tail.forget(self.files)
 
@@ -177,7 +179,7 @@ class MessageStore:
     @property
     def may_reclaim(self) -> bool:
         """Whether something has changed since the last look at what the sealed segments hold that is dead."""
-        return self._reclaimed != (self.files.layout_version, self._released)
+        return bool(self.files.retired) or self._reclaimed != (self.files.layout_version, self._released)
 
     def reclaimed(self) -> None:
         """What is dead has been looked at."""
@@ -207,6 +209,13 @@ class MessageStore:
         if self._written_bytes - self._checkpointed_bytes >= self.context.config.checkpoint_bytes:
             self._checkpointed_bytes = self._written_bytes
             self._request_maintenance(self)
+
+    def stalled(self) -> None:
+        """The disk is full: a checkpoint would wait for a block, and who waits for his records is told."""
+        if self.checkpoint is not None:
+            self.checkpoint.abandon()
+        if self.context.listener is not None:
+            self.context.listener.on_stalled(list(self.logs.values()))
 
     def failed(self, error: Exception) -> None:
         """A write or a sync has failed: the store has stopped for good. Say so."""
@@ -252,6 +261,7 @@ class MessageStore:
     def begin_checkpoint(self) -> CheckpointBuilder:
         """Begin to take the states of all changed logs; those that change meanwhile are captured before."""
         self.writer.check()
+        self.writer.check_room()
         assert self.checkpoint is None
         self._checkpointed_bytes = self._written_bytes
         self.checkpoint = CheckpointBuilder(self.dirty)

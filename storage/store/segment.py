@@ -26,6 +26,9 @@ class Segment:
     `pending_index` are the run records that wait for a checkpoint to add them to the index file, which by then has
     `index_length` bytes with the CRC-32C `index_crc`. `index` is the index of a sealed segment once it was loaded.
 
+    `is_lost` says that the data file is gone, or a part of its end: `size_bytes` is what it was. `listed_bytes` is what
+    the store's list says of it, 0 if it is not listed.
+
     Whoever reads its files keeps it pinned. A doomed segment's files are removed when the last pin is gone.
     """
 
@@ -42,7 +45,9 @@ class Segment:
         "index_crc",
         "index_length",
         "index_path",
+        "is_lost",
         "is_sorted",
+        "listed_bytes",
         "pending_index",
         "position",
         "run_count",
@@ -58,6 +63,8 @@ class Segment:
         path = os.path.join(directory, segment_name(position, generation))
         self.data_path = f"{path}.data"
         self.index_path = f"{path}.index"
+        self.is_lost = False
+        self.listed_bytes = 0
         self.is_sorted = False
         self.end_position = 0
         self.first_sequence = 0
@@ -108,6 +115,16 @@ class Segment:
         self.end_position = header.end_position
         self.first_sequence = header.first_sequence
         self.created_at_ms = header.created_at_ms
+
+    def expect(self, size_bytes: int) -> None:
+        """The store's list says that its data file is so long."""
+        self.listed_bytes = size_bytes
+
+    def lost(self, size_bytes: int, end_position: int) -> None:
+        """Its data file, which had this size and stood for so much, is gone or too short. It counts as sealed."""
+        self.is_lost = True
+        self.size_bytes = size_bytes
+        self.end_position = end_position
 
     def found(self, size_bytes: int) -> None:
         """It is a file of this size, and is sealed for all that is known yet."""

@@ -1,33 +1,113 @@
-"""Which files of a store's folder are its segments, and which were left by an interrupted change."""
+"""Which files of a store's folder are its segments, which were left by an interrupted change, and which are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block_scan import read_exactly
-from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header, parse_segment_name
+from ottla.storage.format.sealed_index import sealed_data_length
+from ottla.storage.format.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    parse_index_name,
+    parse_segment_header,
+    parse_segment_name,
+)
+from ottla.storage.format.segment_list import (
+    SEGMENT_LIST_NAME,
+    ListedSegment,
+    build_segment_list,
+    parse_segment_list,
+)
 from ottla.storage.store.segment import Segment
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
-__all__ = ["list_segments"]
+__all__ = ["ASIDE_MARK", "Loss", "indexed_bytes", "list_segments", "mark_losses", "segment_list", "set_aside"]
+
+logger = logging.getLogger(__name__)
+
+ASIDE_MARK: Final = ".cut"
+"""In the names of what a recovery has set aside: it stays there until somebody removes it."""
+
+
+class Loss(NamedTuple):
+    """A file that is gone or shorter than it was (`position` is where it ends, -1 if it is gone)."""
+
+    path: str
+    position: int
+    message: str
 
 
 def list_segments(disk: Disk, directory: str, names: Sequence[str]) -> list[Segment]:
-    """The segments by position: of each the newest generation, less those for which a rewritten one stands. Blocks."""
+    """The segments by position: of each the newest generation, less those for which a rewritten one stands. Blocks.
+
+    A segment that is listed (`format/segment_list.py`) and has no data file, while no other stands for it, is lost: it
+    stays among them. One before a listed one that is not listed itself was given up. Where there is no sound list, the
+    index of a sealed segment stands for its entry.
+    """
     newest = dict(sorted(filter(None, map(parse_segment_name, names))))
+    listed = _listed(disk, directory, names)
+    if listed is None:
+        listed, last_listed = _indexed(disk, directory, names), -1
+    else:
+        last_listed = max(listed, default=-1)
     found: list[Segment] = []
     end_position = 0
-    for position, generation in newest.items():
-        if position < end_position:
+    for position in sorted({*newest, *listed}):
+        entry = listed.get(position)
+        if position < end_position or (entry is None and position < last_listed):
             continue
-        segment = Segment(directory, position, generation)
+        if position in newest and (entry is None or newest[position] >= entry.generation):
+            segment = Segment(directory, position, newest[position])
+            if segment.generation:
+                end_position = _end_position(disk, segment)
+            if entry is not None and entry.generation == segment.generation:
+                segment.expect(entry.size_bytes)
+                end_position = entry.end_position or end_position
+        else:
+            assert entry is not None
+            segment = Segment(directory, position, entry.generation)
+            segment.lost(entry.size_bytes, entry.end_position)
+            end_position = entry.end_position
         found.append(segment)
-        if generation:
-            end_position = _end_position(disk, segment)
     return found
+
+
+def _listed(disk: Disk, directory: str, names: Sequence[str]) -> Mapping[int, ListedSegment] | None:
+    """The sealed segments that must be there, by position; None without a sound list."""
+    if SEGMENT_LIST_NAME not in names:
+        return None
+    path = os.path.join(directory, SEGMENT_LIST_NAME)
+    try:
+        return {entry.position: entry for entry in parse_segment_list(disk.read_file(path))}
+    except CorruptLogError as error:
+        logger.warning("%s: %s; the indexes are asked", path, error, extra={"path": path, "error": str(error)})
+        return None
+
+
+def _indexed(disk: Disk, directory: str, names: Sequence[str]) -> Mapping[int, ListedSegment]:
+    """The sealed segments that have an index and no data file, by position. The index is removed first."""
+    found = {}
+    for position, generation in sorted(filter(None, map(parse_index_name, names))):
+        segment = Segment(directory, position, generation)
+        if os.path.basename(segment.data_path) not in names:
+            size_bytes = indexed_bytes(disk, segment)
+            if size_bytes is not None:
+                found[position] = ListedSegment(position, generation, 0, size_bytes)
+    return found
+
+
+def segment_list(segments: Sequence[Segment]) -> bytes:
+    """The content of the list that names these sealed segments."""
+    return build_segment_list(
+        ListedSegment(segment.position, segment.generation, segment.end_position, segment.size_bytes)
+        for segment in segments
+    )
 
 
 def _end_position(disk: Disk, segment: Segment) -> int:
@@ -37,3 +117,50 @@ def _end_position(disk: Disk, segment: Segment) -> int:
     finally:
         disk.close(handle)
     return header.end_position if header is not None else 0
+
+
+def indexed_bytes(disk: Disk, segment: Segment) -> int | None:
+    """How long the data file is by the index file of a sealed segment; None without a sound one. Blocks."""
+    try:
+        handle = disk.open_read(segment.index_path)
+    except FileNotFoundError:
+        return None
+    try:
+        return sealed_data_length(disk, handle, segment.generation)
+    finally:
+        disk.close(handle)
+
+
+def mark_losses(disk: Disk, segments: Sequence[Segment]) -> list[Loss]:
+    """What names and sizes of a store's files say to be missing. Blocks.
+
+    Segments that are shorter than the list says count as lost from there on, and have their old size again. One that is
+    not listed, and was never written anew, ends where the next one begins: if it does not, its index is asked.
+    """
+    found = []
+    for place, segment in enumerate(segments):
+        if segment.is_lost:
+            found.append(Loss(segment.data_path, -1, f"{segment.data_path} is lost, {segment.size_bytes} bytes"))
+            continue
+        known_bytes = segment.listed_bytes
+        if not known_bytes and place + 1 < len(segments) and not _ends_at(segment, segments[place + 1].position):
+            known_bytes = indexed_bytes(disk, segment) or 0
+        if known_bytes > segment.size_bytes:
+            lost_bytes = known_bytes - segment.size_bytes
+            message = f"{segment.data_path} ends at byte {segment.size_bytes}: the last {lost_bytes} bytes are lost"
+            found.append(Loss(segment.data_path, segment.size_bytes, message))
+            segment.lost(known_bytes, segment.end_position)
+    return found
+
+
+def set_aside(directory: str, names: Sequence[str]) -> list[Loss]:
+    """What starts have set aside because it was damaged, or because what it belongs to is lost."""
+    paths = [os.path.join(directory, name) for name in names if ASIDE_MARK in name]
+    return [
+        Loss(path, -1, f"{path} was set aside by a start that found damage: remove it when it is dealt with")
+        for path in paths
+    ]
+
+
+def _ends_at(segment: Segment, position: int) -> bool:
+    return not segment.generation and segment.position + segment.size_bytes == position

@@ -39,6 +39,14 @@ class Writers:
                 del self._files[idle]
                 idle.close()
 
+    def shed(self) -> None:
+        """Close the descriptors of all stores that are not writing: the process has none left."""
+        for idle in [each for each in self._files if not each.is_in_use]:
+            del self._files[idle]
+            idle.close()
+        if self._last not in self._files:
+            self._last = None
+
     def forget(self, files: FileStore) -> None:
         """A store is closed."""
         if files is self._last:

@@ -72,7 +72,10 @@ class Cleaner:
                     keys = {"path": store.files.directory, "error": str(error)}
                     logger.error("%s: cleaning was given up: %s", store.files.directory, error, extra=keys)  # noqa: TRY400
                 except OSError as error:
-                    store.fail(error)
+                    if not store.files.may_try_again(error):
+                        store.fail(error)
+                    else:
+                        logger.warning("%s: cleaning is tried again later: %s", store.files.directory, error)
                 await trio.lowlevel.checkpoint()
 
     async def _clean_store(self, store: MessageStore, *, with_retention: bool) -> None:
@@ -84,7 +87,8 @@ class Cleaner:
         if any(segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments):
             # Recovery must never begin in a segment that was written anew.
             await maintain(store)
-        await self._compact(store)
+        if not store.context.space.is_full:
+            await self._compact(store)
         if store.may_reclaim:
             await reclaim(store)
             store.reclaimed()

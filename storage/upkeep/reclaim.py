@@ -17,6 +17,7 @@ from ottla.storage.format.checkpoint import log_start_of
 from ottla.storage.format.sealed_index import CorruptIndexError
 from ottla.storage.log.partition_log import logs_of
 from ottla.storage.store.index_files import load_index
+from ottla.storage.store.maintenance import list_sealed_segments
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment, pinned
 from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
@@ -63,6 +64,7 @@ async def reclaim(store: MessageStore) -> None:
     keep = await keep_map(store)
     # What says that records are dead must be durable before they go.
     await store.writer.flush(sync=True)
+    worth_rewriting = []
     for segment in segments:
         if not store.is_usable or not may_change(store, segment):
             continue
@@ -74,9 +76,19 @@ async def reclaim(store: MessageStore) -> None:
         dead_ratio = 1 - usage.live_bytes / usage.total_bytes if usage.total_bytes else 0.0
         mean_run_bytes = usage.live_bytes / max(usage.entry_count, 1)
         is_scattered = not segment.is_sorted and mean_run_bytes < config.rewrite_mean_run_bytes
+        if segment.is_lost:
+            continue
         if dead_ratio >= config.rewrite_dead_ratio or (is_scattered and usage.live_bytes):
+            worth_rewriting.append(segment)
+    await list_sealed_segments(store)
+    # What takes room comes after what gives it.
+    if context.space.is_full:
+        return
+    for segment in worth_rewriting:
+        if store.is_usable and may_change(store, segment):
             await rewrite_segments(store, [segment], keep)
     await _merge_small(store)
+    await list_sealed_segments(store)
 
 
 def may_change(store: MessageStore, segment: Segment) -> bool:
@@ -128,9 +140,9 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
                 read_bytes = await context.offload(rewrite.step, _STEP_BYTES)
                 await trio.sleep(read_bytes / config.cleaner_io_max_bytes_per_second)
             replacement = await context.offload(rewrite.finish)
-        except (ProtocolError, CorruptLogError, CorruptIndexError) as error:
-            keys = {"path": segments[0].data_path, "error": str(error)}
-            logger.error("%s: damaged, it cannot be written anew: %s", segments[0].data_path, error, extra=keys)  # noqa: TRY400
+        except (ProtocolError, CorruptLogError, CorruptIndexError, FileNotFoundError) as error:
+            path = segments[0].data_path
+            context.damage.found(path, -1, f"{path}: damaged, it cannot be written anew: {error}")
             return False
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -179,10 +191,14 @@ def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> d
 
 
 def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -> None:
-    """Let readers use the new segment from now on; the old files go when nobody reads them."""
+    """Let readers use the new segment from now on; the old files go when nobody reads them.
+
+    Those that nothing replaces go with the next list of segments: see `list_sealed_segments`.
+    """
     store.files.exchange(old, new)
-    for segment in old:
-        store.doomed.doom(segment)
+    if new is not None:
+        for segment in old:
+            store.doomed.doom(segment)
 
 
 # Merging.

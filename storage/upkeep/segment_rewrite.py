@@ -247,6 +247,8 @@ class SegmentRewrite:
             or run[0] != key
             or run[1] != batch.leader_epoch
             or run[7] != flags
+            # Inside a run there are gaps only where compaction has been: a read takes others for damage.
+            or (run[3] != batch.base_offset - 1 and not flags & RunFlag.CLEANED)
             or int(run[6]) + len(content) > self._run_bytes
         ):
             if self._block_bytes >= _BLOCK_BYTES:

@@ -13,6 +13,8 @@ import pytest
 
 from ottla.cli import doctor_machine
 from ottla.cli.doctor_finding import Finding
+from ottla.storage.format.sealed_index import build_sealed_index
+from ottla.storage.format.segment_header import build_segment_header
 
 Examine = Callable[..., dict[str, dict[str, str]]]
 
@@ -92,3 +94,22 @@ def test_it_warns_of_listening_beyond_this_machine(examine: Examine) -> None:
     assert found["access 0.0.0.0:0"]["level"] == "warn"
     assert "no authentication" in found["access 0.0.0.0:0"]["message"]
     assert not [subject for subject in examine("--port", "0") if subject.startswith("access")]
+
+
+def test_lost_data_files_are_named(tmp_path: Path) -> None:
+    store = tmp_path / "node-1" / "topic.AAAAAAAAAAAAAAAAAAAAAA" / "0"
+    store.mkdir(parents=True)
+    for position in (0, 164):
+        header = build_segment_header(0, position, 0, 0)
+        (store / f"{position:020d}.data").write_bytes(header + bytes(100))
+    pieces = build_sealed_index(0, 164, [])
+    (store / f"{0:020d}.index").write_bytes(b"".join(pieces))
+    assert not [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "data files"]
+    (store / f"{0:020d}.data").write_bytes(bytes(80))
+    (store / f"{0:020d}.data.cut-7").write_bytes(b"")
+    found = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "data files"]
+    assert [it.level for it in found] == ["fail", "fail"]
+    assert "the last 84 bytes are lost" in found[0].message
+    (store / f"{0:020d}.data").unlink()
+    found = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "data files"]
+    assert "is lost" in found[0].message

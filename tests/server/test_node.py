@@ -1,9 +1,12 @@
 """A node's life: stopping under load loses nothing, and starting again brings everything back."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -165,3 +168,16 @@ async def test_idle_connections_are_closed_after_connections_max_idle_ms(serve_n
         client = await node.connect()
         with trio.fail_after(10):
             assert await client.is_closed()
+
+
+async def test_data_that_the_metadata_does_not_know_is_said(
+    serve_node: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_node() as node:
+        await node.create_topic("known")
+    assert "not in the cluster's metadata" not in caplog.text
+    (tmp_path / "node-1" / "lost.AAAAAAAAAAAAAAAAAAAAAA").mkdir(parents=True)
+    async with serve_node():
+        await wait_all_tasks_blocked(0.05)
+    assert "1 topics have data" in caplog.text
+    assert "lost.AAAAAAAAAAAAAAAAAAAAAA" in caplog.text

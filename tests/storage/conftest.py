@@ -35,6 +35,7 @@ class Harness:
     """Batches in, records out."""
 
     topic_id = TOPIC_ID
+    other_topic_id = UUID(int=TOPIC_ID.int + 1)
     clock: ManualClock
 
     def __init__(self, folder: str, clock: ManualClock) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from ottla.storage.disk import RealDisk
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.inspect.fsck import check_node
 
 COUNT = 60
 
@@ -46,7 +51,8 @@ async def survivors(harness: Any, partition: int) -> tuple[dict[int, bytes], int
     return found, refused
 
 
-@pytest.mark.parametrize("seed", range(40))
+# `make damage` asks for 2,000.
+@pytest.mark.parametrize("seed", range(int(os.environ.get("DAMAGE_BITS", "40"))))
 async def test_a_flipped_bit_is_never_served(harness: Any, seed: int, caplog: Any) -> None:
     rng = Random(seed)
     folder = await fill(harness, clean=bool(seed % 2), segment_bytes=rng.choice((1000, 3000, 100_000)))
@@ -109,3 +115,102 @@ async def test_damage_before_sound_blocks_is_set_aside_loudly(harness: Any, capl
     assert "set aside" in caplog.text
     aside = [entry for entry in folder.iterdir() if ".cut-" in entry.name]
     assert [entry.read_bytes() for entry in aside] == [bytes(content[middle:])]
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("accident", [Path.unlink, cut_in_half, empty])
+@pytest.mark.parametrize("clean", [False, True])
+async def test_no_file_is_lost_in_silence(
+    harness: Any, accident: Callable[[Path], None], clean: bool, caplog: Any
+) -> None:
+    """Of each file in turn: what was acknowledged is served, or refused, or the start and fsck said that it is lost."""
+    folder = await fill(harness, clean=clean)
+    kept = folder.parents[2] / "kept"
+    shutil.copytree(folder, kept)
+    assert len(list(kept.iterdir())) > 5
+    for name in sorted(path.name for path in kept.iterdir()):
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+        accident(folder / name)
+        report = check_node(RealDisk(), str(folder.parents[1]))
+        caplog.clear()
+        lost = refused = 0
+        for partition in range(2):
+            found, missing = await survivors(harness, partition)
+            whole = expected(partition)
+            assert all(whole[offset] == value for offset, value in found.items()), name
+            refused += missing
+            lost += len(whole) - len(found) - missing
+        errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        if lost or refused:
+            assert errors, name
+            assert report.is_damaged, name
+        if name.endswith(".data") and name != max(path.name for path in kept.glob("*.data")):
+            # Of a sealed segment all is known: nothing but what it held is refused, and again at the next start.
+            assert lost == 0, name
+            assert refused > 0, name
+            caplog.clear()
+            async with harness.manager() as manager:
+                await harness.open(manager, 0)
+                assert [place for place in manager.context.damage if place.path == str(folder / name)], name
+            again = check_node(RealDisk(), str(folder.parents[1]))
+            assert again.is_damaged, name
+
+
+async def test_a_segment_without_a_trace_leaves_a_gap_that_is_not_jumped(harness: Any, caplog: Any) -> None:
+    folder = await fill(harness)
+    for suffix in (".data", ".index"):
+        sorted(path for path in folder.iterdir() if path.suffix == suffix)[1].unlink()
+    found, refused = await survivors(harness, 0)
+    whole = expected(0)
+    assert refused == len(whole) - len(found) > 0
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 0)
+        first = next(offset for offset in whole if offset not in found)
+        # What comes before is served, the gap is not, and what comes after is again.
+        assert [offset for offset, _ in await harness.read_records(log, 0)] == list(range(first))
+        with pytest.raises(CorruptLogError, match="missing") as raised:
+            await harness.read_records(log, first)
+        assert raised.value.resumes_at == first + refused
+        assert (await harness.read_records(log, raised.value.resumes_at))[0][0] == first + refused
+    assert check_node(RealDisk(), str(folder.parents[1])).is_damaged
+
+
+async def test_what_is_lost_can_be_given_up(harness: Any) -> None:
+    """Retention and DeleteRecords go past a lost segment; then nothing is lost any more."""
+    folder = await fill(harness)
+    sorted(path for path in folder.iterdir() if path.suffix == ".data")[0].unlink()
+    async with harness.manager() as manager:
+        logs = [await harness.open(manager, partition) for partition in range(2)]
+        assert len(manager.context.damage) == 1
+        for log in logs:
+            await log.advance_log_start_offset(25)
+        await manager.clean()
+        assert [offset for offset, _ in await harness.read_all(logs[0])] == list(range(25, 30))
+        assert len(manager.context.damage) == 0
+    assert not check_node(RealDisk(), str(folder.parents[1])).is_damaged
+
+
+async def test_the_last_segment_is_missed(harness: Any, caplog: Any) -> None:
+    """Its log ends earlier, loudly; what is written then does not mix with what was lost."""
+    folder = await fill(harness)
+    max(path for path in folder.iterdir() if path.suffix == ".data").unlink()
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 0)
+        assert 0 < log.log_end_offset < COUNT // 2
+        assert "are lost" in caplog.text
+        end = log.log_end_offset
+        harness.append(log, b"after")
+        await log.flush()
+        assert (await harness.read_all(log))[-1] == (end, b"after")
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 0)
+        assert (await harness.read_all(log))[-1] == (end, b"after")
+        assert log.log_end_offset == end + 1

@@ -95,7 +95,7 @@ async def test_aborted_transactions(cluster: Cluster) -> None:
     [
         (storage.OffsetOutOfRangeError(1, 2, 3), ErrorCode.OFFSET_OUT_OF_RANGE),
         (storage.StoreOfflineError(), ErrorCode.KAFKA_STORAGE_ERROR),
-        (storage.CorruptLogError(), ErrorCode.KAFKA_STORAGE_ERROR),
+        (storage.CorruptLogError("damaged"), ErrorCode.CORRUPT_MESSAGE),
         (replica.UnknownLeaderEpochError(), ErrorCode.UNKNOWN_LEADER_EPOCH),
         (replica.FencedLeaderEpochError(), ErrorCode.FENCED_LEADER_EPOCH),
         (replica.NotLeaderError(), ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -171,7 +171,7 @@ async def test_a_disk_that_fails_is_never_acknowledged(serve_node: Serve) -> Non
         topic = await make_topic(node)
         client = await node.connect()
         assert only(await client.call(request(topic, 9), 9)).error_code == ErrorCode.NONE
-        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC))
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
         for _ in range(2):
             answer = only(await client.call(request(topic, 9), 9))
             assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)

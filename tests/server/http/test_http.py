@@ -44,7 +44,7 @@ async def test_a_node_that_serves_is_healthy_and_ready(serve_node: Serve) -> Non
     async with serve_node(HTTP) as node:
         assert await get(node.http_url, "/healthz") == (200, "ok\n")
         status, body = await get(node.http_url, "/readyz")
-        assert (status, json.loads(body)) == (200, {"ready": True, "reasons": []})
+        assert (status, json.loads(body)) == (200, {"ready": True, "reasons": [], "degraded": []})
         assert (await get(node.http_url, "/nothing"))[0] == 404
 
 
@@ -71,6 +71,13 @@ async def test_metrics_are_told_under_names_of_the_broker_only(serve_node: Serve
     }
     async with serve_node(settings) as node:
         assert await status_of(node.http_url, "/metrics", name) == status
+
+
+async def test_damage_leaves_it_ready_and_is_named(serve_node: Serve) -> None:
+    async with serve_node(HTTP) as node:
+        node.broker.log_manager.context.damage.found("/data/1.data", 7, "1.data is damaged")
+        status, body = await get(node.http_url, "/readyz")
+        assert (status, json.loads(body)) == (200, {"ready": True, "reasons": [], "degraded": ["1.data is damaged"]})
 
 
 async def test_without_the_setting_there_is_no_http_port(serve_node: Serve) -> None:

@@ -107,6 +107,10 @@ class FakeLog:
         return sum(len(view) for _, _, view in self.batches)
 
     @property
+    def is_stalled(self) -> bool:
+        return False
+
+    @property
     def has_room(self) -> bool:
         return self.room.is_set()
 

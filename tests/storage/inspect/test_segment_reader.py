@@ -97,6 +97,7 @@ async def test_shows_what_compaction_left(harness: Any) -> None:
         log.advance_high_watermark(60)
         await manager.maintenance.wait_idle()
         await manager.clean()
+        await log.store.doomed.remove()
         expected = await harness.read_all(log)
         check(harness, {0: expected})
 

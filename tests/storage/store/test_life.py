@@ -292,6 +292,10 @@ class Listener:
     def on_flushed(self, logs: Any) -> None:
         pass
 
+    def on_stalled(self, logs: Any) -> None:
+
+        pass
+
     def on_offline(self, logs: Any, error: Exception) -> None:
         self.offline.append(error)
 

@@ -94,7 +94,7 @@ async def test_a_failed_write_in_place_stops_the_store(harness: Any) -> None:
     async with harness.manager(disk) as manager:
         log = await harness.open(manager)
         await first_block(harness, log)
-        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC))
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
         append_held(harness, log, b"lost")
         assert (log.flushed_end_offset, log.log_end_offset) == (1, 2)
         with pytest.raises(StoreOfflineError):
@@ -108,6 +108,10 @@ async def test_a_fault_of_the_listener_stops_the_store(harness: Any) -> None:
     class Faulty:
         def on_flushed(self, logs: Any) -> None:
             raise ZeroDivisionError
+
+        def on_stalled(self, logs: Any) -> None:
+
+            pass
 
         def on_offline(self, logs: Any, error: Exception) -> None:
             self.error = error

@@ -1,0 +1,55 @@
+"""The list of a store's sealed segments: by it a file that is lost is told from one that was removed.
+
+It is replaced as a whole: after a segment is sealed, and *before* the files of one that nothing stands for are removed.
+So a segment that is listed has files, or a rewritten one stands for it; or its files are lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from google_crc32c import value as crc32c
+
+from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
+from ottla.storage.format.block import FORMAT_VERSION
+
+__all__ = ["SEGMENT_LIST_NAME", "ListedSegment", "build_segment_list", "parse_segment_list"]
+
+SEGMENT_LIST_NAME = "segments"
+_MAGIC = b"OtSegLst"
+# magic, format version, flags (0), count
+_HEADER = struct.Struct(">8sHHI")
+# position, generation, end position, length of the data file
+_ENTRY = struct.Struct(">QIQQ")
+_CRC = struct.Struct(">I")
+
+
+class ListedSegment(NamedTuple):
+    """A sealed segment: what its file name says, which others it stands for, and how long its data file is."""
+
+    position: int
+    generation: int
+    end_position: int
+    size_bytes: int
+
+
+def build_segment_list(segments: Iterable[ListedSegment]) -> bytes:
+    """Return the content of the file."""
+    entries = b"".join([_ENTRY.pack(*segment) for segment in segments])
+    content = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, len(entries) // _ENTRY.size) + entries
+    return content + _CRC.pack(crc32c(content))
+
+
+def parse_segment_list(content: bytes) -> list[ListedSegment]:
+    """The segments; CorruptLogError if a byte is wrong, UnsupportedFormatError for another format version."""
+    end = len(content) - _CRC.size
+    if end < _HEADER.size or content[:8] != _MAGIC or crc32c(content[:end]) != _CRC.unpack_from(content, end)[0]:
+        raise CorruptLogError("the list of segments is damaged")
+    _, version, _, count = _HEADER.unpack_from(content)
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormatError(f"a list of segments of format version {version}, this is {FORMAT_VERSION}")
+    if end != _HEADER.size + count * _ENTRY.size:
+        raise CorruptLogError("the list of segments has another length than it says")
+    return [ListedSegment._make(fields) for fields in _ENTRY.iter_unpack(content[_HEADER.size : end])]

@@ -1,0 +1,66 @@
+"""A broker on a disk that fills up: a small file system of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.records import Record, build_batch
+from ottla.server.telemetry.readiness import unready_reasons
+from tests.storage.held_disk import exists, until
+
+Serve = Callable[..., Any]
+SETTINGS = {"ottla.disk.reserve.bytes": "2000000", "ottla.tail.cache.bytes": "0"}
+
+
+async def produce(client: Any, topic: str) -> int:
+    batch = build_batch([Record(value=os.urandom(60_000))])
+    data = PartitionProduceData(index=0, records=memoryview(batch))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=20_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    answer = await client.call(request, 9)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+async def fetched_bytes(client: Any, topic: str) -> int:
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 24)
+    topics = [FetchTopic(topic=topic, partitions=[asked])]
+    answer = await client.call(FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 24, topics=topics), 11)
+    (partition,) = answer.responses[0].partitions
+    assert partition.error_code == ErrorCode.NONE
+    return len(bytes(partition.records))
+
+
+async def test_reads_go_on_deletion_makes_room_and_writes_come_back(serve_node: Serve, tmpfs: Path) -> None:
+    async with serve_node(SETTINGS, data_dir=tmpfs) as node:
+        client = await node.connect()
+        await until(lambda: exists(node.broker.log_manager.node_dir.reserve_path))
+        for topic in ("full", "other"):
+            await node.create_topic(topic)
+        assert await produce(client, "other") == ErrorCode.NONE
+        count = 0
+        while (code := await produce(client, "full")) == ErrorCode.NONE:
+            count += 1
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert count > 50
+        assert await fetched_bytes(client, "full") >= count * 60_000
+        assert await produce(client, "other") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert unready_reasons(node.broker) == ["the disk is full: records are served, and none are taken"]
+        # Metadata can be written still.
+        await node.create_topic("made-on-a-full-disk")
+    async with serve_node(SETTINGS, data_dir=tmpfs) as node:
+        client = await node.connect()
+        assert await fetched_bytes(client, "full") >= count * 60_000
+        await node.broker.controller.delete_topics([node.broker.metadata.topics["full"].topic_id])
+        with trio.fail_after(20):
+            while await produce(client, "other") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
+                await trio.sleep(0.2)
+        assert unready_reasons(node.broker) == []

@@ -1,0 +1,233 @@
+"""A full disk: what was acknowledged is served, room can be made, and writes come back by themselves."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ottla.storage.clock import ManualClock
+from ottla.storage.disk import RealDisk
+from ottla.storage.disk.faults import Fault, FaultKind
+from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.errors import DiskFullError
+from ottla.storage.inspect.fsck import check_node
+from ottla.storage.log.partition_log import PartitionLog
+from tests.storage.held_disk import exists, until
+
+VALUE = b"x" * 300
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.stalled = 0
+        self.offline = 0
+
+    def on_flushed(self, logs: Sequence[PartitionLog]) -> None:
+        pass
+
+    def on_stalled(self, logs: Sequence[PartitionLog]) -> None:
+        self.stalled += 1
+
+    def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
+        self.offline += 1
+
+
+async def fill_up(harness: Any, log: PartitionLog, value: bytes = VALUE) -> int:
+    """Append until there is no room; returns how many were acknowledged."""
+    for number in range(100_000):
+        try:
+            harness.append(log, value)
+            await log.flush()
+        except DiskFullError:
+            return number
+    raise AssertionError("the disk does not fill up")
+
+
+@pytest.mark.parametrize("end", ["room", "crash", "power loss", "stop"])
+@pytest.mark.parametrize("flush_messages", [1, 1 << 60])
+async def test_nothing_that_was_acknowledged_is_lost(
+    harness: Any, end: str, flush_messages: int, autojump_clock: Any
+) -> None:
+    disk = SimulatedDisk(1, capacity_bytes=9000)
+    async with harness.manager(disk, tail_cache_bytes=0) as manager:
+        listener = Listener()
+        manager.set_listener(listener)
+        log = await harness.open(manager, flush_messages=flush_messages)
+        count = await fill_up(harness, log)
+        assert 5 < count < 30
+        assert log.flushed_end_offset == count
+        assert (listener.offline, manager.context.space.is_full) == (0, True)
+        assert listener.stalled
+        # Reads go on, appends are refused at once and change nothing.
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(count))
+        with pytest.raises(DiskFullError):
+            harness.append(log, VALUE)
+        assert log.log_end_offset == count + 1
+        # What the write has left does not take the room that is left.
+        segment = log.store.files.segments[-1]
+        assert disk.size_of(segment.data_path) == segment.size_bytes
+        if end == "room":
+            disk.capacity_bytes = 3_000_000
+            await trio.sleep(2)
+            await wait_all_tasks_blocked()
+            assert not manager.context.space.is_full
+            # The block that waited is written, to the same place.
+            assert log.flushed_end_offset == count + 1
+            harness.append(log, b"again")
+            await log.flush()
+            assert [offset for offset, _ in await harness.read_all(log)] == list(range(count + 2))
+        crashed = disk.crash() if end == "crash" else disk.power_loss() if end == "power loss" else None
+    disk = crashed or disk
+    disk.capacity_bytes = None
+    assert not check_node(disk, os.path.join(harness.folder, "node-0")).is_damaged
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        if end != "power loss" or flush_messages == 1:
+            assert [offset for offset, _ in await harness.read_all(log)][:count] == list(range(count))
+        harness.append(log, b"after")
+        await log.flush()
+
+
+async def test_deletion_makes_room(harness: Any, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1, capacity_bytes=4_000_000)
+    async with harness.manager(disk, disk_reserve_bytes=20_000) as manager:
+        await trio.sleep(2)
+        log = await harness.open(manager)
+        other = await manager.open_log(harness.other_topic_id, "other", 0, log.config)
+        harness.append(other, VALUE)
+        await other.flush()
+        count = await fill_up(harness, log, VALUE * 100)
+        with pytest.raises(DiskFullError):
+            harness.append(other, VALUE)
+        await manager.delete_logs(harness.topic_id, [0])
+        assert count > 100
+        await trio.sleep(3)
+        await wait_all_tasks_blocked()
+        harness.append(other, VALUE)
+        await other.flush()
+        assert disk.exists(manager.node_dir.reserve_path)
+
+
+@pytest.mark.parametrize("reserve_bytes", [0, 30_000])
+async def test_retention_makes_room_with_the_reserve(harness: Any, reserve_bytes: int, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1, capacity_bytes=4_000_000)
+    async with harness.manager(disk, disk_reserve_bytes=reserve_bytes, segment_bytes=300_000) as manager:
+        await trio.sleep(2)
+        log = await harness.open(manager, retention_bytes=600_000, segment_bytes=300_000)
+        count = await fill_up(harness, log, VALUE * 30)
+        log.advance_high_watermark(count)
+        await manager.maintenance.wait_idle()
+        if reserve_bytes:
+            await manager.clean()
+            await trio.sleep(20)
+            await manager.clean()
+            await trio.sleep(5)
+            await wait_all_tasks_blocked()
+            assert log.log_start_offset > 0
+            assert not manager.context.space.is_full
+            harness.append(log, VALUE)
+            await log.flush()
+            assert log.flushed_end_offset > count
+        else:
+            # Nothing was kept back for what says that records may go: it may fail, but nothing is lost by it.
+            await manager.clean()
+            start = log.log_start_offset
+            assert [each for each, _ in await harness.read_all(log)] == list(range(start, count))
+
+
+async def test_a_start_on_a_full_disk_serves(harness: Any, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1, capacity_bytes=40_000)
+    async with harness.manager(disk, disk_reserve_bytes=2000, segment_bytes=5000) as manager:
+        log = await harness.open(manager)
+        count = await fill_up(harness, log)
+        disk = disk.crash()
+    disk.capacity_bytes = 1
+    async with harness.manager(disk, disk_reserve_bytes=2000, segment_bytes=5000) as manager:
+        await wait_all_tasks_blocked()
+        log = await harness.open(manager)
+        assert [offset for offset, _ in await harness.read_all(log)][:count] == list(range(count))
+        assert manager.context.space.is_full
+        with pytest.raises(DiskFullError):
+            harness.append(log, VALUE)
+        disk.capacity_bytes = None
+        await trio.sleep(2)
+        harness.append(log, VALUE)
+        await log.flush()
+
+
+@pytest.mark.parametrize("operation", ["open_write", "create", "open_read", "fsync_directory"])
+async def test_no_descriptors_are_waited_out(harness: Any, operation: str, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk, tail_cache_bytes=0, segment_bytes=2000, fd_cache_capacity=1) as manager:
+        listener = Listener()
+        manager.set_listener(listener)
+        log = await harness.open(manager)
+        for number in range(30):
+            disk.faults.add(Fault(FaultKind.ERROR, frozenset({operation}), errno=errno.EMFILE, count=3))
+            harness.append(log, VALUE)
+            await log.flush()
+            if number % 7 == 0:
+                assert [offset for offset, _ in await harness.read_all(log)] == list(range(number + 1))
+        await manager.maintenance.wait_idle()
+        assert listener.offline == 0
+        await manager.clean()
+        assert log.store.is_usable
+    disk.faults.clear()
+    disk.faults.add(Fault(FaultKind.ERROR, frozenset({operation}), "topic", errno=errno.ENFILE, count=5))
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(30))
+
+
+async def test_nothing_is_acknowledged_without_a_descriptor(harness: Any, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        fault = disk.faults.add(Fault(FaultKind.ERROR, frozenset({"create"}), errno=errno.EMFILE, count=None))
+        harness.append(log, VALUE)
+        await trio.sleep(1)
+        assert fault.struck > 5
+        assert (log.flushed_end_offset, log.store.error) == (0, None)
+        disk.faults.clear()
+        await log.flush()
+        assert log.flushed_end_offset == 1
+
+
+async def test_a_store_is_closed_while_it_waits(harness: Any, autojump_clock: Any) -> None:
+    disk = SimulatedDisk(1, capacity_bytes=4000)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        await fill_up(harness, log)
+        with trio.fail_after(5):
+            await manager.delete_logs(harness.topic_id, [0])
+        assert not disk.exists(log.store.files.directory)
+
+
+async def test_a_real_full_disk(harness: Any, tmpfs: Path) -> None:
+    harness = type(harness)(str(tmpfs), ManualClock())
+    settings = {"disk_reserve_bytes": 2_000_000, "tail_cache_bytes": 0, "segment_bytes": 1_000_000}
+    value = os.urandom(50_000)
+    async with harness.manager(**settings) as manager:
+        await until(lambda: exists(manager.node_dir.reserve_path))
+        log = await harness.open(manager, retention_bytes=2_000_000, segment_bytes=1_000_000)
+        count = await fill_up(harness, log, value)
+        assert count > 80
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(count))
+    async with harness.manager(**settings) as manager:
+        log = await harness.open(manager, retention_bytes=2_000_000, segment_bytes=1_000_000)
+        assert [offset for offset, _ in await harness.read_all(log)][:count] == list(range(count))
+        with trio.fail_after(30):
+            while manager.context.space.is_full or not log.log_start_offset:
+                await manager.clean()
+                await trio.sleep(0.1)
+        harness.append(log, value)
+        await log.flush()
+        assert log.flushed_end_offset > count
+    assert not check_node(RealDisk(), str(tmpfs / "node-0")).is_damaged
