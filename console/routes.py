@@ -16,7 +16,18 @@ from starlette.routing import BaseRoute, Mount, Route
 from ottla.console.console import Console
 from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
-from ottla.console.pages import groups, messages, overview, produce, settings, theme, topics, transactions
+from ottla.console.pages import (
+    groups,
+    manage_group,
+    manage_topic,
+    messages,
+    overview,
+    produce,
+    settings,
+    theme,
+    topics,
+    transactions,
+)
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import PREFIX, Renderer
 from ottla.console.schemas import Schemas
@@ -67,7 +78,9 @@ def routes(console: Console) -> list[BaseRoute]:
     pages: list[BaseRoute] = [
         page("/", overview.show),
         page("/topics", topics.show_all),
+        page("/new-topic", manage_topic.new, "GET", "POST"),
         page("/topics/{topic}", topics.show),
+        page("/topics/{topic}/manage", manage_topic.manage, "GET", "POST"),
         page("/topics/{topic}/messages", messages.show_all),
         page("/topics/{topic}/messages/{partition}/{offset}", messages.show),
         page("/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download),
@@ -75,6 +88,7 @@ def routes(console: Console) -> list[BaseRoute]:
         page("/topics/{topic}/produce", produce.show, "GET", "POST"),
         page("/groups", groups.show_all),
         page("/group", groups.show),
+        page("/group/manage", manage_group.manage, "GET", "POST"),
         page("/transactions", transactions.show_all),
         page("/settings", settings.show_all),
         page("/theme", theme.choose, "POST"),

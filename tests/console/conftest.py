@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx
 import pytest
+import trio
 from starlette.applications import Starlette
 
 from ottla.console.routes import site
 from ottla.kproto.records import Record, build_batch
+from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.replica.append import Records, TopicIdPartition
 from tests.servers import serve_node
 
-__all__ = ["serve_node"]
+__all__ = ["once_loaded", "serve_node"]
+
+T = TypeVar("T")
 
 VOID = frozenset({"meta", "link", "input", "br", "rect", "path", "circle"})
 
@@ -97,6 +101,16 @@ class Browser:
             {where: Records(view)}, required_acks=1, timeout_ms=10_000
         )
         assert results[where].error is None
+
+
+async def once_loaded(call: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """Call a coordinator as clients do: again, while the partition in question is being loaded."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                return await call(*arguments)
+            except CoordinatorLoadInProgressError:
+                await trio.sleep(0.01)
 
 
 @pytest.fixture

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-import trio
+from collections.abc import Callable
+from typing import Any
 
 from ottla.kproto.records import Record
-from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.transaction.state import Partition
+from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]
-T = TypeVar("T")
 
 PAGES = ("", "topics", "groups", "transactions", "settings", "topics/orders", "topics/orders/messages")
 
@@ -134,16 +131,6 @@ async def test_a_group_shows_its_lag_by_partition(browse: Browse) -> None:
         assert page.status == 200
         assert "Lag5" in "".join(page.text.split())
         assert (await browser.get("group", id="nobody")).status == 404
-
-
-async def once_loaded(call: Callable[..., Awaitable[T]], *arguments: object) -> T:
-    """Call a coordinator as clients do: again, while the partition in question is being loaded."""
-    with trio.fail_after(30):
-        while True:
-            try:
-                return await call(*arguments)
-            except CoordinatorLoadInProgressError:
-                await trio.sleep(0.01)
 
 
 async def test_transactions_under_way_come_first(browse: Browse) -> None:

@@ -1,0 +1,212 @@
+"""Making a topic, and changing one: partitions, settings, what is deleted of it, and the topic itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from starlette.responses import RedirectResponse
+
+from ottla.console.forms import FormError, read_form
+from ottla.console.parameters import as_integer
+from ottla.console.rendering import url
+from ottla.console.times import TimeError, read_time_ms
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
+from ottla.server.replica.append import TopicIdPartition
+from ottla.server.replica.delete_records import TO_HIGH_WATERMARK
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.settings.units import without_unit
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.console import Console
+    from ottla.server.metadata.image import TopicImage
+
+T = TypeVar("T")
+
+_TIMEOUT_MS: Final = 10_000
+_SHOWN: Final = 5
+
+
+class ChangeError(Exception):
+    """What was asked for is not done; the text is for the form."""
+
+
+class Draft(NamedTuple):
+    """The form of a new topic as it was filled in."""
+
+    name: str = ""
+    partitions: str = ""
+    replication: str = ""
+    settings: str = ""
+
+
+async def new(console: Console, request: Request) -> Response:
+    """The form of a new topic, and making it."""
+    draft, problem, status = Draft(), "", 200
+    if request.method == "POST":
+        try:
+            fields = await read_form(request, console.renderer.tokens)
+            draft = Draft(*(fields.get(name, "").strip() for name in Draft._fields))
+            await _create(console, draft)
+        except FormError as error:
+            problem, status = str(error), error.status
+        except ChangeError as error:
+            problem, status = str(error), 422
+        else:
+            return RedirectResponse(url("topics", draft.name), 303)
+    defaults = console.broker.config
+    return await console.renderer.page(
+        request, "new_topic.html", status=status, section="topics", draft=draft, problem=problem, defaults=defaults
+    )
+
+
+async def manage(console: Console, request: Request) -> Response:
+    """The forms that change a topic, and changing it."""
+    topic = console.broker.metadata.topic(request.path_params["topic"])
+    if topic is None:
+        return await console.not_found(request, f"topic {request.path_params['topic']}")
+    fields: dict[str, str] = {}
+    problem, done, status = "", "", 200
+    if request.method == "POST":
+        try:
+            fields = await read_form(request, console.renderer.tokens)
+            done = await _change(console, topic, fields)
+        except FormError as error:
+            problem, status = str(error), error.status
+        except ChangeError as error:
+            problem, status = str(error), 422
+        else:
+            if fields["action"] == "delete":
+                return RedirectResponse(url("topics"), 303)
+            topic = console.broker.metadata.topic(topic.name) or topic
+    return await console.renderer.page(
+        request,
+        "manage_topic.html",
+        status=status,
+        section="topics",
+        topic=topic,
+        settings=fields["settings"] if problem and "settings" in fields else _written(topic.configs),
+        fields=fields if problem else {},
+        problem=problem,
+        done=done,
+    )
+
+
+async def _create(console: Console, draft: Draft) -> None:
+    topic = NewTopic(
+        draft.name,
+        _count(draft.partitions, "partitions"),
+        _count(draft.replication, "replicas"),
+        configs=_settings(draft.settings),
+    )
+    try:
+        await console.broker.controller.create_topic(topic)
+    except MetadataError as error:
+        raise ChangeError(_said(error)) from None
+
+
+async def _change(console: Console, topic: TopicImage, fields: Mapping[str, str]) -> str:
+    """Do what a form asks for, and say so. Raises ChangeError."""
+    action = fields.get("action", "")
+    if action == "partitions":
+        count = _count(fields.get("count", "").strip(), "partitions")
+        results = await _asked(console.broker.controller.create_partitions([NewPartitions(topic.name, count)]))
+        _raise_if_refused(results[topic.name])
+        return f"{topic.name} has {count} partitions now."
+    if action == "settings":
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        wanted = _settings(fields.get("settings", ""))
+        changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in wanted.items()]
+        refusals = await _asked(console.broker.controller.alter_configs({resource: changes}, replace=True))
+        _raise_if_refused(refusals[resource])
+        return "The settings are changed."
+    if action == "records":
+        return await _delete_records(console, topic, fields.get("before", "").strip())
+    if action == "delete":
+        if fields.get("name", "") != topic.name:
+            raise ChangeError(f"Write {topic.name} to delete it.")
+        deleted = await _asked(console.broker.controller.delete_topics([topic.topic_id]))
+        _raise_if_refused(deleted[topic.topic_id])
+        return ""
+    raise ChangeError("This form asks for nothing that is known here.")
+
+
+async def _asked(change: Awaitable[T]) -> T:
+    try:
+        return await change
+    except MetadataError as error:
+        raise ChangeError(_said(error)) from None
+
+
+def _raise_if_refused(error: MetadataError | None) -> None:
+    if error is not None:
+        raise ChangeError(_said(error))
+
+
+def _said(error: MetadataError) -> str:
+    text = str(error) or type(error).__name__.removesuffix("Error")
+    return text if text.endswith((".", "!")) else f"{text}."
+
+
+async def _delete_records(console: Console, topic: TopicImage, before: str) -> str:
+    """Delete what is older than a time in all partitions, or everything."""
+    offsets = {}
+    for index in range(len(topic.partitions)):
+        key = TopicIdPartition(topic.topic_id, index)
+        offsets[key] = TO_HIGH_WATERMARK if before == "now" else await _first_since(console, key, before)
+    results = await console.broker.replica_manager.delete_records(offsets, timeout_ms=_TIMEOUT_MS)
+    refused = [f"partition {key.partition}: {result.error}" for key, result in results.items() if result.error]
+    if refused:
+        more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        raise ChangeError(f"Not deleted everywhere: {'; '.join(refused[:_SHOWN])}{more}.")
+    return "The records are deleted."
+
+
+async def _first_since(console: Console, key: TopicIdPartition, before: str) -> int:
+    """The offset of the first record that is not older than a time; the end if all are."""
+    try:
+        timestamp_ms = read_time_ms(before, console.broker.clock.time_ms())
+        log = console.broker.replica_manager.get_partition(key.topic_id, key.partition).log
+        found = await log.offset_for_timestamp(timestamp_ms)
+    except TimeError as error:
+        raise ChangeError(str(error)) from None
+    except (ReplicaError, StorageError) as error:
+        raise ChangeError(f"Partition {key.partition}: {error}.") from None
+    return TO_HIGH_WATERMARK if found is None else min(found.offset, log.high_watermark)
+
+
+def _count(text: str, what: str) -> int:
+    if not text:
+        return USE_DEFAULT
+    number = as_integer(text, 0)
+    if number < 1:
+        raise ChangeError(f"{text} is not a number of {what}.")
+    return number
+
+
+def _settings(written: str) -> dict[str, str | None]:
+    """Lines of name=value; values may have units."""
+    settings: dict[str, str | None] = {}
+    for line in written.splitlines():
+        if not line.strip():
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals:
+            raise ChangeError(f"The line {line!r} has no =: write retention.ms=7d.")
+        try:
+            settings[name] = without_unit(name, value)
+        except ValueError as error:
+            raise ChangeError(f"{error}.") from None
+    return settings
+
+
+def _written(configs: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}={value}" for name, value in sorted(configs.items()))

@@ -1,0 +1,23 @@
+"""Times as people write them into a form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ottla.server.settings.units import duration_ms
+
+
+class TimeError(Exception):
+    """What was written is not a time; the text is for the form."""
+
+
+def read_time_ms(text: str, now_ms: int) -> int:
+    """Milliseconds since the epoch of `-7d` (so long ago) or `2026-01-31T12:00`, which is UTC unless it says more."""
+    ago_ms = duration_ms(text[1:]) if text.startswith("-") else None
+    if ago_ms is not None:
+        return max(0, now_ms - ago_ms)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise TimeError(f"{text or 'Nothing'} is not a time: write -7d or 2026-01-31T12:00Z.") from None
+    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
