@@ -41,7 +41,7 @@ def examine(config: BrokerConfig) -> Iterator[Finding]:
             yield fail(subject, f"{refusal}, and no broker answers there", "stop who has it, or choose another --port")
         yield _resolves(endpoint.host, endpoint.port)
         yield from _suits(address, endpoint.host)
-        if is_exposed(address.host, endpoint.security_protocol):
+        if is_exposed(address.host, endpoint.security_protocol, address.name, config):
             yield warn(
                 f"access {address.host or '*'}:{address.port}",
                 WHAT_ANYBODY_CAN_DO,

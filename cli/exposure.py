@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.server.metadata.image import Endpoint
     from ottla.server.network.listener import ListenAddress
+    from ottla.server.settings.config import BrokerConfig
 
 WHAT_ANYBODY_CAN_DO = "anybody who can connect may read, write and delete everything, for there is no authentication"
 
@@ -23,15 +24,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_exposed(host: str, protocol: str) -> bool:
-    """Whether others than this machine's users may connect, and nobody is asked for credentials."""
-    return not protocol.startswith("SASL_") and not is_loopback(host)
+def is_exposed(host: str, protocol: str, listener: str, config: BrokerConfig) -> bool:
+    """Whether others than this machine's users may connect, and nobody is asked for credentials or a certificate."""
+    if protocol.startswith("SASL_") or is_loopback(host):
+        return False
+    return protocol != "SSL" or config.for_listener(listener).ssl_client_auth != "required"
 
 
-def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint]) -> list[str]:
+def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint], config: BrokerConfig) -> list[str]:
     """The addresses, as `host:port`, on which anybody can do anything."""
     return [
         f"{address.host or '*'}:{address.port}"
         for address, endpoint in zip(listening, endpoints, strict=True)
-        if is_exposed(address.host, endpoint.security_protocol)
+        if is_exposed(address.host, endpoint.security_protocol, address.name, config)
     ]

@@ -198,6 +198,6 @@ def _log_ready(ready: Ready) -> None:
 def _warn_if_exposed(ready: Ready) -> None:
     from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed
 
-    if where := ", ".join(exposed(ready.listening, ready.endpoints)):
+    if where := ", ".join(exposed(ready.listening, ready.endpoints, ready.broker.config)):
         advice = "keep others away by a firewall or a private network, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

@@ -9,13 +9,20 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
+from ottla.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimedOutError,
+    UnreachableError,
+)
 from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State
 from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
+    from ottla.client.tls import Tls
     from ottla.kproto.schema import Request
     from ottla.kproto.types import Buffer
 
@@ -54,6 +61,8 @@ class BrokerConnection:
             self._socket = socket.create_connection((host, port), timeout_seconds)
         except OSError as error:
             raise UnreachableError(self.address, error.strerror or error) from None
+        if security.tls is not None:
+            self._socket = _encrypted(self._socket, host, security.tls, self.address)
         self._socket.settimeout(answer_timeout_seconds or timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes:
@@ -127,6 +136,24 @@ class BrokerConnection:
         lost = self._protocol.lose(lost)
         self._socket.close()
         return lost
+
+
+def _encrypted(connected: socket.socket, host: str, tls: Tls, address: str) -> socket.socket:
+    import ssl
+
+    from ottla.client.tls import context_of
+
+    try:
+        return context_of(tls).wrap_socket(connected, server_hostname=host)
+    except BaseException as error:
+        connected.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = error.verify_message
+            raise AuthenticationError(f"the certificate of the broker at {address} is not trusted: {why}") from None
+        if isinstance(error, OSError):
+            why = (getattr(error, "reason", None) or error.strerror or "it hung up").lower().replace("_", " ")
+            raise ConnectionLostError(f"no TLS connection to {address}: {why}") from None
+        raise
 
 
 def _joined(parts: Iterable[Buffer]) -> list[Buffer]:

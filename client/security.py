@@ -5,19 +5,24 @@
 | protocol | `security.protocol` | the same |
 | mechanism | `sasl.mechanism` | `sasl.mechanism`, `sasl.mechanisms` |
 | user | `sasl.jaas.config` | `sasl.username`, `sasl.password` |
+
+Those of TLS are in `tls.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client import sasl
 from ottla.client.errors import SecurityConfigError
 from ottla.client.jaas import JaasError, parse_jaas
 
+if TYPE_CHECKING:
+    from ottla.client.tls import Tls
+
 PLAINTEXT: Final = "PLAINTEXT"
-_PROTOCOLS: Final = (PLAINTEXT, "SASL_PLAINTEXT")
+_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Login(NamedTuple):
@@ -39,6 +44,7 @@ class Security(NamedTuple):
     """How to connect. The default is as nobody, and readable by everybody in between."""
 
     login: Login | None = None
+    tls: Tls | None = None
 
 
 NO_SECURITY: Final = Security()
@@ -49,7 +55,12 @@ def from_properties(properties: Mapping[str, str]) -> Security:
     protocol = properties.get("security.protocol", PLAINTEXT).upper()
     if protocol not in _PROTOCOLS:
         raise SecurityConfigError(f"security.protocol is {protocol}; known are {', '.join(_PROTOCOLS)}")
-    return Security(_login(properties) if protocol.startswith("SASL_") else None)
+    login = _login(properties) if protocol.startswith("SASL_") else None
+    if not protocol.endswith("SSL"):
+        return Security(login)
+    from ottla.client import tls
+
+    return Security(login, tls.from_properties(properties))
 
 
 def _login(properties: Mapping[str, str]) -> Login:

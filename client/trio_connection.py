@@ -60,6 +60,24 @@ class _Call:
         self.done = trio.Event()
 
 
+async def _open_stream(host: str, port: int, security: Security) -> trio.abc.Stream:
+    stream = await trio.open_tcp_stream(host, port)
+    if security.tls is None:
+        return stream
+    from ottla.client.tls import context_of
+
+    encrypted = trio.SSLStream(stream, context_of(security.tls), server_hostname=host, https_compatible=True)
+    try:
+        await encrypted.do_handshake()
+    except trio.BrokenResourceError as error:
+        await trio.aclose_forcefully(stream)
+        raise OSError(f"no TLS connection: {error.__cause__}") from None
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return encrypted
+
+
 class TrioConnection:
     """One connection, made by `run` and usable from when that says that it has started until it returns.
 
@@ -81,7 +99,7 @@ class TrioConnection:
     ) -> None:
         self.address = f"{host}:{port}"
         self._timeout_seconds = timeout_seconds
-        self._open_stream = open_stream or partial(trio.open_tcp_stream, host, port)
+        self._open_stream = open_stream or partial(_open_stream, host, port, security)
         self._protocol = ClientProtocol(
             self.address,
             client_id,

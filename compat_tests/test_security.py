@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,11 +70,12 @@ def properties(mechanism: str, password: str = "wonder") -> dict[str, str]:
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.kcat if name == "kcat" else ()) for name in CLIENTS])
-def client(request: pytest.FixtureRequest) -> str:
+def client(request: pytest.FixtureRequest) -> Iterator[str]:
     name = str(request.param)
     if reason := secure_clients.missing(name):
         pytest.skip(reason)
-    return name
+    yield name
+    gc.collect()  # Here, where the warnings of what the clients left open are expected.
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -247,6 +247,7 @@ class Node:
                 await membership.claim_id()
                 if guard is not None:
                     controller.subscribe(guard.apply)
+                    nursery.start_soon(guard.run)
                 await nursery.start(controller.run)
                 await nursery.start(peers.run)
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))

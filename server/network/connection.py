@@ -22,6 +22,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.receiver import Frame, FrameReceiver
 from ottla.server.network.transport import Transport
+from ottla.server.security.errors import NoRuleError
 from ottla.server.security.principal import ANONYMOUS
 from ottla.server.waiting import remote_time
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.security.entrance import Entrance
     from ottla.server.security.sasl import Sasl
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool
@@ -48,6 +50,7 @@ class Connection:
         "_begun",
         "_dispatcher",
         "_ended",
+        "_entrance",
         "_failure",
         "_has_moved",
         "_in_flight",
@@ -82,9 +85,9 @@ class Connection:
         max_pipelined: int,
         listener: str,
         peer: tuple[str, int],
-        sasl: Sasl | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
-        """With `sasl` the client has to authenticate before anything else."""
+        """`entrance` is what the client has to do before anything else."""
         self._transport = transport
         self._dispatcher = dispatcher
         self._receiver = FrameReceiver(
@@ -100,7 +103,8 @@ class Connection:
         self.peer_host, self.peer_port = peer
         self.principal = ANONYMOUS
         #: None where the listener asks for no authentication.
-        self.sasl = sasl
+        self.sasl = None if entrance is None or entrance.sasl is None else entrance.sasl.begin()
+        self._entrance = entrance
         self.state: dict[str, object] | None = None
         self._in_flight: deque[RequestContext]
         self._begun: trio.lowlevel.ParkingLot
@@ -126,6 +130,8 @@ class Connection:
         """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
         remote_time.begin_connection()
         try:
+            if self._entrance is not None:
+                await self._enter(self._entrance)
             await self._serve_one_by_one()
         except CloseConnectionError as error:
             logger.warning("closed the connection from %r: %s", self, error, extra=self._keys(error))
@@ -233,6 +239,19 @@ class Connection:
         if sasl is not None:
             self._check_session(sasl, context)
         return context
+
+    async def _enter(self, entrance: Entrance) -> None:
+        """Agree on how to encrypt, where the listener asks for it, and see whose certificate is shown."""
+        if entrance.tls is None:
+            return
+        with trio.move_on_after(entrance.handshake_seconds) as scope:
+            await self._transport.handshake()
+        if scope.cancelled_caught:
+            raise CloseConnectionError(f"its TLS handshake has not ended within {entrance.handshake_seconds:g} s")
+        try:
+            self.principal = entrance.principal_of(self._transport.peer_subject) or self.principal
+        except NoRuleError as error:
+            raise CloseConnectionError(str(error)) from None
 
     async def _authenticate(self, sasl: Sasl) -> bool:
         """Let the client say who it is, or say so once more; False if it leaves before. Nothing is in flight."""

@@ -20,7 +20,7 @@ _MAX_PORT: Final = 65_535
 # open for readers, its index.
 _OWN_DESCRIPTORS: Final = 192
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
+_SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def parse_listener(text: str) -> ListenAddress:

@@ -1,47 +1,80 @@
-"""What the listeners of a node ask of those who connect, kept in step with its settings."""
+"""What the listeners of a node ask of those who connect, kept in step with its settings and its certificates' files."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from ottla.server.metadata.image import ResourceType
 from ottla.server.network.endpoints import listener_protocols
 from ottla.server.security.credentials import Credentials
-from ottla.server.security.offers import sasl_offer
+from ottla.server.security.entrance import ENCRYPTED, Entrance, entrance
 from ottla.server.settings.config import ConfigError
 
 if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.network.listener import Listeners
-    from ottla.server.security.sasl import SaslOffer
+    from ottla.server.security.tls import TlsFiles
     from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
+_LOOK_SECONDS: Final = 5.0
+
 
 class Guard:
-    """Gives the listeners their mechanisms. Raises ConfigError if the settings do not say who may come in."""
+    """Gives the listeners what they ask for. Raises ConfigError if the settings do not say who may come in."""
 
     def __init__(self, config: BrokerConfig, controller: Controller, listeners: Listeners) -> None:
         self._config = config
         self._listeners = listeners
         self._credentials = Credentials(lambda: controller.image.scram_credentials)
-        listeners.set_sasl(self._offers())
+        self._files = self._look()
+        self._changing = trio.Lock()
+        listeners.set_entrances(self._entrances())
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Follow settings that are changed while the node runs; what is wrong changes nothing."""
-        if not any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            return
-        try:
-            self._listeners.set_sasl(self._offers())
-        except ConfigError as error:
-            logger.warning("the listeners keep what they ask of clients: %s", error, extra={"error": str(error)})
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            await self._renew("settings")
 
-    def _offers(self) -> dict[str, SaslOffer]:
-        return {
-            name: sasl_offer(self._config, name, self._credentials)
+    async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
+        """Read certificates anew when their files change, until cancelled."""
+        if not any(protocol in ENCRYPTED for protocol in listener_protocols(self._config).values()):
+            return
+        while True:
+            await trio.sleep(look_seconds)
+            files = await trio.to_thread.run_sync(self._look)
+            if files != self._files:
+                self._files = files
+                await self._renew("certificates")
+
+    async def _renew(self, what: str) -> None:
+        async with self._changing:
+            try:
+                entrances = await trio.to_thread.run_sync(self._entrances)
+            except ConfigError as error:
+                logger.warning("the listeners keep their %s: %s", what, error, extra={"error": str(error)})
+            else:
+                self._listeners.set_entrances(entrances)
+                if what == "certificates":
+                    logger.info("new connections get the new certificates")
+
+    def _look(self) -> list[TlsFiles]:
+        from ottla.server.security.tls import tls_files
+
+        return [
+            tls_files(self._config, name)
             for name, protocol in listener_protocols(self._config).items()
-            if protocol.startswith("SASL_")
+            if protocol in ENCRYPTED
+        ]
+
+    def _entrances(self) -> dict[str, Entrance]:
+        return {
+            name: entrance(self._config, name, protocol, self._credentials)
+            for name, protocol in listener_protocols(self._config).items()
+            if protocol != "PLAINTEXT"
         }

@@ -23,7 +23,8 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.server.security.sasl import SaslOffer
+    from ottla.server.network.transport import Transport
+    from ottla.server.security.entrance import Entrance
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
 
@@ -81,6 +82,14 @@ def _unmapped(host: str) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
+def _transport(accepted: socket.socket, entrance: Entrance | None) -> Transport:
+    if entrance is None or entrance.tls is None:
+        return SocketTransport(accepted)
+    from ottla.server.network.tls_transport import TlsTransport
+
+    return TlsTransport(accepted, entrance.tls)
+
+
 class Listeners:
     """All listening sockets of a node. `bind` first, then `run` until `stop`."""
 
@@ -93,15 +102,13 @@ class Listeners:
         rates: ConnectionRates | None = None,
         *,
         responses: MemoryBudget,
-        sasl: Mapping[str, SaslOffer] = _NOTHING,
     ) -> None:
-        """`sasl` is what each listener that asks for authentication offers."""
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
         self._limits = limits
         self._responses = responses
-        self._sasl = sasl
+        self._entrances: Mapping[str, Entrance] = _NOTHING
         self._rates = rates or ConnectionRates()
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
@@ -120,9 +127,9 @@ class Listeners:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def set_sasl(self, sasl: Mapping[str, SaslOffer]) -> None:
-        """What holds for connections from now on; those that are open keep what they have."""
-        self._sasl = sasl
+    def set_entrances(self, entrances: Mapping[str, Entrance]) -> None:
+        """What listeners ask of those who connect from now on; connections that are open keep what they have."""
+        self._entrances = entrances
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """What holds from now on; connections that are open stay."""
@@ -253,12 +260,12 @@ class Listeners:
                 "refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit, extra=keys
             )
             return
+        entrance = self._entrances.get(name)
         try:
-            transport = SocketTransport(accepted)
+            transport = _transport(accepted, entrance)
         except OSError:
             accepted.close()  # the peer was gone before the socket could be set up
             return
-        offer = self._sasl.get(name)
         connection = Connection(
             transport,
             self._dispatcher,
@@ -268,7 +275,7 @@ class Listeners:
             max_pipelined=self._limits.max_pipelined,
             listener=name,
             peer=(host, port),
-            sasl=None if offer is None else offer.begin(),
+            entrance=entrance,
         )
         self._connections.add(connection)
         self._per_ip[host] += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """One end of a stream. Every method but the two waits returns at once."""
+    """One end of a stream. Every method but the handshake and the two waits returns at once."""
+
+    async def handshake(self) -> None:
+        """Agree on how to encrypt, before anything else. Raises CloseConnectionError or OSError."""
+
+    @property
+    def peer_subject(self) -> Any:
+        """The subject of the peer's certificate as ssl.getpeercert has it; None without one."""
 
     def receive_into(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
@@ -49,6 +56,13 @@ class SocketTransport:
         self._socket = connected
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
+
+    async def handshake(self) -> None:
+        """Nothing is encrypted."""
+
+    @property
+    def peer_subject(self) -> None:
+        return None
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)

@@ -9,3 +9,7 @@ class AuthenticationFailedError(Exception):
 
 class InvalidCredentialsError(Exception):
     """As above, with a text for the log alone; clients are told no more than that it failed."""
+
+
+class NoRuleError(Exception):
+    """No rule makes a principal of a certificate's name."""

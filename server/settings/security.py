@@ -210,39 +210,38 @@ class SecuritySettings:
         "Whether clients must (required), may (requested) or do not (none) show a certificate.",
         check=one_of("required", "requested", "none"),
         update=PER_BROKER,
-        in_use=False,
     )
     ssl_protocol: str = string("TLSv1.3", "Newest TLS protocol that is spoken.", update=PER_BROKER, in_use=False)
     ssl_enabled_protocols: tuple[str, ...] = strings(
-        ("TLSv1.2", "TLSv1.3"), "TLS protocols that are spoken.", update=PER_BROKER, in_use=False
+        ("TLSv1.2", "TLSv1.3"), "TLS protocols that are spoken.", update=PER_BROKER
     )
     ssl_cipher_suites: tuple[str, ...] = strings(
         (),
         "Cipher suites that are offered, in OpenSSL's or in Java's names; empty is the system's choice.",
         update=PER_BROKER,
-        in_use=False,
     )
     ssl_keystore_type: str = string(
-        "JKS", "Kind of ssl.keystore.location; Ottla reads PEM.", update=PER_BROKER, in_use=False
+        "JKS", "Kind of ssl.keystore.location; Ottla sees whether it is PEM or PKCS12.", update=PER_BROKER, in_use=False
     )
-    ssl_keystore_location: str | None = string(
-        None, "File with the broker's certificate and key.", update=PER_BROKER, in_use=False
-    )
-    ssl_keystore_password: str | None = password("Password of the keystore.", update=PER_BROKER, in_use=False)
-    ssl_keystore_key: str | None = password("The broker's private key itself, in PEM.", update=PER_BROKER, in_use=False)
+    ssl_keystore_location: str | None = string(None, "File with the broker's certificate and key.", update=PER_BROKER)
+    ssl_keystore_password: str | None = password("Password of the keystore.", update=PER_BROKER)
+    ssl_keystore_key: str | None = password("The broker's private key itself, in PEM.", update=PER_BROKER)
     ssl_keystore_certificate_chain: str | None = password(
-        "The broker's certificate chain itself, in PEM.", update=PER_BROKER, in_use=False
+        "The broker's certificate chain itself, in PEM.", update=PER_BROKER
     )
-    ssl_key_password: str | None = password("Password of the private key.", update=PER_BROKER, in_use=False)
+    ssl_key_password: str | None = password("Password of the private key.", update=PER_BROKER)
     ssl_truststore_type: str = string(
-        "JKS", "Kind of ssl.truststore.location; Ottla reads PEM.", update=PER_BROKER, in_use=False
+        "JKS",
+        "Kind of ssl.truststore.location; Ottla sees whether it is PEM or PKCS12.",
+        update=PER_BROKER,
+        in_use=False,
     )
     ssl_truststore_location: str | None = string(
-        None, "File with the certificates of authorities that are trusted.", update=PER_BROKER, in_use=False
+        None, "File with the certificates of authorities that are trusted.", update=PER_BROKER
     )
-    ssl_truststore_password: str | None = password("Password of the truststore.", update=PER_BROKER, in_use=False)
+    ssl_truststore_password: str | None = password("Password of the truststore.", update=PER_BROKER)
     ssl_truststore_certificates: str | None = password(
-        "The trusted certificates themselves, in PEM.", update=PER_BROKER, in_use=False
+        "The trusted certificates themselves, in PEM.", update=PER_BROKER
     )
     ssl_endpoint_identification_algorithm: str = string(
         "https",
@@ -252,7 +251,7 @@ class SecuritySettings:
         in_use=False,
     )
     ssl_principal_mapping_rules: str = string(
-        "DEFAULT", "Rules from a certificate's distinguished name to a principal.", importance=LOW, in_use=False
+        "DEFAULT", "Rules from a certificate's distinguished name to a principal.", importance=LOW
     )
     ssl_provider: str | None = string(None, "Java's TLS provider.", update=PER_BROKER, in_use=False)
     ssl_secure_random_implementation: str | None = string(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.network.endpoints import listen_addresses
 from ottla.server.served.api import ApiTable
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.server.settings.config import ConfigError
 from ottla.server.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
@@ -29,15 +28,8 @@ def test_the_pages_say_the_same(page: str) -> None:
     assert limits(page) == limits(PAGES[0])
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_there_is_no_tls(protocol: str) -> None:
-    assert "No TLS" in limits(PAGES[0])
-    with pytest.raises(ConfigError, match="not supported"):
-        listen_addresses(BrokerConfig({"listeners": f"{protocol}://127.0.0.1:9092"}))
-
-
 def test_there_are_no_acls() -> None:
-    assert "no ACLs" in limits(PAGES[0])
+    assert "No ACLs" in limits(PAGES[0])
     with pytest.raises(ConfigError, match="access control"):
         load(flags={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
 

@@ -50,7 +50,7 @@ def test_anything_else_is_refused(text: str) -> None:
     [
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "name of its own"),
         ({"listeners": "INSIDE://h:1"}, "INSIDE"),
-        ({"listeners": "SSL://h:1"}, "SSL"),
+        ({"listeners": "X://h:1", "listener.security.protocol.map": "X:TLS"}, "TLS, which is not supported"),
     ],
 )
 def test_listeners_that_cannot_be_served(settings: dict[str, str], words: str) -> None:

@@ -230,8 +230,8 @@ class TestBounds:
     ) -> None:
         async with serve_sasl() as node:
             listeners = node.broker.listeners
-            offers = {name: offer._replace(seconds=0.05) for name, offer in listeners._sasl.items()}
-            listeners.set_sasl(offers)
+            (asked,) = listeners._entrances.values()
+            listeners.set_entrances({"SASL_PLAINTEXT": asked._replace(sasl=asked.sasl._replace(seconds=0.05))})
             silent = await node.connect()
             assert await silent.is_closed()
             half = await node.connect()
