@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import Enum
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import Response
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 MESSAGES_A_PAGE: Final = 50
 MAX_PARTITIONS: Final = 32
-"""Partitions that one page reads together; of a topic with more, the first ones or the one that is asked for."""
+"""Partitions that one page reads together; of a topic with more, the pages go from one such group to the next."""
+_SEARCH_SECONDS: Final = 4.0
+"""A search that finds nothing in a group of partitions goes on with the next group for so long."""
 
 
 class Start(Enum):
@@ -46,7 +49,7 @@ class Start(Enum):
 
 
 class Search(NamedTuple):
-    """What the form says. `at` are the positions of a page that follows another one."""
+    """What the form says. `at` are the positions of a page that follows another one, `first` is its first partition."""
 
     start: Start
     partition: int | None
@@ -56,6 +59,7 @@ class Search(NamedTuple):
     contains: str
     format: Format
     at: Mapping[int, int]
+    first: int = 0
 
     @property
     def is_backward(self) -> bool:
@@ -76,6 +80,16 @@ class Row(NamedTuple):
         return self.message.kind
 
 
+class Read(NamedTuple):
+    """What one answer shows: a page of a group of partitions, and where the group after it begins, if there is one."""
+
+    page: Page
+    partitions: list[Partition]
+    first: int
+    following: int | None
+    problem: str
+
+
 class Page(NamedTuple):
     """The messages of a page, where the next one goes on (empty: nothing is left), and what it cost."""
 
@@ -90,13 +104,7 @@ async def show_all(console: Console, request: Request) -> Response:
     if topic is None:
         return await console.not_found(request, f"topic {request.path_params['topic']}")
     search = _search(request, topic)
-    partitions = readable_partitions(console, topic, search.partition)
-    problem = ""
-    page = Page([], {}, 0, is_cut_short=False)
-    try:
-        page = await find(console, partitions, search)
-    except (ReplicaError, StorageError, ProtocolError) as error:
-        problem = str(error)
+    page, partitions, first, following, problem = await _read(console, topic, search)
     rows = [await row_of(console, message, search.format) for message in page.messages]
     return await console.page(
         request,
@@ -110,7 +118,9 @@ async def show_all(console: Console, request: Request) -> Response:
         page=page,
         next_at=write_positions(page.at),
         problem=problem,
-        read_partitions=len(partitions),
+        first=first,
+        last=partitions[-1].index if partitions else first,
+        following=following,
         is_live=request.query_params.get("live") == "1",
         live_at=write_positions({partition.index: partition.log.high_watermark for partition in partitions}),
     )
@@ -154,6 +164,33 @@ async def download(console: Console, request: Request) -> Response:
     return Response(
         data, media_type="application/octet-stream", headers={"content-disposition": f'attachment; filename="{name}"'}
     )
+
+
+async def _read(console: Console, topic: TopicImage, search: Search) -> Read:
+    """The page of the first group of partitions in which something is found, or what there is of the last one."""
+    first = 0 if search.partition is not None else search.first
+    ends_at = monotonic() + _SEARCH_SECONDS
+    scanned = 0
+    while True:
+        partitions = readable_partitions(console, topic, search.partition, first)
+        following = _following(topic, partitions) if search.partition is None else None
+        try:
+            page = await find(console, partitions, search)
+        except (ReplicaError, StorageError, ProtocolError) as error:
+            return Read(Page([], {}, scanned, is_cut_short=False), partitions, first, following, str(error))
+        scanned += page.scanned
+        is_over = following is None or not search.has_filter or monotonic() >= ends_at
+        if is_over or page.messages or page.at or search.at:
+            return Read(page._replace(scanned=scanned), partitions, first, following, "")
+        assert following is not None
+        first = following
+
+
+def _following(topic: TopicImage, partitions: list[Partition]) -> int | None:
+    """Where the partitions after these begin."""
+    if len(partitions) < MAX_PARTITIONS or partitions[-1].index + 1 >= len(topic.partitions):
+        return None
+    return partitions[-1].index + 1
 
 
 async def find(console: Console, partitions: list[Partition], search: Search) -> Page:
@@ -286,6 +323,7 @@ def _search(request: Request, topic: TopicImage) -> Search:
         text(request, "contains"),
         Format.named(text(request, "format")),
         read_positions(text(request, "at")),
+        max(0, integer(request, "first", 0)),
     )
 
 
@@ -304,9 +342,9 @@ def write_positions(positions: Mapping[int, int]) -> str:
     return "_".join(f"{partition}-{offset}" for partition, offset in positions.items())
 
 
-def readable_partitions(console: Console, topic: TopicImage, only: int | None) -> list[Partition]:
-    """The partitions that this node leads, of those that are asked for."""
-    wanted = range(min(len(topic.partitions), 10_000)) if only is None else (only,)
+def readable_partitions(console: Console, topic: TopicImage, only: int | None, first: int = 0) -> list[Partition]:
+    """The partitions that this node leads, of those that are asked for: one, or 32 of all from the first on."""
+    wanted = range(first, len(topic.partitions)) if only is None else (only,)
     found = []
     for index in wanted:
         partition = held_partition(console.broker, topic, index)

@@ -217,3 +217,28 @@ async def test_rows_come_as_they_are_written(browse: Browse) -> None:
         assert "before" not in event
         await events.aclose()
         assert tails.open == 0
+
+
+async def test_a_search_looks_into_every_partition(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("t", partitions=200)
+        await browser.produce(topic_id, 150, Record(0, 1, b"needle", b"found"))
+        page = await browser.get("topics/t/messages", key="needle")
+        assert "found" in page.text
+        assert "Partitions 128 to 159 of 200" in page.text
+        page = await browser.get("topics/t/messages", key="thread")
+        assert "No message matches" in page.text
+
+
+async def test_pages_go_on_with_the_next_partitions(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("t", partitions=40)
+        for partition in (3, 35):
+            await browser.produce(topic_id, partition, Record(0, 1, None, b"in %d" % partition))
+        page = await browser.get("topics/t/messages")
+        assert "in 3" in page.text
+        assert "in 35" not in page.text
+        (following,) = [link for link in page.links() if "first=32" in link]
+        page = await browser.get(following.removeprefix("/console/"))
+        assert "in 35" in page.text
+        assert "Partitions 32 to 39 of 40" in page.text
