@@ -5,6 +5,7 @@ partition that this node holds and replay the coordinators' state, make the node
 
 Stop is the same backwards, and no step waits for what nobody may ever do:
 
+0. Follow nobody any more, and let other replicas lead (`HAND_OVER_SECONDS` at most).
 1. Accept nothing more and take no further request; answer who waits for other clients (fetches, joins, syncs).
 2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read.
    Then give the session up, so that the other nodes know at once.
@@ -30,12 +31,14 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.elections import Elections
+from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
 from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.open_store import open_store
 from ottla.server.metadata.producer_ids import ProducerIds
@@ -51,6 +54,7 @@ from ottla.server.network.listener import ListenAddress, Listeners, open_listeni
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
+from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.telemetry.changes import log_changes
@@ -75,6 +79,9 @@ logger = logging.getLogger(__name__)
 
 _CONSOLE: Final = "ottla.console.routes"
 """The web console stands on the server, which imports nothing of it: it goes by name, and only if it is enabled."""
+
+HAND_OVER_SECONDS: Final = 5.0
+"""How long a node that stops tries to hand its leadership over."""
 
 STOP_GRACE_SECONDS: Final = 10.0
 """How long requests under way may take after the node was asked to stop."""
@@ -169,7 +176,7 @@ class Node:
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
         )
         elections = Elections(config)
-        controllership = Controllership(controller, membership, duties=(elections.run,))
+        controllership = Controllership(controller, membership, duties=(elections.run, elections.rebalance))
         peers = Peers(lambda: controller.image, node_id=config.node_id, listener=config.inter_broker_listener_name)
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
@@ -184,6 +191,9 @@ class Node:
             max_lag_ms=config.replica_lag_time_max_ms,
         )
         log_manager.set_listener(replica_manager)
+        fetchers = ReplicaFetchers(
+            replica_manager, peers.connect, config, self._clock, broker_epoch=partial(_broker_epoch, controller)
+        )
         quotas = ClientQuotas(
             config.quota_window_num,
             config.quota_window_size_seconds,
@@ -236,6 +246,7 @@ class Node:
                     other_brokers=partial(_other_brokers, peers),
                 )
                 controller.subscribe(replica_manager.apply)
+                controller.subscribe(fetchers.apply)
                 controller.subscribe(broker.coordinators.follow)
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
@@ -245,6 +256,8 @@ class Node:
                 controller.subscribe(membership.follow)
                 controller.subscribe(elections.observe)
                 await membership.claim_id()
+                node_dir = log_manager.node_dir
+                await leave_after_loss(store, config.node_id, node_dir.directory_id, lost_power=node_dir.lost_power)
                 if guard is not None:
                     controller.subscribe(guard.apply)
                     nursery.start_soon(guard.run)
@@ -254,7 +267,9 @@ class Node:
                 nursery.start_soon(controllership.run)
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
                 nursery.start_soon(_compare_with_folders, broker)
-                nursery.start_soon(self._end_when_asked, broker, listeners)
+                following = trio.CancelScope()
+                nursery.start_soon(_follow_leaders, fetchers, following)
+                nursery.start_soon(self._end_when_asked, broker, listeners, following)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
                 try:
@@ -280,8 +295,12 @@ class Node:
             was_clean=node_dir.was_clean is not False,
         )
 
-    async def _end_when_asked(self, broker: Broker, listeners: Listeners) -> None:
+    async def _end_when_asked(self, broker: Broker, listeners: Listeners, following: trio.CancelScope) -> None:
         await self._stop.wait()
+        # Who follows no more is not taken back into an in-sync set that it has left.
+        following.cancel()
+        if self._config.controlled_shutdown_enable:
+            await _hand_over(broker.controller)
         broker.is_serving = False
         listeners.stop()
         # Waiting for what other clients may do is over; waiting for a flush that is under way is not.
@@ -339,6 +358,27 @@ async def _compare_with_folders(broker: Broker) -> None:
             os.path.basename(unknown[0].path),
             extra={"path": node_path},
         )
+
+
+def _broker_epoch(controller: Controller) -> int:
+    registered = controller.image.brokers.get(controller.node_id)
+    return -1 if registered is None else registered.epoch
+
+
+async def _follow_leaders(fetchers: ReplicaFetchers, scope: trio.CancelScope) -> None:
+    with scope:
+        await fetchers.run()
+
+
+async def _hand_over(controller: Controller) -> None:
+    """Let others lead before this node stops; where that cannot be, they will when they find it gone."""
+    with trio.move_on_after(HAND_OVER_SECONDS) as scope:
+        try:
+            await hand_over_partitions(controller)
+        except MetadataError as error:
+            logger.warning("leadership could not be handed over: %s", error, extra={"error": str(error)})
+    if scope.cancelled_caught:
+        logger.warning("leadership could not be handed over in time")
 
 
 async def _follow_settings(

@@ -41,6 +41,8 @@ class NodeDir:
         self.path = os.path.join(data_dir, f"node-{node_id}")
         self.reserve_path = os.path.join(self.path, RESERVE_FILE)
         self.was_clean: bool | None = None
+        #: The machine went down under the last owner: what was written and not synced may be gone.
+        self.lost_power = False
         self.directory_id = uuid4().hex
 
     def open(self) -> None:
@@ -53,6 +55,7 @@ class NodeDir:
         try:
             node = self._read()
             self.was_clean = node.get("clean_shutdown")
+            self.lost_power = self.was_clean is False and node.get("boot_id") != self._disk.boot_id()
             self.directory_id = node.get("directory_id", self.directory_id)
             self._write(clean=False)
             for name in self._disk.listdir(self.path):

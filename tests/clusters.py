@@ -16,6 +16,7 @@ from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.store import Compare, KeyValue, Listing, Operation, Watch
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.disk import Disk
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from tests.servers import Client, RunningNode
 
 SETTINGS: Mapping[str, str] = {
@@ -74,6 +75,7 @@ class Member(RunningNode):
     store: NodeStore
     scope: trio.CancelScope
     ended: trio.Event
+    has_lost_power = False
 
     @property
     def image(self) -> MetadataImage:
@@ -113,6 +115,9 @@ class Cluster:
             try:
                 with scope:
                     await node.serve(task_status=task_status)
+            except* OSError:
+                if not running.has_lost_power:
+                    raise
             finally:
                 ended.set()
 
@@ -139,6 +144,13 @@ class Cluster:
         for client in node.clients:
             await trio.aclose_forcefully(client.stream)
         return node
+
+    async def lose_power(self, node_id: int, disk: SimulatedDisk) -> SimulatedDisk:
+        """End a node as `kill` does, without what it had not synced. Returns the disk that it finds when it is back."""
+        self.nodes[node_id].has_lost_power = True
+        left = disk.power_loss()
+        await self.kill(node_id)
+        return left
 
     async def until(self, is_so: Callable[[MetadataImage], bool], *nodes: int) -> None:
         """Wait until the images of the nodes (all, if none is named) show something."""

@@ -87,7 +87,8 @@ async def plan_preferred(image: MetadataImage) -> dict[PartitionKey, PartitionUp
 
 
 class Elections:
-    """The duty. `observe` is subscribed to the metadata's changes; `run` lasts as long as this node is controller."""
+    """The duty. `observe` is subscribed to the metadata's changes; `run` and `rebalance` last as long as this node is
+    controller."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -115,12 +116,22 @@ class Elections:
         self._is_active = True
         self._look_at_everything()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._follow, controller)
-                nursery.start_soon(self._rebalance, controller)
+            await self._follow(controller)
         finally:
             self._is_active = False
             self._topics.clear()
+
+    async def rebalance(self, controller: Controller) -> None:
+        """The other half of the duty: give leadership back to preferred replicas. Raises as `run` does."""
+        while True:
+            await trio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            if not self._config.auto_leader_rebalance_enable:
+                continue
+            changes = await plan_preferred(controller.image)
+            if changes:
+                await controller.change_partitions(changes)
+                keys = {"partitions": len(changes)}
+                logger.info("%d partitions went back to their preferred leaders", len(changes), extra=keys)
 
     def _look_at_everything(self) -> None:
         self._everything = True
@@ -157,14 +168,3 @@ class Elections:
             plan.leaderless,
             extra={"changed": len(results) - refused, "leaderless": plan.leaderless},
         )
-
-    async def _rebalance(self, controller: Controller) -> None:
-        while True:
-            await trio.sleep(self._config.leader_imbalance_check_interval_seconds)
-            if not self._config.auto_leader_rebalance_enable:
-                continue
-            changes = await plan_preferred(controller.image)
-            if changes:
-                await controller.change_partitions(changes)
-                keys = {"partitions": len(changes)}
-                logger.info("%d partitions went back to their preferred leaders", len(changes), extra=keys)

@@ -18,8 +18,13 @@ class Pace:
     def __init__(self) -> None:
         self._began = perf_counter()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether `rest` would let others run now."""
+        return perf_counter() - self._began > SLICE_SECONDS
+
     async def rest(self) -> None:
         """Call between steps of well under a tenth of a millisecond."""
-        if perf_counter() - self._began > SLICE_SECONDS:
+        if self.is_over:
             await trio.lowlevel.checkpoint()
             self._began = perf_counter()

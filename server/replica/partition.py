@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -384,11 +384,11 @@ class Partition:
         self._count_maximal_isr()
         return self.advance_high_watermark(now_ms)
 
-    def low_watermark(self, live_nodes: Iterable[int] | None = None) -> int:
+    def low_watermark(self) -> int:
         """The least log start offset over the live replicas: below it no replica serves anything (DeleteRecords)."""
         offset = self.log.log_start_offset
         for replica, follower in self._followers.items():
-            if live_nodes is None or replica in live_nodes:
+            if replica in self._brokers:
                 offset = min(offset, follower.log_start_offset)
         return offset
 

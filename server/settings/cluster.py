@@ -29,7 +29,7 @@ class ClusterSettings:
     initial_broker_registration_timeout_ms: int = integer(
         60_000, "How long a starting broker tries to register before it gives up.", in_use=False
     )
-    controlled_shutdown_enable: bool = boolean(True, "Hand leadership over before stopping.", in_use=False)
+    controlled_shutdown_enable: bool = boolean(True, "Hand leadership over before stopping.")
     unstable_api_versions_enable: bool = boolean(
         False, "Offer API versions that Kafka has not released.", importance=HIGH, internal=True, in_use=False
     )

@@ -42,21 +42,14 @@ class ReplicationSettings:
         check=between(1),
         importance=HIGH,
         update=CLUSTER_WIDE,
-        in_use=False,
     )
-    replica_fetch_backoff_ms: int = integer(
-        1000, "Pause of a follower after a failed fetch.", check=between(0), in_use=False
-    )
-    replica_fetch_max_bytes: int = integer(
-        1_048_576, "Bytes that a follower asks for per partition.", check=between(0), in_use=False
-    )
-    replica_fetch_min_bytes: int = integer(1, "Bytes that a follower waits for.", importance=HIGH, in_use=False)
+    replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after a failed fetch.", check=between(0))
+    replica_fetch_max_bytes: int = integer(1_048_576, "Bytes that a follower asks for per partition.", check=between(0))
+    replica_fetch_min_bytes: int = integer(1, "Bytes that a follower waits for.", importance=HIGH)
     replica_fetch_response_max_bytes: int = integer(
-        10_485_760, "Bytes that a follower asks for in one fetch.", check=between(0), in_use=False
+        10_485_760, "Bytes that a follower asks for in one fetch.", check=between(0)
     )
-    replica_fetch_wait_max_ms: int = integer(
-        500, "Longest wait of a follower's fetch at the leader.", importance=HIGH, in_use=False
-    )
+    replica_fetch_wait_max_ms: int = integer(500, "Longest wait of a follower's fetch at the leader.", importance=HIGH)
     replica_lag_time_max_ms: int = long(
         30_000,
         "A follower that has not caught up for this long leaves the in-sync replicas.",
@@ -72,7 +65,7 @@ class ReplicationSettings:
         65_536, "Receive buffer of a follower's connection.", importance=HIGH, in_use=False
     )
     replica_socket_timeout_ms: int = integer(
-        30_000, "How long a follower waits for its leader's answer.", importance=HIGH, in_use=False
+        30_000, "How long a follower waits for its leader's answer.", importance=HIGH
     )
     follower_fetch_last_tiered_offset_enable: bool = boolean(
         False, "Start a new follower at the end of remote storage.", update=CLUSTER_WIDE, in_use=False

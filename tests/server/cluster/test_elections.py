@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
@@ -14,9 +14,11 @@ from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.membership import Membership
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, ConfigResource, PartitionState, ResourceType
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.partition_changes import with_isr
+from ottla.server.metadata.store import Compare, Operation, Put
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.settings.config import BrokerConfig
 
@@ -37,7 +39,9 @@ class Office:
             heartbeat_interval_ms=2_000,
         )
         self._elections = Elections(config)
-        self._controllership = Controllership(self.controller, self._membership, [self._elections.run])
+        self._controllership = Controllership(
+            self.controller, self._membership, [self._elections.run, self._elections.rebalance]
+        )
         self._node_id = node_id
         self._nursery = nursery
         self._scope = trio.CancelScope()
@@ -108,6 +112,25 @@ async def test_the_death_of_the_controller_is_seen_to_by_the_next(
     offices[1].die()
     await offices[2].until("t", 2, (2, 3))
     assert offices[2].controller.image.controller_id in (2, 3)
+
+
+async def test_elections_wait_for_the_store(
+    autojump_clock: MockClock, offices: dict[int, Office], store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(offices[1], "t", (2, 3))
+    commit, failing = store.commit, 3
+
+    async def fail(compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
+        nonlocal failing
+        if failing and any(isinstance(it, Put) and it.key.startswith("/partitions/") for it in operations):
+            failing -= 1
+            raise StoreUnavailableError("The metadata store cannot be reached.")
+        return await commit(compares, operations)
+
+    monkeypatch.setattr(store, "commit", fail)
+    offices[2].die()
+    await offices[1].until("t", 3, (3,))
+    assert failing == 0
 
 
 async def test_the_only_replica_leads_again_when_it_is_back(

@@ -11,7 +11,14 @@ import pytest
 import trio
 
 from ottla.kproto.records import Record, build_batch, parse_batch_header, patch_base_offset_and_epoch
-from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.server.metadata.image import (
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionChange,
+    PartitionState,
+    TopicImage,
+)
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import ReplicaManager
@@ -221,6 +228,12 @@ class Node:
             log_config=lambda topic: self.log_config,
             min_insync_replicas=lambda topic: self.min_insync_replicas,
         )
+
+    async def live(self, *node_ids: int) -> None:
+        """The cluster says which brokers are alive."""
+        before = self.image
+        self.image = replace(before, brokers={node_id: BrokerImage(node_id, ()) for node_id in node_ids})
+        await self.manager.apply(MetadataDelta(before, self.image, changed_brokers=node_ids))
 
     async def create_topic(
         self, name: str = "topic", *, partitions: int = 1, replicas: tuple[int, ...] = (0,), leader: int = 0

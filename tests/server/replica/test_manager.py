@@ -503,6 +503,7 @@ async def test_records_that_may_not_be_deleted(node: Node) -> None:
 
 
 async def test_deletion_waits_for_the_followers(node: Node, nursery: trio.Nursery) -> None:
+    await node.live(0, 1)
     topic = await node.create_topic(replicas=(0, 1))
     await node.append_flushed(topic, count=5)
     follower = {"replica_id": 1, "max_wait_ms": 0, "isolation": Isolation.LOG_END}
@@ -521,6 +522,7 @@ async def test_deletion_waits_for_the_followers(node: Node, nursery: trio.Nurser
 
 
 async def test_deletion_that_takes_too_long(node: Node, autojump_clock: MockClock) -> None:
+    await node.live(0, 1)
     topic = await node.create_topic(replicas=(0, 1))
     await node.append_flushed(topic, count=5)
     await node.change(topic, isr=(0,))

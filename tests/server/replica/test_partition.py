@@ -319,12 +319,14 @@ def test_a_stranger_is_no_follower() -> None:
 
 
 def test_the_low_watermark_is_the_least_log_start_of_the_live() -> None:
-    partition = lead(10, replicas=(0, 1, 2))
+    brokers = {1: 7, 2: 7}
+    partition = lead(10, replicas=(0, 1, 2), brokers=brokers)
     partition.log.log_start_offset = 5
     partition.record_follower_fetch(1, 10, 3, -1, 0)
     partition.record_follower_fetch(2, 10, 4, -1, 0)
     assert partition.low_watermark() == 3
-    assert partition.low_watermark(live_nodes={0, 2}) == 4
+    del brokers[1]
+    assert partition.low_watermark() == 4
 
 
 # Roles ----------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""A node that leaves the in-sync sets: before it stops, or because it may have lost what it had."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata import keys
+from ottla.server.metadata.errors import ConflictError
+from ottla.server.metadata.evolution import evolve
+from ottla.server.metadata.image import MetadataImage
+from ottla.server.metadata.partition_changes import hand_over, leave
+from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
+from ottla.server.metadata.store import Compare, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import PartitionState
+    from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.partition_transactions import PartitionKey
+    from ottla.server.metadata.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+_MAX_ATTEMPTS: Final = 20
+
+
+async def hand_over_partitions(controller: Controller) -> None:
+    """Let others lead what this node leads and do without it, as far as others are in sync (controlled shutdown)."""
+    changes = await _changes(controller.image, hand_over, controller.node_id)
+    if changes:
+        await controller.change_partitions(changes)
+        logger.info("%d partitions go on without this node", len(changes), extra={"partitions": len(changes)})
+
+
+async def leave_after_loss(store: MetadataStore, node_id: int, directory_id: str, *, lost_power: bool) -> None:
+    """Leave the in-sync sets if what this node had written may be gone: its folder is another one, or the machine
+    ended before all was on the disk (KIP-966).
+
+    To be called before anything is served. First the registration is renewed: who was about to count the process before
+    as in sync finds that it is gone (KIP-903).
+    """
+    key = keys.broker(node_id)
+    for _ in range(_MAX_ATTEMPTS):
+        entry = await store.get(key)
+        if entry is None:
+            return
+        registered = keys.decode_broker(key, entry.value, entry.mod_revision)
+        if not lost_power and registered.directory_id in ("", directory_id):
+            return
+        if await store.commit([Compare(key, entry.mod_revision)], [Put(key, entry.value)]) is None:
+            continue
+        if await _leave(store, node_id):
+            return
+    raise ConflictError("The in-sync sets are being changed elsewhere all the time.")
+
+
+async def _leave(store: MetadataStore, node_id: int) -> bool:
+    """Leave every set; False if somebody else has changed one meanwhile."""
+    listing = await store.list("")
+    image = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
+    revisions = {entry.key: entry.mod_revision for entry in listing.entries}
+    changes = await _changes(image, leave, node_id)
+    for part in in_transactions(changes):
+        compares, operations, _ = plan_changes(part, image, lambda key: revisions.get(key, 0))
+        if await store.commit(compares, operations) is None:
+            return False
+    alone = sum(state.isr == (node_id,) for topic in image.topics.values() for state in topic.partitions)
+    logger.warning(
+        "what this node had written may be gone: it leaves the in-sync sets of %d partitions; of %d it has the only "
+        "replica in sync, and what is gone of those is lost",
+        len(changes),
+        alone,
+        extra={"partitions": len(changes), "alone": alone},
+    )
+    return True
+
+
+async def _changes(
+    image: MetadataImage, update: Callable[[PartitionState, int, Container[int]], PartitionState], node_id: int
+) -> dict[PartitionKey, PartitionUpdate]:
+    live = frozenset(broker.node_id for broker in image.live_brokers())
+    changes: dict[PartitionKey, PartitionUpdate] = {}
+
+    def change(state: PartitionState) -> PartitionState:
+        return update(state, node_id, live)
+
+    pace = Pace()
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if not index % 128:
+                await pace.rest()
+            if change(state) is not state:
+                changes[topic.topic_id, index] = change
+    return changes

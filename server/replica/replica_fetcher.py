@@ -1,0 +1,426 @@
+"""A follower of one leader: it fetches what the leader has and this node lacks (Kafka's ReplicaFetcherThread).
+
+What a leader answers counts only for partitions that this node follows in the same epoch still; that is asked, without
+waiting in between, before anything is done to a log. A fetch says what is *written* here, so the next one follows when
+what the last one brought is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from ottla.client.errors import ClientError
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.server.event_loop.pace import Pace
+from ottla.server.replica.append import HeldStore
+from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.leader_session import Key, LeaderSession, Position
+from ottla.server.replica.offset_lookup import OffsetSpec
+from ottla.server.replica.partition import Partition
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.kproto.schema import Request
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.01
+_BATCHES_AT_ONCE: Final = 16
+_BYTES_AT_ONCE: Final = 1 << 18
+_BATCH_PREFIX_BYTES: Final = 12
+_SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+#: What a leader says while it or this node does not know of the latest election, or of the topic, yet.
+_PASSING: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+)
+
+
+class LeaderConnection(Protocol):
+    """A connection to a leader that is one fetcher's own."""
+
+    async def call(self, request: Request, *, timeout_seconds: float | None = None) -> Any:
+        """The answer; raises a ClientError."""
+
+
+Connect = Callable[[int], AbstractAsyncContextManager[LeaderConnection]]
+"""Opens a connection to a node, for whoever asks alone; raises a ClientError."""
+
+
+class _Followed:
+    """A partition in one leader epoch. After a failure it rests, longer each time."""
+
+    __slots__ = ("failures", "key", "leader_epoch", "partition", "rests_until")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.key = (partition.topic_id, partition.index)
+        self.leader_epoch = partition.leader_epoch
+        self.failures = 0
+        self.rests_until = 0.0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node is the follower still that this was made for."""
+        return self.partition.follows(self.leader_epoch)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all that the log has may be vouched for."""
+        log = self.partition.log
+        return log.flushed_end_offset == log.log_end_offset
+
+    @property
+    def position(self) -> Position:
+        log = self.partition.log
+        assert self.is_written, f"a fetch would say that {self.partition!r} has what is not written"
+        return Position(
+            self.leader_epoch, log.log_end_offset, log.latest_epoch, log.log_start_offset, log.high_watermark
+        )
+
+    def rest(self, max_seconds: float) -> None:
+        """Leave it for a while."""
+        self.rests_until = trio.current_time() + min(max_seconds, _FIRST_PAUSE_SECONDS * (1 << min(self.failures, 20)))
+        self.failures += 1
+
+
+class ReplicaFetcher:
+    """Follows one leader for some partitions, over a connection of its own.
+
+    `run` owns the connection. `follow` and `unfollow` may be called at any time: they change what the next request
+    asks, and an answer that is under way is void for who is not followed any more.
+    """
+
+    def __init__(
+        self,
+        leader_id: int,
+        manager: ReplicaManager,
+        connect: Connect,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`broker_epoch` is that of this node's registration, -1 before there is one."""
+        self.leader_id = leader_id
+        #: Bytes of batches that were appended.
+        self.fetched_bytes = 0
+        self._manager = manager
+        self._connect = connect
+        self._config = config
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._followed: dict[Key, _Followed] = {}
+        #: Of which something is new to the leader, and which it is to forget.
+        self._due: dict[Key, _Followed] = {}
+        self._gone: set[Key] = set()
+        self._resting: dict[Key, _Followed] = {}
+        self._news = trio.Event()
+        #: Of the wait for an answer, and when one was last broken off for new partitions.
+        self._patience = trio.CancelScope()
+        self._broken_off = -1.0
+        self._is_unreachable = False
+        self._told_codes: set[int] = set()
+        self._pace = Pace()
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # What it follows ------------------------------------------------------------------------------------------------
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition, in its present leader epoch, from now on."""
+        followed = _Followed(partition)
+        self._followed[followed.key] = self._due[followed.key] = followed
+        self._gone.discard(followed.key)
+        self._resting.pop(followed.key, None)
+        self._news.set()
+        # The leader may hold the present request for a while, in which nothing can be asked over this connection.
+        self._patience.deadline = max(trio.current_time(), self._broken_off + 0.2)
+
+    def unfollow(self, key: Key) -> None:
+        """Fetch a partition no longer."""
+        if self._followed.pop(key, None) is not None:
+            self._due.pop(key, None)
+            self._resting.pop(key, None)
+            self._gone.add(key)
+
+    def _let_rest(self, followed: _Followed) -> None:
+        if self._followed.get(followed.key) is followed:
+            followed.rest(self._config.replica_fetch_backoff_ms / 1000)
+            self._due.pop(followed.key, None)
+            self._resting[followed.key] = followed
+            self._gone.add(followed.key)
+
+    def _is_due(self, followed: _Followed) -> None:
+        if self._followed.get(followed.key) is followed:
+            self._due[followed.key] = followed
+
+    def _wake_rested(self) -> float:
+        """Those whose rest is over are due; returns when the next one's is."""
+        now = trio.current_time()
+        next_at = float("inf")
+        for key, followed in list(self._resting.items()):
+            if followed.rests_until <= now:
+                del self._resting[key]
+                self._due[key] = followed
+                self._gone.discard(key)
+            else:
+                next_at = min(next_at, followed.rests_until)
+        return next_at
+
+    # Its life -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            if not self._followed:
+                await self._news.wait()
+                self._news = trio.Event()
+                continue
+            try:
+                async with self._connect(self.leader_id) as connection:
+                    session = LeaderSession(self._config.replica_fetch_max_bytes)
+                    self._due |= self._followed
+                    while self._followed and await self._fetch(connection, session):
+                        pause_seconds = _FIRST_PAUSE_SECONDS
+            except ClientError as error:
+                self._tell_unreachable(error)
+                await trio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, self._config.replica_fetch_backoff_ms / 1000)
+
+    async def _fetch(self, connection: LeaderConnection, session: LeaderSession) -> bool:
+        """Fetch once; False if the connection is of no more use, since its next answer takes too long."""
+        rest_ends = self._wake_rested()
+        if len(self._resting) == len(self._followed):
+            with trio.move_on_at(rest_ends):
+                await self._news.wait()
+            self._news = trio.Event()
+            return True
+        due, self._due = self._due, {}
+        await self._manager.wait_flushed([followed.partition for followed in due.values()])
+        request = self._request(session, due, max(0.0, rest_ends - trio.current_time()))
+        with trio.CancelScope() as self._patience:
+            timeout_seconds = self._config.replica_socket_timeout_ms / 1000
+            response = await connection.call(request, timeout_seconds=timeout_seconds)
+        if self._patience.cancelled_caught:
+            self._broken_off = trio.current_time()
+            return False
+        self._tell_reached()
+        if response.error_code:
+            session.lost()
+            if response.error_code not in _SESSION_ERRORS:
+                self._tell_refused(response.error_code, None)
+                await trio.sleep(self._config.replica_fetch_backoff_ms / 1000)
+            return True
+        session.answered(response.session_id)
+        await self._take(connection, session, response)
+        return True
+
+    def _request(self, session: LeaderSession, due: dict[Key, _Followed], rest_seconds: float) -> FetchRequest:
+        positions: dict[Key, Position] = {}
+        for key, followed in due.items():
+            if self._followed.get(key) is not followed:
+                continue
+            if followed.is_current and followed.is_written:
+                positions[key] = followed.position
+            else:
+                self._let_rest(followed)  # it is offline, or what follows the metadata is about to tell more
+        gone, self._gone = self._gone - positions.keys(), set()
+        config = self._config
+        topics, forgotten = session.ask(positions, gone)
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._manager.node_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=int(min(config.replica_fetch_wait_max_ms, rest_seconds * 1000)),
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+
+    # What a leader answers ------------------------------------------------------------------------------------------
+
+    async def _take(self, connection: LeaderConnection, session: LeaderSession, response: FetchResponse) -> None:
+        has_errors = False
+        with HeldStore(more_expected=False) as held:
+            for topic in response.responses:
+                for data in topic.partitions:
+                    key = (topic.topic_id, data.partition_index)
+                    followed, asked = self._followed.get(key), session.position(key)
+                    if followed is None or asked is None or asked.leader_epoch != followed.leader_epoch:
+                        continue
+                    has_errors |= data.error_code != ErrorCode.NONE
+                    try:
+                        await self._take_partition(connection, followed, asked.offset, data, held)
+                    except NotLeaderError:
+                        continue  # it is not followed any more, or in another epoch
+                    except StorageError as error:
+                        self._tell_broken(followed.partition, error)
+                        self._let_rest(followed)
+        if not has_errors:
+            self._told_codes.clear()
+
+    async def _take_partition(
+        self, connection: LeaderConnection, followed: _Followed, offset: int, data: PartitionData, held: HeldStore
+    ) -> None:
+        partition = followed.partition
+        if data.error_code == ErrorCode.NONE:
+            if data.diverging_epoch.end_offset >= 0:
+                held.leave_to_wait()
+                await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            elif partition.log.log_end_offset == offset:
+                await self._append(followed, data, held)
+        elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            held.leave_to_wait()
+            await self._find_start(connection, followed)
+        else:
+            self._tell_refused(data.error_code, partition)
+            self._let_rest(followed)
+            return
+        followed.failures = 0
+        self._is_due(followed)
+
+    async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
+        partition, epoch = followed.partition, followed.leader_epoch
+        log = partition.log
+        for piece in _pieces(memoryview(data.records or b"")):
+            if not log.has_room:
+                held.leave_to_wait()
+                await log.wait_for_room()
+            held.enter(log.store.writer)
+            partition.append_as_follower(piece, epoch, self._clock.time_ms())
+            self.fetched_bytes += len(piece)
+            if self._pace.is_over:
+                held.leave_to_wait()
+                await self._pace.rest()
+        moved = partition.take_high_watermark(data.high_watermark, epoch)
+        if log.log_start_offset < data.log_start_offset <= log.high_watermark:
+            held.leave_to_wait()
+            await log.advance_log_start_offset(data.log_start_offset)
+            moved = True
+        if moved:
+            self._manager.follower_moved(partition)
+
+    async def _truncate(self, followed: _Followed, epoch: int, end_offset: int) -> None:
+        """Cut the log to where it and the leader's part: at the latest where the leader's epoch ended there or here."""
+        partition = followed.partition
+        log = partition.log
+        own_end = log.end_offset_for_epoch(epoch)[1]
+        offset = min(end_offset, log.log_end_offset, own_end if own_end >= 0 else end_offset)
+        await self._cut(followed, offset)
+
+    async def _cut(self, followed: _Followed, offset: int) -> None:
+        partition = followed.partition
+        log = partition.log
+        name = f"{partition.topic}-{partition.index}"
+        keys = {"topic": partition.topic, "partition": partition.index, "offset": offset}
+        if offset < log.high_watermark:
+            text = "%s is cut to offset %d, below its high watermark %d: its leader lacks what was committed here"
+            logger.error(text, name, offset, log.high_watermark, extra=keys)
+        else:
+            logger.info("%s is cut from %d to offset %d, as its leader's", name, log.log_end_offset, offset, extra=keys)
+        await partition.truncate_as_follower(offset, followed.leader_epoch)
+        self._manager.follower_moved(partition)
+
+    async def _find_start(self, connection: LeaderConnection, followed: _Followed) -> None:
+        """The leader has nothing at the log's end: cut what it has not, or begin where it begins."""
+        partition = followed.partition
+        log = partition.log
+        leader_end = await self._offset(connection, followed, OffsetSpec.LATEST)
+        if leader_end is None:
+            return
+        if leader_end < log.log_end_offset:
+            await self._cut(followed, leader_end)
+            return
+        leader_start = await self._offset(connection, followed, OffsetSpec.EARLIEST)
+        if leader_start is not None and leader_start > log.log_end_offset:
+            name = f"{partition.topic}-{partition.index}"
+            keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
+            logger.info("%s begins anew at offset %d, where its leader's does", name, leader_start, extra=keys)
+            await partition.start_anew_at(leader_start, followed.leader_epoch)
+            self._manager.follower_moved(partition)
+
+    async def _offset(self, connection: LeaderConnection, followed: _Followed, spec: OffsetSpec) -> int | None:
+        partition = followed.partition
+        asked = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=followed.leader_epoch, timestamp=spec
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._manager.node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+        )
+        response = await connection.call(request)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            self._let_rest(followed)
+            return None
+        return int(answer.offset)
+
+    # What is told: a line when an outage begins, and one when it ends. ----------------------------------------------
+
+    def _tell_unreachable(self, error: ClientError) -> None:
+        if not self._is_unreachable:
+            self._is_unreachable = True
+            text = "node %d cannot be followed in %d partitions: %s"
+            keys = {"leader": self.leader_id, "error": str(error)}
+            logger.warning(text, self.leader_id, len(self._followed), error, extra=keys)
+
+    def _tell_reached(self) -> None:
+        if self._is_unreachable:
+            self._is_unreachable = False
+            logger.info("node %d is followed again", self.leader_id, extra={"leader": self.leader_id})
+
+    def _tell_refused(self, code: int, partition: Partition | None) -> None:
+        if code in _PASSING or code in self._told_codes:
+            return
+        self._told_codes.add(code)
+        what = "a fetch" if partition is None else f"{partition.topic}-{partition.index}"
+        keys = {"leader": self.leader_id, "error_code": code}
+        logger.warning("node %d answers %s with %s", self.leader_id, what, ErrorCode(code).name, extra=keys)
+
+    def _tell_broken(self, partition: Partition, error: StorageError) -> None:
+        keys = {"topic": partition.topic, "partition": partition.index, "leader": self.leader_id, "error": str(error)}
+        name = f"{partition.topic}-{partition.index}"
+        logger.error("%s cannot take what node %d has of it: %s", name, self.leader_id, error, extra=keys)
+
+
+def _pieces(records: memoryview) -> Iterator[memoryview]:
+    """Whole batches, a few at a time: thousands of small ones in one go would hold the event loop."""
+    start = end = count = 0
+    while len(records) - end > _BATCH_PREFIX_BYTES:
+        size_bytes = int.from_bytes(records[end + 8 : end + _BATCH_PREFIX_BYTES], "big", signed=True)
+        size_bytes += _BATCH_PREFIX_BYTES
+        if size_bytes <= _BATCH_PREFIX_BYTES or end + size_bytes > len(records):
+            break
+        end += size_bytes
+        count += 1
+        if count == _BATCHES_AT_ONCE or end - start >= _BYTES_AT_ONCE:
+            yield records[start:end]
+            start, count = end, 0
+    if count:
+        yield records[start:end]
+    elif start == 0 and len(records):
+        yield records  # not one whole batch: whoever appends it says so

@@ -1,0 +1,304 @@
+"""Three nodes that replicate: what was acknowledged by all in sync survives whatever happens to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.server.metadata.image import NO_LEADER, MetadataImage
+from ottla.server.metadata.partition_changes import elect_preferred, reassign
+from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
+from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
+from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
+from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.server.replica.partition import Partition, Role
+from ottla.storage.disk.simulated_disk import SimulatedDisk
+from tests.clusters import Cluster, Member, RunCluster, run_cluster
+
+__all__ = ["run_cluster"]
+
+pytestmark = pytest.mark.timeout(60)
+
+LAG = {"replica.lag.time.max.ms": "1000", "replica.fetch.wait.max.ms": "100"}
+
+
+async def create(cluster: Cluster, *assignments: tuple[int, ...], name: str = "t", **configs: str) -> None:
+    settings = {setting.replace("_", "."): value for setting, value in configs.items()}
+    topic = NewTopic(name, USE_DEFAULT, USE_DEFAULT, assignments=dict(enumerate(assignments)), configs=settings)
+    created = await next(iter(cluster.nodes.values())).broker.controller.create_topic(topic)
+    await cluster.until(lambda image: image.topic_by_id(created.topic_id) is not None)
+
+
+def partition_at(node: Member, index: int = 0, topic: str = "t") -> Partition:
+    return node.broker.replica_manager.get_partition(node.image.topics[topic].topic_id, index)
+
+
+def leader_is(leader: int, isr: tuple[int, ...] | None = None) -> Callable[[MetadataImage], bool]:
+    def check(image: MetadataImage) -> bool:
+        state = image.partition("t", 0)
+        return state is not None and state.leader == leader and (isr is None or set(state.isr) == set(isr))
+
+    return check
+
+
+async def append(node: Member, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> AppendResult:
+    batch = build_batch([Record(value=value, timestamp_ms=0) for value in values])
+    key = TopicIdPartition(node.image.topics["t"].topic_id, 0)
+    entries = {key: Records(memoryview(bytearray(batch)))}
+    return (await node.broker.replica_manager.append(entries, required_acks=acks, timeout_ms=timeout_ms))[key]
+
+
+async def acknowledged(node: Member, *values: bytes) -> None:
+    result = await append(node, *values)
+    assert result.error is None, result.error
+
+
+async def content(node: Member, index: int = 0) -> bytes:
+    """All of a partition's log, byte for byte."""
+    log = partition_at(node, index).log
+    data = b""
+    offset = log.log_start_offset
+    while offset < log.flushed_end_offset:
+        chain, offset = await log.read_batches(offset, log.flushed_end_offset)
+        data += chain.to_bytes()
+        chain.release()
+    return data
+
+
+def values_of(data: bytes) -> list[bytes | None]:
+    return [record.value for pos, header in iter_batches(data) for record in iter_records(data, pos, header)]
+
+
+async def values(node: Member) -> list[bytes | None]:
+    return values_of(await content(node))
+
+
+async def until_equal(cluster: Cluster, *nodes: int, index: int = 0) -> bytes:
+    """Wait until the logs of the nodes are equal, byte for byte, and all of it is committed everywhere."""
+    with trio.fail_after(20):
+        while True:
+            partitions = [partition_at(cluster[node], index) for node in nodes]
+            ends = {it.log.flushed_end_offset for it in partitions} | {it.log.high_watermark for it in partitions}
+            if len(ends) == 1:
+                break
+            await trio.sleep(0.01)
+    contents = {await content(cluster[node], index) for node in nodes}
+    assert len(contents) == 1
+    return contents.pop()
+
+
+async def test_followers_have_what_the_leader_has_byte_for_byte(run_cluster: RunCluster) -> None:
+    async with run_cluster(3) as cluster:
+        await create(cluster, (1, 2, 3), (2, 3, 1))
+        for number in range(20):
+            await acknowledged(cluster[1], b"%d" % number, b"more")
+        data = await until_equal(cluster, 1, 2, 3)
+        assert len(values_of(data)) == 40
+        for follower in (2, 3):
+            log = partition_at(cluster[follower]).log
+            assert log.end_offset_for_epoch(log.latest_epoch) == (partition_at(cluster[1]).leader_epoch, 40)
+
+
+async def test_nothing_is_acknowledged_that_not_all_in_sync_have(run_cluster: RunCluster) -> None:
+    async with run_cluster(3) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        end = partition_at(cluster[1]).log.log_end_offset
+        assert all(partition_at(cluster[node]).log.flushed_end_offset >= end for node in (2, 3))
+
+
+async def test_the_death_of_a_leader(run_cluster: RunCluster) -> None:
+    """What was acknowledged is there; what only the dead had is gone when it comes back, and it is in sync again."""
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a", b"b")
+        await cluster.kill(1)
+        await cluster.until(leader_is(2, (2, 3)))
+        await acknowledged(cluster[2], b"c")
+        await cluster.start(1)
+        await cluster.until(leader_is(2, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b", b"c"]
+
+
+async def test_what_was_never_committed_is_cut_off(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3), min_insync_replicas="2")
+        await acknowledged(cluster[1], b"a")
+        for follower in (2, 3):
+            await cluster.kill(follower)
+        result = await append(cluster[1], b"never committed", acks=-1, timeout_ms=200)
+        assert result.error is not None
+        assert await values(cluster[1]) == [b"a", b"never committed"]
+        await cluster.kill(1)
+        # The two that are back do not know of it, and go on.
+        for node in (2, 3):
+            await cluster.start(node)
+        await cluster.until(lambda image: leader_is(2)(image) or leader_is(3)(image))
+        leader = cluster[2].image.topics["t"].partitions[0].leader
+        await cluster.until(leader_is(leader, (2, 3)))
+        await acknowledged(cluster[leader], b"b")
+        await cluster.start(1)
+        await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+        epochs = {partition_at(cluster[node]).log.epochs.to_bytes() for node in (1, 2, 3)}
+        assert len(epochs) == 1
+
+
+async def test_the_death_of_a_follower_holds_up_nobody_for_long(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        await cluster.kill(3)
+        await acknowledged(cluster[1], b"b")  # once it has left the set
+        assert set(cluster[1].image.topics["t"].partitions[0].isr) == {1, 2}
+        await cluster.start(3)
+        await cluster.until(leader_is(1, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_two_of_three_dead(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3), min_insync_replicas="2")
+        await acknowledged(cluster[1], b"a")
+        for node in (2, 3):
+            await cluster.kill(node)
+        await cluster.until(leader_is(1, (1,)))
+        assert isinstance((await append(cluster[1], b"refused")).error, NotEnoughReplicasError)
+        assert await values(cluster[1]) == [b"a"]
+        await cluster.start(3)
+        await cluster.until(leader_is(1, (1, 3)))
+        await acknowledged(cluster[1], b"b")
+        assert values_of(await until_equal(cluster, 1, 3)) == [b"a", b"b"]
+
+
+async def test_an_orderly_stop_hands_over_before_anybody_misses_the_node(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, {"broker.session.timeout.ms": "60000"}) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        await cluster.stop(1)
+        await cluster.until(leader_is(2, (2, 3)))
+        await acknowledged(cluster[2], b"b")
+        await cluster.start(1)
+        await cluster.until(leader_is(2, (1, 2, 3)))
+        await cluster[2].broker.controller.change_partition("t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
+        await cluster.until(leader_is(1))
+        await acknowledged(cluster[1], b"c")
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b", b"c"]
+
+
+async def test_an_old_leader_that_wakes_acknowledges_nothing(run_cluster: RunCluster) -> None:
+    """It is cut off from the store and believes to lead; nobody follows it any more."""
+    async with run_cluster(3) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        old = cluster[1]
+        old.store.is_cut_off = True
+        await cluster.until(lambda image: image.partition("t", 0).leader == 2, 2, 3)  # type: ignore[union-attr]
+        partition = partition_at(old)
+        if partition.role is Role.LEADER:
+            result = await append(old, b"never acknowledged", timeout_ms=300)
+            assert result.error is not None
+        await acknowledged(cluster[2], b"b")
+        assert values_of(await until_equal(cluster, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_disk_that_was_emptied_is_filled_again_before_it_counts(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3))
+        for number in range(5):
+            await acknowledged(cluster[1], b"%d" % number)
+        await cluster.kill(1)
+        await cluster.start(1, folder=cluster[2].broker.log_manager.node_dir.path + "-empty")  # type: ignore[arg-type]
+        await cluster.until(lambda image: leader_is(2)(image) or leader_is(3)(image))
+        leader = cluster[2].image.topics["t"].partitions[0].leader
+        await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"%d" % number for number in range(5)]
+
+
+async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(run_cluster: RunCluster) -> None:
+    """It comes back at once, before its session has ended, and others have what it has lost."""
+    disk = SimulatedDisk(1)
+    async with run_cluster(2, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+        await cluster.start(3, disk=disk)
+        await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 3)
+        await create(cluster, (3, 1, 2))
+        await acknowledged(cluster[3], b"a", b"b")
+        left = await cluster.lose_power(3, disk)
+        await cluster.start(3, disk=left)
+        await cluster.until(lambda image: leader_is(1)(image) or leader_is(2)(image))
+        leader = cluster[1].image.topics["t"].partitions[0].leader
+        await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_replica_that_is_far_behind_begins_where_its_leader_does(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        await cluster.kill(3)
+        for number in range(10):
+            await acknowledged(cluster[1], b"%d" % number)
+        key = TopicIdPartition(cluster[1].image.topics["t"].topic_id, 0)
+        deleted = await cluster[1].broker.replica_manager.delete_records({key: 6}, timeout_ms=10_000)
+        assert deleted[key].error is None
+        await cluster.start(3)
+        await cluster.until(leader_is(1, (1, 2, 3)))
+        await until_equal(cluster, 1, 2, 3)
+        assert [partition_at(cluster[node]).log.log_start_offset for node in (1, 2, 3)] == [6, 6, 6]
+
+
+async def test_a_partition_moves_to_other_nodes(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1,))
+        await acknowledged(cluster[1], b"a")
+        controller = cluster[2].broker.controller
+        await controller.change_partition("t", 0, lambda state: reassign(state, (2, 3), (1, 2, 3)))
+        await cluster.until(leader_is(2, (2, 3)))
+        state = cluster[1].image.topics["t"].partitions[0]
+        assert (state.replicas, state.adding_replicas, state.removing_replicas) == ((2, 3), (), ())
+        await acknowledged(cluster[2], b"b")
+        assert values_of(await until_equal(cluster, 2, 3)) == [b"a", b"b"]
+        with pytest.raises(NotLeaderError):
+            partition_at(cluster[1])
+
+
+async def test_all_nodes_die_and_come_back(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a")
+        for node in (3, 2, 1):
+            await cluster.kill(node)
+        for node in (2, 3, 1):
+            await cluster.start(node)
+        await cluster.until(lambda image: set(image.topics["t"].partitions[0].isr) == {1, 2, 3})
+        leader = cluster[1].image.topics["t"].partitions[0].leader
+        assert leader != NO_LEADER
+        await acknowledged(cluster[leader], b"b")
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_topic_is_deleted_while_it_is_followed(run_cluster: RunCluster) -> None:
+    async with run_cluster(3) as cluster:
+        await create(cluster, (1, 2, 3))
+        topic_id = cluster[1].image.topics["t"].topic_id
+        await acknowledged(cluster[1], b"a")
+        await cluster[2].broker.controller.delete_topics([topic_id])
+        await create(cluster, (2, 3, 1))
+        await acknowledged(cluster[2], b"b")
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"b"]
+
+
+async def test_a_follower_serves_what_is_committed(run_cluster: RunCluster) -> None:
+    async with run_cluster(2) as cluster:
+        await create(cluster, (1, 2))
+        await acknowledged(cluster[1], b"a")
+        await until_equal(cluster, 1, 2)
+        topic_id = cluster[2].image.topics["t"].topic_id
+        params = FetchParams(may_read_from_follower=True, max_wait_ms=1000, min_bytes=1)
+        (result,) = await cluster[2].broker.replica_manager.fetch(params, [FetchPartition(topic_id, 0, 0)])
+        assert result.records is not None
+        assert values_of(result.records.to_bytes()) == [b"a"]
+        result.release()
