@@ -63,6 +63,7 @@ from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.storage.node_dir import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +139,7 @@ class Node:
         if not self._disk.exists(data_dir):
             _try_addresses(config, addresses)
         try:
-            self._disk.mkdir(data_dir)
+            make_folder(self._disk, data_dir)
         except OSError as error:
             raise StartupError(f"cannot keep data in {data_dir}: {error.strerror}; choose another --data-dir") from None
         settings = storage_config(config)

@@ -16,7 +16,7 @@ from ottla.storage.format.block import FORMAT_VERSION
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "RESERVE_FILE", "NodeDir", "remove_folder"]
+__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "RESERVE_FILE", "NodeDir", "make_folder", "remove_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class NodeDir:
 
         DataDirLockedError if another process has it, UnsupportedFormatError if its files are of another version.
         """
-        self._make(self.path)
+        make_folder(self._disk, self.path)
         self._lock = self._disk.lock(os.path.join(self.path, LOCK_FILE))
         try:
             node = self._read()
@@ -64,14 +64,6 @@ class NodeDir:
         except BaseException:
             self._unlock()
             raise
-
-    def _make(self, path: str) -> None:
-        """Make a folder and its missing parents, durably."""
-        if not self._disk.exists(path):
-            parent = os.path.dirname(path)
-            self._make(parent)
-            self._disk.mkdir(path)
-            self._disk.fsync_directory(parent)
 
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that everything in it is checkpointed."""
@@ -119,7 +111,7 @@ class NodeDir:
     def _write_without_room(self, path: str, content: bytes) -> None:
         """Give up the reserve; and if there still is no room, the note: a full disk must not keep anybody from reading.
 
-        The note says how the folder was left, which changes nothing but a line in the log.
+        The note says how the folder was left: whether what was written may be gone, as a replica has to know.
         """
         try:
             if self._disk.exists(self.reserve_path):
@@ -139,6 +131,15 @@ class NodeDir:
 def _checksum(node: dict[str, Any]) -> str:
     """Of what is said, not of how it is written."""
     return f"{crc32(json.dumps(node, sort_keys=True).encode()):08x}"
+
+
+def make_folder(disk: Disk, path: str) -> None:
+    """Make a folder and its missing parents, durably."""
+    if not disk.exists(path):
+        parent = os.path.dirname(path)
+        make_folder(disk, parent)
+        disk.mkdir(path)
+        disk.fsync_directory(parent)
 
 
 def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool = True) -> None:
