@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, Java archives in .jars.
 # Needed beforehand: make and Python 3.11 or newer. With Java 17 and Maven the tests also run Java's clients;
-# with kcat installed they run kcat.
+# with kcat and etcd installed they run these.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)

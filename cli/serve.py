@@ -41,6 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"keep everything in memory, at most so much (default {_MEMORY_MIB} MiB; 2GiB), and leave nothing behind",
     )
     parser.add_argument(
+        "--metadata",
+        metavar="STORE",
+        help="where the cluster's metadata is kept: sqlite (default), or etcd://host:port,…/prefix for many machines",
+    )
+    parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"
     )
     parser.add_argument(

@@ -39,6 +39,10 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
             raise CommandError("give --memory at least 1 MiB, and no --data-dir: nothing is kept in a folder")
         flags["log.dirs"] = "/memory"
         flags["ottla.metadata.store"] = "memory"
+    if arguments.metadata is not None:
+        if arguments.memory is not None:
+            raise CommandError("with --memory the metadata is in memory as well: leave out --metadata")
+        flags["ottla.metadata.store"] = arguments.metadata
     if arguments.data_dir is not None:
         flags["log.dirs"] = arguments.data_dir
     if arguments.http is not None:

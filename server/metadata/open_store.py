@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.server.settings.metadata_address import MEMORY, parse_metadata_address
+
 if TYPE_CHECKING:
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.settings.config import BrokerConfig
+    from ottla.server.settings.metadata_address import EtcdAddress
     from ottla.storage.clock import Clock
 
 SQLITE_FILE: Final = "cluster.sqlite"
@@ -19,10 +23,33 @@ async def open_store(
     config: BrokerConfig, data_dir: Path, clock: Clock, make_room: Callable[[], Awaitable[bool]]
 ) -> MetadataStore:
     """The store that `ottla.metadata.store` names; whoever opens it closes it. Raises StoreUnavailableError."""
-    if config.ottla_metadata_store == "memory":
+    address = parse_metadata_address(config.ottla_metadata_store)
+    if address is not None:
+        return await _open_etcd(address, config)
+    if config.ottla_metadata_store == MEMORY:
         from ottla.server.metadata.memory import MemoryMetadataStore
 
         return MemoryMetadataStore(clock.time_ms)
     from ottla.server.metadata.sqlite import open_sqlite_store
 
     return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms, make_room=make_room)
+
+
+async def _open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore:
+    try:
+        from ottla.server.metadata.etcd import open_etcd_store
+        from ottla.server.metadata.etcd_client import EtcdAccess
+    except ModuleNotFoundError as error:
+        raise StoreUnavailableError(
+            f"A metadata store in etcd needs {error.name}, which is not installed: pip install 'ottla[etcd]'."
+        ) from None
+    return await open_etcd_store(
+        address,
+        EtcdAccess(
+            config.ottla_metadata_store_user,
+            config.ottla_metadata_store_password,
+            config.ottla_metadata_store_ssl_ca,
+            config.ottla_metadata_store_ssl_certificate,
+            config.ottla_metadata_store_ssl_key,
+        ),
+    )

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import between, one_of
-from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, boolean, double, integer, long, string, strings
+from ottla.server.settings.checks import Check, between, one_of
+from ottla.server.settings.declaration import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    boolean,
+    double,
+    integer,
+    long,
+    password,
+    string,
+    strings,
+)
+from ottla.server.settings.metadata_address import check_metadata_address
 
 
 class OttlaSettings:
@@ -11,9 +23,21 @@ class OttlaSettings:
 
     ottla_metadata_store: str = string(
         "sqlite",
-        "Where the cluster's metadata is kept: sqlite, a file in the data folder, or memory.",
-        check=one_of("sqlite", "memory"),
+        "Where the cluster's metadata is kept: sqlite, a file in the data folder, memory, or etcd://host:port,…/prefix "
+        "(etcds:// with TLS).",
+        check=Check(check_metadata_address, "sqlite, memory, or etcd://host:port,…/prefix"),
         importance=HIGH,
+    )
+    ottla_metadata_store_user: str | None = string(None, "The user who asks etcd, if it has authentication enabled.")
+    ottla_metadata_store_password: str | None = password("That user's password.")
+    ottla_metadata_store_ssl_ca: str | None = string(
+        None, "A file with certificates, in PEM, that etcd's are signed by; unset: those that the system trusts."
+    )
+    ottla_metadata_store_ssl_certificate: str | None = string(
+        None, "A file with the certificate, in PEM, that etcd knows this broker by."
+    )
+    ottla_metadata_store_ssl_key: str | None = string(
+        None, "A file with that certificate's private key; unset: it is in the certificate's file."
     )
     ottla_log_level: str = string(
         "info",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import monotonic
+from uuid import uuid4
 
 import pytest
 import trio
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError, WatchLaggedError
+from ottla.server.metadata.etcd import open_etcd_store
+from ottla.server.metadata.etcd_client import EtcdAccess
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.sqlite import open_sqlite_store
 from ottla.server.metadata.store import (
@@ -27,6 +30,8 @@ from ottla.server.metadata.store import (
     Put,
     Watch,
 )
+from ottla.server.settings.metadata_address import parse_metadata_address
+from tests.etcd import Etcd, needs_etcd
 from tests.server.metadata.other_process import OtherProcess, TwoProcesses
 
 
@@ -56,8 +61,28 @@ async def _open(kind: str, path: Path, time: Time) -> MetadataStore:
     return store if kind == "sqlite" else TwoProcesses(store, OtherProcess(path / "cluster.sqlite", time.ms))
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite in two processes"])
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    etcd = Etcd(tmp_path_factory.mktemp("etcd"))
+    etcd.start()
+    yield etcd
+    etcd.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite in two processes", pytest.param("etcd", marks=needs_etcd)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, time: Time) -> AsyncIterator[MetadataStore]:
+    if request.param == "etcd":
+        address = parse_metadata_address(f"etcd://{request.getfixturevalue('etcd').hosts}/{uuid4().hex}")
+        assert address is not None
+        store: MetadataStore = await open_etcd_store(address, EtcdAccess())
+    else:
+        store = await _open(request.param, tmp_path, time)
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite in two processes"])
+async def timed_store(request: pytest.FixtureRequest, tmp_path: Path, time: Time) -> AsyncIterator[MetadataStore]:
     store = await _open(request.param, tmp_path, time)
     yield store
     await store.close()
@@ -155,11 +180,11 @@ async def test_a_watch_loses_nothing_between_the_listing_and_its_beginning(store
     assert [entry.key for entry in change.puts] == ["/between"]
 
 
-async def test_a_watcher_that_falls_behind_is_told_to_list_again(store: MetadataStore) -> None:
-    revision = (await store.list("")).revision
-    async with store.watch("", revision) as watch:
+async def test_a_watcher_that_falls_behind_is_told_to_list_again(timed_store: MetadataStore) -> None:
+    revision = (await timed_store.list("")).revision
+    async with timed_store.watch("", revision) as watch:
         for number in range(WATCH_BUFFER + 2):
-            await store.commit([], [Put("/k", b"%d" % number)])
+            await timed_store.commit([], [Put("/k", b"%d" % number)])
         with pytest.raises(WatchLaggedError):
             await _receive(watch, WATCH_BUFFER + 1)
 
@@ -169,25 +194,25 @@ async def _receive(watch: Watch, count: int) -> None:
         await watch.receive()
 
 
-async def test_keys_of_a_lease_go_when_it_ends(store: MetadataStore, time: Time) -> None:
-    lease = await store.grant_lease(10_000)
-    await store.commit([], [Put("/brokers/1", b"", lease), Put("/brokers/2", b"")])
+async def test_keys_of_a_lease_go_when_it_ends(timed_store: MetadataStore, time: Time) -> None:
+    lease = await timed_store.grant_lease(10_000)
+    await timed_store.commit([], [Put("/brokers/1", b"", lease), Put("/brokers/2", b"")])
     time.now_ms += 9_999
-    assert await store.get("/brokers/1") is not None
+    assert await timed_store.get("/brokers/1") is not None
     time.now_ms += 1
-    assert await store.get("/brokers/1") is None
-    assert await store.get("/brokers/2") is not None
+    assert await timed_store.get("/brokers/1") is None
+    assert await timed_store.get("/brokers/2") is not None
     with pytest.raises(LeaseExpiredError):
-        await store.keep_alive(lease)
+        await timed_store.keep_alive(lease)
 
 
-async def test_a_lease_that_is_kept_alive_does_not_end(store: MetadataStore, time: Time) -> None:
-    lease = await store.grant_lease(10_000)
-    await store.commit([], [Put("/brokers/1", b"", lease)])
+async def test_a_lease_that_is_kept_alive_does_not_end(timed_store: MetadataStore, time: Time) -> None:
+    lease = await timed_store.grant_lease(10_000)
+    await timed_store.commit([], [Put("/brokers/1", b"", lease)])
     for _ in range(3):
         time.now_ms += 9_000
-        await store.keep_alive(lease)
-    assert await store.get("/brokers/1") is not None
+        await timed_store.keep_alive(lease)
+    assert await timed_store.get("/brokers/1") is not None
 
 
 async def test_a_watch_sees_the_end_of_a_lease(store: MetadataStore, time: Time) -> None:
@@ -199,10 +224,10 @@ async def test_a_watch_sees_the_end_of_a_lease(store: MetadataStore, time: Time)
         assert (await watch.receive()).deletes == ("/brokers/1",)
 
 
-async def test_who_waits_sees_the_end_of_a_lease(store: MetadataStore, time: Time) -> None:
-    lease = await store.grant_lease(50)
-    await store.commit([], [Put("/brokers/1", b"", lease)])
-    async with store.watch("/brokers/", (await store.list("")).revision) as watch:
+async def test_who_waits_sees_the_end_of_a_lease(timed_store: MetadataStore, time: Time) -> None:
+    lease = await timed_store.grant_lease(50)
+    await timed_store.commit([], [Put("/brokers/1", b"", lease)])
+    async with timed_store.watch("/brokers/", (await timed_store.list("")).revision) as watch:
         time.begin_to_flow()
         with trio.fail_after(30):
             assert (await watch.receive()).deletes == ("/brokers/1",)
@@ -234,12 +259,12 @@ async def test_two_watches_see_the_same(store: MetadataStore) -> None:
     assert [change.revision for change in seen] == [revision + 1] * 2
 
 
-async def test_a_put_with_an_ended_lease_is_refused_entirely(store: MetadataStore, time: Time) -> None:
-    lease = await store.grant_lease(10)
+async def test_a_put_with_an_ended_lease_is_refused_entirely(timed_store: MetadataStore, time: Time) -> None:
+    lease = await timed_store.grant_lease(10)
     time.now_ms += 10
     with pytest.raises(LeaseExpiredError):
-        await store.commit([], [Put("/a", b""), Put("/b", b"", lease)])
-    assert (await store.list("")).entries == ()
+        await timed_store.commit([], [Put("/a", b""), Put("/b", b"", lease)])
+    assert (await timed_store.list("")).entries == ()
 
 
 async def test_closing_ends_the_watchers(store: MetadataStore) -> None:
