@@ -113,6 +113,7 @@ class TrioConnection:
         self._queued = trio.Event()
         self._in_flight: dict[int, _Call] = {}
         self._patience = trio.CancelScope()
+        self._closed = trio.Event()
         self._life = trio.CancelScope()
 
     @property
@@ -140,6 +141,10 @@ class TrioConnection:
             self._end()
         if not was_open:
             raise ConnectionLostError(f"the connection to {self.address} was closed before it was made")
+
+    async def wait_closed(self) -> None:
+        """Return when `run` has ended, or is about to: the peer hung up, or somebody closed."""
+        await self._closed.wait()
 
     def close(self) -> None:
         """End `run`. Calls that still wait raise ConnectionLostError."""
@@ -304,6 +309,7 @@ class TrioConnection:
         self._queue.clear()
         self._in_flight.clear()
         self._without_place.unpark_all()
+        self._closed.set()
 
 
 def _reason(error: BaseException) -> str:

@@ -30,6 +30,7 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.cluster.controllership import Controllership
+from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.cluster.membership import Membership
@@ -266,6 +267,7 @@ class Node:
                 await nursery.start(peers.run)
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))
                 nursery.start_soon(controllership.run)
+                nursery.start_soon(DeathWatch(controller, peers).run)
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
                 nursery.start_soon(_compare_with_folders, broker)
                 following = trio.CancelScope()

@@ -160,6 +160,15 @@ class Cluster:
                 while not is_so(node.image):
                     await node.broker.controller.next_image()
 
+    async def until_connected(self) -> None:
+        """Wait until each node has its connection to each other: only who was reached is found to be gone."""
+        with trio.fail_after(20):
+            for node in self.nodes.values():
+                listeners = node.broker.listeners
+                assert listeners is not None
+                while listeners.connection_count < len(self.nodes) - 1:  # noqa: ASYNC110 - nobody tells
+                    await trio.sleep(0.01)
+
     async def connect(self, node_id: int) -> Client:
         return await self.nodes[node_id].connect()
 

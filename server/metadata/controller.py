@@ -147,6 +147,23 @@ class Controller:
 
         await self._transact(plan)
 
+    async def fence_broker(self, broker: BrokerImage) -> None:
+        """End a broker's session, and its controllership with it, unless it has begun another one."""
+        session = keys.alive(broker.node_id)
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            known = image.brokers.get(broker.node_id)
+            if known is None or known.fenced or known.epoch != broker.epoch:
+                return [], [], None
+            compares = [Compare(session, self._loader.revision_of(session))]
+            operations: list[Operation] = [Delete(session)]
+            if image.controller_id == broker.node_id:
+                compares.append(Compare(keys.CONTROLLER, self._loader.revision_of(keys.CONTROLLER)))
+                operations.append(Delete(keys.CONTROLLER))
+            return compares, operations, None
+
+        await self._transact(plan)
+
     async def become_controller(self, lease: int) -> None:
         """Make this node the cluster's controller while the lease lasts, unless another one is. LeaseExpiredError."""
 

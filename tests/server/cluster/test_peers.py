@@ -54,6 +54,7 @@ async def test_calls_share_a_connection_and_connect_makes_another(run_cluster: R
     async with run_cluster(2) as cluster:
         peers, there = cluster[1].broker.peers, cluster[2].broker.listeners
         assert there is not None
+        await cluster.until_connected()
         before = there.connection_count
         async with trio.open_nursery() as nursery:
             for _ in range(10):

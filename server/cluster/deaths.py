@@ -1,0 +1,101 @@
+"""Notices at once that the process of a broker has died, instead of waiting until its session ends.
+
+A session tells within `broker.session.timeout.ms` that a broker is dead, whatever has become of its machine. Most often
+only the process is: then its connections end, and its port refuses new ones. So each broker keeps a connection to each
+other. Where one ends and nothing listens any more at its address for a while, the broker is fenced: by the controller,
+or by whoever notices that the controller itself is gone. Kafka waits for the session.
+
+A broker that stops in order closes its port as well, and gives its session up within that while. Fencing one that lives
+does no harm beyond an election: it registers anew. And it is not fenced again, unless it was reached in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.metadata.errors import MetadataError
+
+if TYPE_CHECKING:
+    from ottla.server.cluster.peers import Peers
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import BrokerImage
+
+logger = logging.getLogger(__name__)
+
+GONE_SECONDS: Final = 1.0
+"""How long a port has to refuse connections."""
+_AGAIN_SECONDS: Final = 0.25
+_REFUSED: Final = os.strerror(errno.ECONNREFUSED)
+
+
+class DeathWatch:
+    """Watches the brokers that are alive. `run` owns the tasks that do, one for each other broker."""
+
+    def __init__(self, controller: Controller, peers: Peers) -> None:
+        self._controller = controller
+        self._peers = peers
+        self._watched: dict[tuple[int, int], trio.CancelScope] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._follow(nursery)
+                await self._controller.next_image()
+
+    def _follow(self, nursery: trio.Nursery) -> None:
+        node_id = self._controller.node_id
+        others = {
+            (broker.node_id, broker.epoch): broker
+            for broker in self._controller.image.live_brokers()
+            if broker.node_id != node_id
+        }
+        for gone in self._watched.keys() - others.keys():
+            self._watched.pop(gone).cancel()
+        for come in others.keys() - self._watched.keys():
+            scope = self._watched[come] = trio.CancelScope()
+            nursery.start_soon(self._watch, others[come], scope)
+
+    async def _watch(self, broker: BrokerImage, scope: trio.CancelScope) -> None:
+        with scope:
+            while True:
+                await self._until_gone(broker.node_id)
+                image = self._controller.image
+                if image.controller_id in (self._controller.node_id, broker.node_id):
+                    try:
+                        await self._controller.fence_broker(broker)
+                    except MetadataError as error:
+                        logger.debug("node %d could not be fenced: %s", broker.node_id, error)
+                    else:
+                        text = "the process of node %d has ended: it is fenced"
+                        logger.warning(text, broker.node_id, extra={"node_id": broker.node_id})
+                        return
+                await trio.sleep(_AGAIN_SECONDS)
+
+    async def _until_gone(self, node_id: int) -> None:
+        """Return when the broker was reached, and for a while nothing has listened at its address since then."""
+        from ottla.client.errors import ClientError, UnreachableError
+
+        was_reached = False
+        refused_since: float | None = None
+        while True:
+            try:
+                async with self._peers.connect(node_id) as connection:
+                    was_reached, refused_since = True, None
+                    await connection.wait_closed()
+                continue
+            except UnreachableError as error:
+                if error.reason != _REFUSED or not was_reached:
+                    refused_since = None
+                elif refused_since is None:
+                    refused_since = trio.current_time()
+                elif trio.current_time() >= refused_since + GONE_SECONDS:
+                    return
+            except ClientError:
+                refused_since = None
+            await trio.sleep(_AGAIN_SECONDS)
