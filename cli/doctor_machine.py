@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from ottla.cli.options import human_size
 from ottla.storage.disk import RealDisk
 from ottla.storage.inspect.fsck import store_directories
 from ottla.storage.store.segment_files import Loss, list_segments, mark_losses, set_aside
+from ottla.storage.upkeep.scrub_state import read_scrub_state
 
 _NAMED_LOSSES: Final = 10
 _FEW_FILES: Final = 4096
@@ -51,6 +53,7 @@ def data_folder(path: str) -> Iterator[Finding]:
     yield _space(place)
     yield _sync_speed(place)
     yield from _losses(folder)
+    yield from _scrubbed(folder)
 
 
 def _file_system(place: Path) -> Finding:
@@ -89,6 +92,24 @@ def _losses_of(disk: RealDisk, node_path: str) -> Iterator[Loss]:
             continue  # a broker that runs removes what is not needed any more
         yield from mark_losses(disk, segments)
         yield from set_aside(directory, names)
+
+
+def _scrubbed(folder: Path) -> Iterator[Finding]:
+    """What the broker has found when it read its closed data files, and when that was."""
+    subject = "damaged files"
+    for node in sorted(folder.glob("node-*")):
+        try:
+            state = read_scrub_state(RealDisk(), str(node))
+        except OSError:
+            continue
+        known = [each for each in state.findings if (node / each.path).exists()]
+        for finding in known[:_NAMED_LOSSES]:
+            yield fail(
+                subject, f"{node.name}: {finding.message}", "run ottla fsck, and restore what is lost from a backup"
+            )
+        if state.finished_ms and not known:
+            when = datetime.fromtimestamp(state.finished_ms / 1000, UTC).isoformat(" ", "minutes")
+            yield ok(subject, f"{node.name}: none when all were read, at {when}")
 
 
 def _kind_of_file_system(place: Path) -> str:

@@ -99,6 +99,10 @@ class StorageConfig(NamedTuple):
     cleaner_backoff_ms: int = 15_000
     cleaner_dedupe_buffer_bytes: int = 33_554_432
     cleaner_io_max_bytes_per_second: int = 67_108_864
+    # Sealed segments are read at this rate, so that damage is known before it is met; 0 reads none.
+    scrub_bytes_per_second: int = 0
+    # So long after one pass over all of them the next begins.
+    scrub_interval_ms: int = 604_800_000
     # A sealed segment is rewritten when this part of it is dead, or when its mean run is shorter than that.
     rewrite_dead_ratio: float = 0.5
     rewrite_mean_run_bytes: int = 32_768

@@ -32,6 +32,7 @@ from ottla.storage.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from ottla.storage.upkeep.cleaner import Cleaner
+    from ottla.storage.upkeep.scrubber import Scrubber
 
 __all__ = ["LogManager", "StorageListener"]
 
@@ -256,11 +257,21 @@ class LogManager:
 
         return Cleaner(self.context, self._stores.values)
 
+    @cached_property
+    def scrubber(self) -> Scrubber:
+        """Who reads the files that nobody reads; loaded with the cleaner."""
+        from ottla.storage.upkeep.scrubber import Scrubber
+
+        return Scrubber(self.context, self.node_dir.path, self._stores.values)
+
     async def _keep_clean(self, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
             await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
-            await self.cleaner.run()
+            await self.context.offload(import_module, "ottla.storage.upkeep.scrubber")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.cleaner.run)
+                nursery.start_soon(self.scrubber.run)
 
     async def clean(self) -> None:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""

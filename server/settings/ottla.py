@@ -134,6 +134,18 @@ class OttlaSettings:
         "Room on the disk that is kept for when it is full: for metadata and for what makes room; 0 keeps none.",
         check=between(0),
     )
+    ottla_scrub_bytes_per_second: int = long(
+        4_194_304,
+        "Rate at which closed data files are read, to know of damage before somebody meets it; 0 reads none.",
+        check=between(0),
+        update=CLUSTER_WIDE,
+    )
+    ottla_scrub_interval_ms: int = long(
+        604_800_000,
+        "So long after all closed data files were read the next pass over them begins.",
+        check=between(60_000),
+        update=CLUSTER_WIDE,
+    )
     ottla_rewrite_dead_ratio: float = double(
         0.5, "A sealed segment is rewritten when this share of it is dead.", check=between(0, 1), importance=LOW
     )

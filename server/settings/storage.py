@@ -64,6 +64,8 @@ def storage_config(broker: BrokerConfig) -> StorageConfig:
         cleaner_backoff_ms=broker.log_cleaner_backoff_ms,
         cleaner_dedupe_buffer_bytes=broker.log_cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=int(min(broker.log_cleaner_io_max_bytes_per_second, 1 << 62)),
+        scrub_bytes_per_second=broker.ottla_scrub_bytes_per_second,
+        scrub_interval_ms=broker.ottla_scrub_interval_ms,
         rewrite_dead_ratio=broker.ottla_rewrite_dead_ratio,
         rewrite_mean_run_bytes=broker.ottla_rewrite_mean_run_bytes,
     )

@@ -76,6 +76,11 @@ PURGATORY_DONE: Final = counter(
 STORES: Final = gauge("ottla_stores", "Stores (topic folders) that are open.")
 STORES_OFFLINE: Final = gauge("ottla_stores_offline", "Stores that have stopped because of a failed write.")
 DAMAGED_PLACES: Final = gauge("ottla_damaged_places", "Places in data files that are known to be damaged or lost.")
+SCRUBBED_BYTES: Final = counter("ottla_scrubbed_bytes_total", "Bytes of closed data files read to look for damage.")
+SCRUBBED_AT: Final = gauge(
+    "ottla_scrub_finished_timestamp_seconds",
+    "When all closed data files had been read to look for damage; 0: never.",
+)
 MEMSTORE_BYTES: Final = gauge("ottla_memstore_bytes", "Bytes appended and not yet written.")
 BLOCK_WRITES: Final = histogram("ottla_block_write_seconds", "Writing a block, with its sync where one is asked for.")
 WRITTEN_BYTES: Final = counter("ottla_written_bytes_total", "Bytes of blocks written.")
@@ -214,6 +219,9 @@ async def _storage(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(STORES, len(stores))
     yield single(STORES_OFFLINE, offline)
     yield single(DAMAGED_PLACES, len(context.damage))
+    scrubber = broker.log_manager.scrubber
+    yield single(SCRUBBED_BYTES, scrubber.read_bytes)
+    yield single(SCRUBBED_AT, scrubber.state.finished_ms / 1000)
     yield single(MEMSTORE_BYTES, memstore_bytes)
     yield Family(BLOCK_WRITES, [((), context.block_writes)])
     yield single(WRITTEN_BYTES, context.written_bytes)

@@ -59,6 +59,8 @@ class Simulation:
         )
         self.clock = ManualClock()
         self.config = random_storage_config(rng)
+        if seed % 2:
+            self.config = self.config._replace(scrub_bytes_per_second=50_000, scrub_interval_ms=100)
         self.memory = ReceivedMemory()
         self.trace: list[str] = []
         self.topics: dict[Key, Topic] = {}

@@ -13,8 +13,10 @@ import pytest
 
 from ottla.cli import doctor_machine
 from ottla.cli.doctor_finding import Finding
+from ottla.storage.disk import RealDisk
 from ottla.storage.format.sealed_index import build_sealed_index
 from ottla.storage.format.segment_header import build_segment_header
+from ottla.storage.upkeep.scrub_state import ScrubFinding, ScrubState, write_scrub_state
 
 Examine = Callable[..., dict[str, dict[str, str]]]
 
@@ -113,3 +115,19 @@ def test_lost_data_files_are_named(tmp_path: Path) -> None:
     (store / f"{0:020d}.data").unlink()
     found = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "data files"]
     assert "is lost" in found[0].message
+
+
+def test_what_the_broker_found_in_its_files_is_named(tmp_path: Path) -> None:
+    node = tmp_path / "node-1"
+    node.mkdir()
+    (node / "1.data").touch()
+    kept, gone = (
+        ScrubFinding("1.data", 7, "1.data is damaged at byte 7"),
+        ScrubFinding("2.data", 7, "of a file that is gone"),
+    )
+    write_scrub_state(RealDisk(), str(node), ScrubState(1000, (kept, gone)))
+    found = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "damaged files"]
+    assert [(it.level, it.message) for it in found] == [("fail", "node-1: 1.data is damaged at byte 7")]
+    write_scrub_state(RealDisk(), str(node), ScrubState(1000))
+    (it,) = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "damaged files"]
+    assert (it.level, it.message) == ("ok", "node-1: none when all were read, at 1970-01-01 00:00+00:00")
