@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,6 +70,9 @@ exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of i
 
 kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
 	$(BIN)/python -m compat_tests.kill_loop
+
+replicated-kill-loop: .venv/.test-ready ## 60 nodes killed, frozen or stopped under load, and a check of every record and replica
+	$(BIN)/python -m compat_tests.replicated_kill_loop
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop
