@@ -12,8 +12,9 @@ import json
 import sys
 from collections.abc import Iterator
 
-from ottla.cli import doctor_machine, doctor_network, options, serve
+from ottla.cli import CommandError, doctor_machine, doctor_network, options, serve
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
+from ottla.cli.nodes.plan import make_plan
 from ottla.cli.serve_config import load_config
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
@@ -41,18 +42,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
-        config = load_config(arguments)
-    except ConfigError as error:
+        configs = [load_config(arguments)] if arguments.nodes is None else make_plan(arguments).configs
+    except (ConfigError, CommandError) as error:
         yield fail("settings", str(error), "mend the file, the environment or the flag that it comes from")
         return
+    config = configs[0]
     yield _settings(config)
     data_dir = (config.log_dirs or config.log_dir)[0]
     if arguments.memory is None:
         yield from doctor_machine.data_folder(data_dir)
     yield doctor_machine.files(config.max_connections)
-    yield doctor_machine.memory(config.ottla_memory_budget_bytes)
+    yield doctor_machine.memory(config.ottla_memory_budget_bytes, len(configs))
     yield doctor_machine.clock(data_dir)
-    yield from doctor_network.examine(config)
+    for each in configs:
+        yield from doctor_network.examine(each)
 
 
 def _settings(config: BrokerConfig) -> Finding:

@@ -168,10 +168,10 @@ def files(max_connections: int) -> Finding:
     return ok("open files", said)
 
 
-def memory(budget_bytes: int) -> Finding:
-    """What is left of the machine's, or the control group's, against what the broker may take."""
+def memory(budget_bytes: int, nodes: int = 1) -> Finding:
+    """What is left of the machine's, or the control group's, against what the broker's nodes may take."""
     available = available_memory()
-    needed = budget_bytes + _IDLE_BYTES
+    needed = nodes * (budget_bytes + _IDLE_BYTES)
     said = f"{human_size(available)} available, up to about {human_size(needed)} needed under load"
     if available < needed:
         return warn("memory", said, "lower ottla.memory.budget.bytes, or give it more memory")

@@ -1,4 +1,4 @@
-"""`ottla fsck`: check a stopped node's data folder. It changes nothing, unless it is asked to.
+"""`ottla fsck`: check a stopped node, or all nodes of a data folder. It changes nothing, unless it is asked to.
 
 Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what the next start repairs by itself,
 4 damage.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,7 @@ from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
-from ottla.storage.node_dir import LOCK_FILE
+from ottla.storage.node_dir import LOCK_FILE, node_ids_in
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -42,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", default="ottla-data", help="the folder given to `ottla serve` (default: ottla-data)"
     )
-    parser.add_argument("--node-id", type=int, default=1, help="whose folder in it (default: 1)")
+    parser.add_argument("--node-id", type=int, help="whose folder in it (default: every node's)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument(
         "--delete-unknown",
@@ -54,34 +53,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print what was found."""
-    disk = RealDisk()
-    path = os.path.join(arguments.data_dir, f"node-{arguments.node_id}")
-    if not disk.is_directory(path):
-        raise CommandError(f"{path} is not a node's data folder; name it with --data-dir and --node-id")
+    data_dir = Path(arguments.data_dir)
+    node_ids = node_ids_in(data_dir) if arguments.node_id is None else [arguments.node_id]
+    paths = [data_dir / f"node-{node_id}" for node_id in node_ids]
+    if not paths or not all(map(Path.is_dir, paths)):
+        missing = (paths or [data_dir])[0]
+        raise CommandError(f"{missing} is not a node's data folder; name it with --data-dir and --node-id")
     if arguments.delete_unknown:
-        return _delete_unknown(arguments)
+        return _delete_unknown(arguments, node_ids)
+    reports = [_check(path) for path in paths]
+    _check_metadata(data_dir / "cluster.sqlite", reports[0])
+    if arguments.json:
+        shown = [asdict(report) | {"exit_code": _exit_code(report)} for report in reports]
+        print(json.dumps(shown[0] if len(shown) == 1 else {"nodes": dict(zip(node_ids, shown, strict=True))}))
+    else:
+        for node_id, report in zip(node_ids, reports, strict=True):
+            _print(report, f"node {node_id}: " if len(reports) > 1 else "")
+    return max(map(_exit_code, reports))
+
+
+def _check(path: Path) -> Report:
+    """Check the folder of one node, which nobody else may use meanwhile."""
+    disk = RealDisk()
     try:
-        lock = disk.lock(os.path.join(path, LOCK_FILE))
+        lock = disk.lock(str(path / LOCK_FILE))
     except DataDirLockedError:
-        raise CommandError(f"{refusal(Path(path).absolute())}: stop it first") from None
+        raise CommandError(f"{refusal(path.absolute())}: stop it first") from None
     except StorageError as error:
         raise CommandError(str(error)) from error
     progress = options.Progress("checked")
     try:
-        report = check_node(WatchedDisk(progress, size_of([path])), path)
-        _check_metadata(Path(arguments.data_dir) / "cluster.sqlite", report)
+        return check_node(WatchedDisk(progress, size_of([str(path)])), str(path))
     finally:
         progress.finish()
         disk.close(lock)
-    exit_code = EXIT_DAMAGED if report.is_damaged else EXIT_SOUND if report.is_sound else EXIT_REPAIRABLE
-    if arguments.json:
-        print(json.dumps(asdict(report) | {"exit_code": exit_code}))
-    else:
-        _print(report)
-    return exit_code
 
 
 def _check_metadata(path: Path, report: Report) -> None:
+    """What all nodes share; it counts as the first one's."""
     from ottla.server.metadata.sqlite_checks import check_file
 
     if path.exists():
@@ -90,7 +99,11 @@ def _check_metadata(path: Path, report: Report) -> None:
             report.error(str(path), -1, wrong)
 
 
-def _print(report: Report) -> None:
+def _exit_code(report: Report) -> int:
+    return EXIT_DAMAGED if report.is_damaged else EXIT_SOUND if report.is_sound else EXIT_REPAIRABLE
+
+
+def _print(report: Report, whose: str) -> None:
     notes: Counter[str] = Counter()
     wrong = 0
     for finding in report.findings:
@@ -104,19 +117,13 @@ def _print(report: Report) -> None:
         print(f"note: in {count} {'store' if count == 1 else 'stores'} {message}")
     verdict = "sound" if report.is_sound else f"{wrong} {'finding' if wrong == 1 else 'findings'}"
     print(
-        f"{report.stores} stores, {report.segments} segments, {report.blocks} blocks, {report.batches} batches, "
+        f"{whose}{report.stores} stores, {report.segments} segments, {report.blocks} blocks, {report.batches} batches, "
         f"{report.bytes} bytes: {verdict}"
     )
 
 
-def _delete_unknown(arguments: argparse.Namespace) -> int:
-    try:
-        found = trio.run(_find_and_delete, Path(arguments.data_dir), arguments.node_id, arguments.yes)
-    except* DataDirLockedError:
-        folder = Path(arguments.data_dir, f"node-{arguments.node_id}").absolute()
-        raise CommandError(f"{refusal(folder)}: stop it first") from None
-    except* StorageError as group:
-        raise CommandError(str(group.exceptions[0])) from group
+def _delete_unknown(arguments: argparse.Namespace, node_ids: list[int]) -> int:
+    found = [topic for node_id in node_ids for topic in _unknown(arguments, node_id)]
     if arguments.json:
         topics = [
             {"topic_id": str(topic.topic_id), "path": topic.path, "partitions": topic.partitions} for topic in found
@@ -131,6 +138,17 @@ def _delete_unknown(arguments: argparse.Namespace) -> int:
     elif not arguments.yes:
         print("nothing was removed; --yes removes it for good")
     return 0
+
+
+def _unknown(arguments: argparse.Namespace, node_id: int) -> list[UnknownTopic]:
+    """What a node has of topics that the cluster does not know; removed already if it was asked to be."""
+    try:
+        return trio.run(_find_and_delete, Path(arguments.data_dir), node_id, arguments.yes)
+    except* DataDirLockedError:
+        folder = Path(arguments.data_dir, f"node-{node_id}").absolute()
+        raise CommandError(f"{refusal(folder)}: stop it first") from None
+    except* StorageError as group:
+        raise CommandError(str(group.exceptions[0])) from group
 
 
 async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[UnknownTopic]:

@@ -38,6 +38,7 @@ from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
 from ottla.server.event_loop.work import Lane
+from ottla.server.metadata import keys
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.guard import Guard
     from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.node_dir import NodeDir
 
 logger = logging.getLogger(__name__)
 
@@ -257,6 +259,7 @@ class Node:
                 controller.subscribe(peers.follow)
                 controller.subscribe(membership.follow)
                 controller.subscribe(elections.observe)
+                await _refuse_other_cluster(log_manager.node_dir, store)
                 await membership.claim_id()
                 node_dir = log_manager.node_dir
                 await leave_after_loss(store, config.node_id, node_dir.directory_id, lost_power=node_dir.lost_power)
@@ -264,6 +267,7 @@ class Node:
                     controller.subscribe(guard.apply)
                     nursery.start_soon(guard.run)
                 await nursery.start(controller.run)
+                log_manager.node_dir.join(controller.image.cluster_id)
                 await nursery.start(peers.run)
                 await nursery.start(membership.run, self._registration(endpoints, log_manager))
                 nursery.start_soon(controllership.run)
@@ -309,6 +313,22 @@ class Node:
         # Waiting for what other clients may do is over; waiting for a flush that is under way is not.
         broker.replica_manager.fetch_purgatory.close()
         broker.coordinators.answer_waiting()
+
+
+async def _refuse_other_cluster(node_dir: NodeDir, store: MetadataStore) -> None:
+    """StartupError before anything is changed, if the folder's topics are another cluster's than the metadata's.
+
+    As Kafka's BrokerMetadataCheckpoint and its InconsistentClusterIdException.
+    """
+    if node_dir.cluster_id is None:
+        return
+    entry = await store.get(keys.CLUSTER_ID)
+    found = None if entry is None else keys.decode(entry.value)
+    if found != node_dir.cluster_id:
+        raise StartupError(
+            f"{node_dir.path} belongs to the cluster {node_dir.cluster_id}, and the metadata is that of "
+            f"{found or 'a new one'}: start it with the metadata of its own cluster, or empty the folder"
+        )
 
 
 def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from zlib import crc32
@@ -14,9 +15,20 @@ from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["DELETED_SUFFIX", "LOCK_FILE", "NODE_FILE", "RESERVE_FILE", "NodeDir", "make_folder", "remove_folder"]
+__all__ = [
+    "DELETED_SUFFIX",
+    "LOCK_FILE",
+    "NODE_FILE",
+    "RESERVE_FILE",
+    "NodeDir",
+    "make_folder",
+    "node_ids_in",
+    "remove_folder",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +37,15 @@ NODE_FILE = "node.json"
 LOCK_FILE = "lock"
 RESERVE_FILE = "reserve"
 """Room that is kept for a full disk."""
+_NODE_DIR = re.compile(r"node-([0-9]+)")
 
 
 class NodeDir:
     """`<data_dir>/node-<id>/`. `was_clean` tells how the last owner left it; None for a new folder.
 
     `directory_id` stays the same as long as the folder exists: by it a cluster tells a node that has come back from
-    another one that claims its id (`directory.id` in Kafka's meta.properties).
+    another one that claims its id (`directory.id` in Kafka's meta.properties). `cluster_id` is that of the cluster
+    whose topics are in it, None as long as it has not joined one.
     """
 
     def __init__(self, disk: Disk, data_dir: str, node_id: int) -> None:
@@ -44,6 +58,7 @@ class NodeDir:
         #: The machine went down under the last owner: what was written and not synced may be gone.
         self.lost_power = False
         self.directory_id = uuid4().hex
+        self.cluster_id: str | None = None
 
     def open(self) -> None:
         """Make or lock the folder, and note that it is in use.
@@ -57,6 +72,7 @@ class NodeDir:
             self.was_clean = node.get("clean_shutdown")
             self.lost_power = self.was_clean is False and node.get("boot_id") != self._disk.boot_id()
             self.directory_id = node.get("directory_id", self.directory_id)
+            self.cluster_id = node.get("cluster_id")
             self._write(clean=False)
             for name in self._disk.listdir(self.path):
                 if name.endswith(DELETED_SUFFIX):
@@ -64,6 +80,12 @@ class NodeDir:
         except BaseException:
             self._unlock()
             raise
+
+    def join(self, cluster_id: str) -> None:
+        """Note for good which cluster the folder belongs to."""
+        if self.cluster_id != cluster_id:
+            self.cluster_id = cluster_id
+            self._write(clean=False)
 
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that everything in it is checkpointed."""
@@ -96,6 +118,7 @@ class NodeDir:
             "format_version": FORMAT_VERSION,
             "node_id": self._node_id,
             "directory_id": self.directory_id,
+            "cluster_id": self.cluster_id,
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
         }
@@ -140,6 +163,12 @@ def make_folder(disk: Disk, path: str) -> None:
         make_folder(disk, parent)
         disk.mkdir(path)
         disk.fsync_directory(parent)
+
+
+def node_ids_in(data_dir: Path) -> list[int]:
+    """The ids of the nodes that keep data in a folder, in order."""
+    found = (_NODE_DIR.fullmatch(path.name) for path in data_dir.glob("node-*") if path.is_dir())
+    return sorted(int(matched[1]) for matched in found if matched is not None)
 
 
 def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool = True) -> None:

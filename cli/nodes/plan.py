@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,6 +15,7 @@ from ottla.cli.serve_config import load_config
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
 from ottla.server.network.listener import ListenAddress, open_listening_socket
+from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +34,6 @@ _DEFAULTS: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-
-_NODE_DIR: Final = re.compile(r"node-([0-9]+)")
 
 
 class NodePlan(NamedTuple):
@@ -121,12 +119,6 @@ def data_dir_of(config: BrokerConfig) -> Path:
     return Path((config.log_dirs or config.log_dir)[0]).absolute()
 
 
-def nodes_in(data_dir: Path) -> list[int]:
-    """The ids of the nodes that keep data in a folder."""
-    found = (_NODE_DIR.fullmatch(path.parent.name) for path in data_dir.glob("node-*/node.json"))
-    return sorted(int(matched[1]) for matched in found if matched)
-
-
 def _lists_of(arguments: argparse.Namespace) -> dict[str, list[list[str]]]:
     return {flag: [text.split(",") for text in getattr(arguments, flag) or []] for flag in ("listen", "advertise")}
 
@@ -199,7 +191,7 @@ def _check_folder(plan: Plan) -> None:
     """Data of a node that is not started would be without a leader."""
     data_dir = data_dir_of(plan.configs[0])
     started = {config.node_id for config in plan.configs}
-    left_out = [node_id for node_id in nodes_in(data_dir) if node_id not in started]
+    left_out = [node_id for node_id in node_ids_in(data_dir) if node_id not in started]
     if not left_out:
         return
     which = f"node {left_out[0]}" if len(left_out) == 1 else f"nodes {', '.join(map(str, left_out))}"

@@ -197,6 +197,41 @@ def test_a_folder_of_one_node_grows_to_a_cluster_and_does_not_shrink_unseen(star
     assert text == f"{tmp_path / 'data'} holds data of node 3, which nobody would serve: start it with --nodes 3"
 
 
+def test_commands_on_a_folder_see_to_all_of_its_nodes(start: Start, tmp_path: Path) -> None:
+    cluster = start("--nodes", "2")
+    cluster.run("topic", "create", "t", "-p", "2")
+    cluster.run("produce", "t", "-K", ":", stdin=b"".join(b"k%d:v%d\n" % (i, i) for i in range(100)))
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    cluster.run("backup", "--data-dir", str(cluster.data_dir), str(backup))
+    assert cluster.stop() == 0
+    assert sorted(path.name for path in backup.glob("node-*")) == ["node-1", "node-2"]
+    report = json.loads(cluster.run("fsck", "--data-dir", str(cluster.data_dir), "--json"))
+    assert [report["nodes"][node_id]["stores"] for node_id in ("1", "2")] == [1, 1]
+    assert [line[:7] for line in cluster.run("fsck", "--data-dir", str(cluster.data_dir)).splitlines()] == [
+        b"node 1:",
+        b"node 2:",
+    ]
+    cluster.run("restore", str(backup), "--data-dir", str(restored))
+    again = Cluster(restored, "--nodes", "2")
+    try:
+        assert len(again.run("consume", "t").splitlines()) == 100
+    finally:
+        assert again.stop() == 0
+
+
+def test_the_doctor_looks_at_the_ports_of_all_nodes(tmp_path: Path) -> None:
+    with closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        command = [*OTTLA, "doctor", "--nodes", "2", "--listen", f"127.0.0.1:0,{taken}", "--json"]
+        done = subprocess.run([*command, "--data-dir", str(tmp_path)], capture_output=True, timeout=60, check=False)
+    found = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert found["listener 127.0.0.1:0"]["level"] == "ok"
+    assert found[f"listener {taken}"]["level"] == "fail"
+
+
 def test_ports_count_up_or_are_given_one_by_one(start: Start) -> None:
     with closing(socket.socket()) as one, closing(socket.socket()) as two:
         for probe in (one, two):
@@ -268,8 +303,10 @@ def test_a_node_that_cannot_start_ends_the_start_of_all(start: Start, tmp_path: 
     assert f"node-1 is in use by process {cluster.pid_of(1)} (" in text or "node-2 is in use" in text
     assert brokers(cluster) == [1, 2]
     assert cluster.stop() == 0
-    node_json = cluster.data_dir / "node-2" / "node.json"
-    node_json.write_text(node_json.read_text().replace('"node_id": 2', '"node_id": 7'))
+    of_seven = Cluster(tmp_path / "other", "--nodes", "1", "--set", "node.id=7")
+    assert of_seven.stop() == 0
+    (cluster.data_dir / "node-2").rename(tmp_path / "aside")
+    (tmp_path / "other" / "node-7").rename(cluster.data_dir / "node-2")
     text = refusal(tmp_path, "--port", "0", "--nodes", "2")
     assert text == f"node 2: {cluster.data_dir / 'node-2'} belongs to node 7, not 2"
     assert is_clean(cluster.data_dir, 1)
@@ -280,3 +317,34 @@ def test_how_many_nodes_is_a_number_or_auto(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "'0' is not a number of nodes: write one from 1 on, or auto" in done.stderr
+
+
+def test_a_folder_of_another_cluster_is_refused_untouched(start: Start, tmp_path: Path) -> None:
+    cluster = start("--nodes", "2")
+    assert cluster.stop() == 0
+    other = Cluster(tmp_path / "other", "--nodes", "2")
+    assert other.stop() == 0
+    ours, theirs = cluster.data_dir / "node-2", tmp_path / "other" / "node-2"
+    ours.rename(tmp_path / "aside")
+    theirs.rename(ours)
+    cluster_id = json.loads((ours / "node.json").read_text())["cluster_id"]
+    text = refusal(tmp_path, "--port", "0", "--nodes", "2")
+    assert text.startswith(f"node 2: {ours} belongs to the cluster {cluster_id}, and the metadata is that of ")
+    assert is_clean(cluster.data_dir, 2)
+    assert json.loads((ours / "node.json").read_text())["cluster_id"] == cluster_id
+
+
+def test_without_its_metadata_a_folder_is_not_taken_for_a_new_cluster(start: Start, tmp_path: Path) -> None:
+    single = start()
+    single.run("topic", "create", "t")
+    assert single.stop() == 0
+    for path in single.data_dir.glob("cluster.sqlite*"):
+        path.rename(tmp_path / path.name)
+    assert "and the metadata is that of a new one" in refusal(tmp_path, "--port", "0")
+    for path in single.data_dir.glob("cluster.sqlite*"):
+        path.unlink()
+    for path in tmp_path.glob("cluster.sqlite*"):
+        path.rename(single.data_dir / path.name)
+    again = start()
+    assert b"t " in again.run("topic", "list")
+    assert again.stop() == 0
