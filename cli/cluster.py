@@ -1,9 +1,10 @@
-"""`ottla cluster`: the brokers, the features and the APIs of a cluster."""
+"""`ottla cluster`: the brokers, the features and the APIs of a cluster, and where its metadata is."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from ottla.cli import options
@@ -28,9 +29,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for action in (describe, features, apis):
         options.add_json(action)
         options.add_bootstrap(action)
+    move = actions.add_parser("move-metadata", help="move the metadata of a stopped cluster, into etcd or back")
+    move.set_defaults(act=None)
+    for flag, dest in (("--from", "source"), ("--to", "target")):
+        move.add_argument(
+            flag, dest=dest, required=True, metavar="PLACE", help="a data folder, or etcd://host:port,…/prefix"
+        )
+    move.add_argument("--config", type=Path, metavar="FILE", help="settings, as of `ottla serve`: how etcd lets us in")
+    move.add_argument(
+        "--set", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE", help="one setting"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.act is None:
+        from ottla.cli.move_metadata import move_metadata
+
+        return move_metadata(arguments)
     with connected(arguments) as client:
         arguments.act(client, arguments)
     return 0

@@ -22,6 +22,7 @@ from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,
     PolicyViolationError,
+    StoreUnavailableError,
     TopicDeletionDisabledError,
     UnknownTopicError,
     UnknownTopicIdError,
@@ -136,7 +137,9 @@ class Controller:
             other = image.sessions.get(broker.node_id)
             if other is not None and other.directory_id != broker.directory_id:
                 raise DuplicateBrokerIdError(f"Another process runs as node {broker.node_id}; this one has to stop.")
-            compares = [Compare(session, self._loader.revision_of(session))]
+            if self._loader.revision_of(keys.MOVED):
+                raise StoreUnavailableError("The metadata of this cluster has moved to another store.")
+            compares = [Compare(session, self._loader.revision_of(session)), Compare(keys.MOVED, 0)]
             operations = [Put(known, keys.encode_broker(broker))]
             if not broker.fenced:
                 operations.append(Put(session, keys.encode_session(broker), lease))

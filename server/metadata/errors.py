@@ -103,6 +103,10 @@ class ElectionNotNeededError(MetadataError):
     """The preferred replica already leads."""
 
 
+class MoveRefusedError(MetadataError):
+    """The metadata cannot be moved from one store to the other as things are."""
+
+
 class DuplicateBrokerIdError(MetadataError):
     """Another node is alive under the same id."""
 

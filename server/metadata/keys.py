@@ -11,6 +11,7 @@
     /alive/<id>                        on the lease of the broker's session: while it is there the broker is not fenced
     /controller                        on the lease of a broker's session: that broker is the controller
     /starts/<id>                       how often a broker has started after its first time
+    /moved                             where the metadata has gone, or comes from: no node starts
     /producer-ids                      the first producer id that was given to nobody
 
 A topic of 10,000 partitions is one key, and only partitions whose leader ever changed have one of their own. Each start
@@ -50,6 +51,7 @@ BROKERS: Final = "/brokers/"
 ALIVE: Final = "/alive/"
 CONTROLLER: Final = "/controller"
 STARTS: Final = "/starts/"
+MOVED: Final = "/moved"
 PRODUCER_IDS: Final = "/producer-ids"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.server.metadata.move import refuse_moved
 from ottla.server.settings.metadata_address import MEMORY, parse_metadata_address
 
 if TYPE_CHECKING:
@@ -23,9 +24,21 @@ async def open_store(
     config: BrokerConfig, data_dir: Path, clock: Clock, make_room: Callable[[], Awaitable[bool]]
 ) -> MetadataStore:
     """The store that `ottla.metadata.store` names; whoever opens it closes it. Raises StoreUnavailableError."""
+    store = await _open(config, data_dir, clock, make_room)
+    try:
+        await refuse_moved(store)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _open(
+    config: BrokerConfig, data_dir: Path, clock: Clock, make_room: Callable[[], Awaitable[bool]]
+) -> MetadataStore:
     address = parse_metadata_address(config.ottla_metadata_store)
     if address is not None:
-        return await _open_etcd(address, config)
+        return await open_etcd(address, config)
     if config.ottla_metadata_store == MEMORY:
         from ottla.server.metadata.memory import MemoryMetadataStore
 
@@ -35,7 +48,8 @@ async def open_store(
     return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms, make_room=make_room)
 
 
-async def _open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore:
+async def open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore:
+    """The store in etcd, with the access that the configuration gives. Raises StoreUnavailableError."""
     try:
         from ottla.server.metadata.etcd import open_etcd_store
         from ottla.server.metadata.etcd_client import EtcdAccess
