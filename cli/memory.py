@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MEMORY = Path("/proc/meminfo")
 _GROUP_USE = Path("/sys/fs/cgroup/memory.current")
 
 
@@ -19,11 +20,12 @@ def machine_memory() -> int:
 
 
 def available_memory() -> int:
-    """What is left of it, in bytes."""
-    available = 0
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
+    """What is left of it, in bytes; all of it where the system does not say."""
+    available = machine_memory()
+    with contextlib.suppress(OSError):
+        for line in _MEMORY.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
     with contextlib.suppress(OSError, ValueError):
         limit = int(_GROUP_LIMIT.read_text(encoding="ascii"))
         used = int(_GROUP_USE.read_text(encoding="ascii"))

@@ -70,6 +70,10 @@ class DataDirLockedError(StorageError):
     """Another process holds the data directory's lock. Nothing was opened; the caller gives up."""
 
 
+class DataDirUnusableError(StorageError):
+    """The data directory cannot be written to: it is another user's, or on a file system that is read-only."""
+
+
 class UnsupportedFormatError(StorageError):
     """A file was written in a format version this release does not read.
 

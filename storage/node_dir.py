@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from zlib import crc32
 
 from ottla.storage.disk.passing import is_full
-from ottla.storage.errors import UnsupportedFormatError
+from ottla.storage.errors import DataDirUnusableError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ RESERVE_FILE = "reserve"
 """Room that is kept for a full disk."""
 _NODE_DIR = re.compile(r"node-([0-9]+)")
 
+_UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+
 
 class NodeDir:
     """`<data_dir>/node-<id>/`. `was_clean` tells how the last owner left it; None for a new folder.
@@ -63,10 +66,16 @@ class NodeDir:
     def open(self) -> None:
         """Make or lock the folder, and note that it is in use.
 
-        DataDirLockedError if another process has it, UnsupportedFormatError if its files are of another version.
+        DataDirLockedError if another process has it, DataDirUnusableError if it cannot be written to,
+        UnsupportedFormatError if its files are of another version.
         """
-        make_folder(self._disk, self.path)
-        self._lock = self._disk.lock(os.path.join(self.path, LOCK_FILE))
+        try:
+            make_folder(self._disk, self.path)
+            self._lock = self._disk.lock(os.path.join(self.path, LOCK_FILE))
+        except OSError as error:
+            if error.errno not in _UNUSABLE:
+                raise
+            raise DataDirUnusableError(f"{self.path} cannot be written to: {error.strerror}") from error
         try:
             node = self._read()
             self.was_clean = node.get("clean_shutdown")

@@ -7,6 +7,7 @@ there, and at most the block that was being written is torn. Unlike a killed one
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -27,7 +28,13 @@ def lock_owner(path: Path) -> int | None:
         inode = path.stat().st_ino
     except FileNotFoundError:
         return None
-    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        if _is_free(path):
+            return None
+        raise BackupError("this system does not tell whose process holds a lock: stop the broker first") from None
+    for line in lines:
         fields = line.split()
         if "FLOCK" not in fields or "->" in fields or int(fields[5].rpartition(":")[2]) != inode:
             continue
@@ -35,6 +42,16 @@ def lock_owner(path: Path) -> int | None:
         if _has_open(pid, path):
             return pid
     return None
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nobody holds a file's lock, where only trying tells."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _has_open(pid: int, path: Path) -> bool:

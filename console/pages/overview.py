@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from functools import cache
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_LOADED_AT: Final = time()
 
 
 async def show(console: Console, request: Request) -> Response:
@@ -79,7 +82,11 @@ def _group_count(broker: Broker) -> int | None:
 
 def resident_bytes() -> int:
     """The memory that this process takes."""
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except FileNotFoundError:
+        # No Linux: the most that it has taken, which macOS tells in bytes and others in KiB.
+        return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def uptime_seconds() -> float:
@@ -90,8 +97,11 @@ def uptime_seconds() -> float:
 @cache
 def _started_at() -> float:
     """When this process was started, in seconds since 1970."""
-    started = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS_PER_SECOND
-    booted = next(
-        float(line.split()[1]) for line in Path("/proc/stat").read_bytes().splitlines() if line.startswith(b"btime")
-    )
+    try:
+        started = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS_PER_SECOND
+        booted = next(
+            float(line.split()[1]) for line in Path("/proc/stat").read_bytes().splitlines() if line.startswith(b"btime")
+        )
+    except FileNotFoundError:
+        return _LOADED_AT
     return booted + started

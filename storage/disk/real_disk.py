@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.disk.system_calls import SystemCalls, system_calls
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
 
@@ -15,10 +16,11 @@ from ottla.storage.memory.iobuf import IOV_MAX
 class RealDisk(Disk):
     """The operating system's file system."""
 
-    __slots__ = ("_nowait_supported",)
+    __slots__ = ("_calls", "_nowait_supported")
 
-    def __init__(self) -> None:
-        self._nowait_supported = hasattr(os, "RWF_NOWAIT")
+    def __init__(self, calls: SystemCalls | None = None) -> None:
+        self._calls = system_calls() if calls is None else calls
+        self._nowait_supported = True
 
     def open_read(self, path: str) -> Handle:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -38,7 +40,7 @@ class RealDisk(Disk):
         first = 0
         while first < len(views):
             group = views[first : first + IOV_MAX]
-            written = os.pwritev(handle, group, position)
+            written = self._calls.pwritev(handle, group, position)
             position += written
             first = _skip_written(views, first, written)
             if written == 0 and any(len(view) for view in group):
@@ -52,7 +54,7 @@ class RealDisk(Disk):
         start = position
         first = 0
         while first < len(views):
-            count = os.preadv(handle, views[first : first + IOV_MAX], position)
+            count = self._calls.preadv(handle, views[first : first + IOV_MAX], position)
             position += count
             first = _skip_written(views, first, count)
             if count == 0:
@@ -64,7 +66,7 @@ class RealDisk(Disk):
         if not self._nowait_supported:
             return 0
         try:
-            return os.preadv(handle, buffers[:IOV_MAX], position, os.RWF_NOWAIT)
+            return self._calls.preadv_nowait(handle, buffers[:IOV_MAX], position)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -74,12 +76,12 @@ class RealDisk(Disk):
             raise
 
     def fdatasync(self, handle: Handle) -> None:
-        os.fdatasync(handle)
+        self._calls.fdatasync(handle)
 
     def fsync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(handle)
+            self._calls.fsync(handle)
         finally:
             os.close(handle)
 
@@ -131,11 +133,10 @@ class RealDisk(Disk):
         return status.f_bavail * status.f_frsize
 
     def boot_id(self) -> str:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+        return self._calls.boot_id()
 
     def advise_willneed(self, handle: Handle, position: int, length: int) -> None:
-        os.posix_fadvise(handle, position, length, os.POSIX_FADV_WILLNEED)
+        self._calls.advise_willneed(handle, position, length)
 
 
 def _skip_written(views: list[memoryview | bytes], first: int, count: int) -> int:

@@ -15,6 +15,7 @@ from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
+from tests.storage.disk.bare_system import bare_system
 
 
 @dataclass
@@ -34,10 +35,12 @@ class Place:
         return self.path(name)
 
 
-@pytest.fixture(params=["real", "simulated"])
+@pytest.fixture(params=["real", "bare", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "real":
         yield Place(RealDisk(), str(tmp_path))
+    elif request.param == "bare":
+        yield Place(RealDisk(bare_system()), str(tmp_path))
     else:
         disk = SimulatedDisk()
         disk.mkdir("/data")
@@ -250,8 +253,8 @@ class TestRealDisk:
     def test_a_file_system_that_takes_no_bytes_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(os, "pwritev", lambda *_: 0)
         disk = RealDisk()
         handle = disk.create(str(tmp_path / "f"))
-        monkeypatch.setattr(os, "pwritev", lambda *_: 0)
         with pytest.raises(OSError, match="accepts no bytes"):
             disk.pwritev(handle, [b"abc"], 0)
