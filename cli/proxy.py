@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-frame", metavar="SIZE", help="the largest request or answer (default 100MiB)")
     parser.add_argument("--memory", metavar="SIZE", help="for frames that are held whole (default 256MiB)")
     parser.add_argument("--idle", metavar="TIME", help="end connections on which nothing moves so long (default 11m)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="all this in TOML")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="all this in TOML, and filters")
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], default="auto", help="how log lines are written"
     )
@@ -73,7 +73,7 @@ async def _serve(chosen: Chosen) -> None:
 
     from ottla.proxy.proxy import Proxy
 
-    proxy = Proxy(chosen.settings)
+    proxy = Proxy(chosen.settings, chosen.filters)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as obeying:
             obeying.start_soon(_obey, signals, proxy, obeying.cancel_scope)

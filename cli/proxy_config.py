@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla.cli import CommandError
 from ottla.client.addresses import parse_address
 from ottla.client.errors import AddressError
+from ottla.proxy.errors import ProxyError
+from ottla.proxy.filters.chain import Named
 from ottla.proxy.shared import Settings
 from ottla.server.settings.units import duration_ms, size_bytes
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19092"
 
+_FILTERS: Final = "filter"
 _NAMES: Final = ("upstream", "listen", "advertise", "http", "max-connections", "max-frame", "memory", "idle")
 
 
@@ -22,6 +26,7 @@ class Chosen(NamedTuple):
     """What was chosen: how to forward, and where the HTTP port is to be."""
 
     settings: Settings
+    filters: Sequence[Named]
     http: tuple[str, int] | None
 
 
@@ -51,7 +56,7 @@ def load(arguments: argparse.Namespace) -> Chosen:
     if "idle" in values:
         options["idle_seconds"] = _seconds("idle", values["idle"])
     http = _address("http", values["http"], may_be_free=True) if "http" in values else None
-    return Chosen(Settings(addresses, listen, **options), http)
+    return Chosen(Settings(addresses, listen, **options), _filters(values.get(_FILTERS, [])), http)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -61,10 +66,21 @@ def _read(path: Path) -> dict[str, Any]:
         raise CommandError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} is not TOML: {error}") from None
-    unknown = sorted(found.keys() - set(_NAMES))
+    unknown = sorted(found.keys() - {*_NAMES, _FILTERS})
     if unknown:
-        raise CommandError(f"{path}: there is no {unknown[0]!r}; known are {', '.join(_NAMES)}")
+        raise CommandError(f"{path}: there is no {unknown[0]!r}; known are {', '.join((*_NAMES, _FILTERS))}")
     return found
+
+
+def _filters(tables: Any) -> Sequence[Named]:
+    if not tables:
+        return ()
+    from ottla.proxy.filters.catalog import make_filters
+
+    try:
+        return make_filters(tables)
+    except ProxyError as error:
+        raise CommandError(str(error)) from None
 
 
 def _address(name: str, value: Any, *, may_be_free: bool) -> tuple[str, int]:

@@ -2,8 +2,9 @@
 
 `--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
 each, where those scenarios are left out that speak over one connection to the one broker there is (`wire`). With
-`-proxy` behind it, each of the four stands behind `ottla proxy`. All scenarios of a run share one broker of each kind
-and use topics of their own; a scenario that stops its broker starts one for itself with `own_broker`.
+`-proxy` behind it, each of the four stands behind `ottla proxy`, and `ottla-tenants-proxy` has its tenants' filter. All
+scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
+one for itself with `own_broker`.
 """
 
 from __future__ import annotations

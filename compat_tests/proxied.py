@@ -20,6 +20,7 @@ class ProxiedBroker(BrokerProcess):
 
     behind: Callable[..., BrokerProcess]
     behind_name: str
+    filters = ""
 
     def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, port)
@@ -64,6 +65,10 @@ class ProxiedBroker(BrokerProcess):
     def _start_proxy(self) -> subprocess.Popen[str]:
         program = str(Path(sys.executable).parent / "ottla")
         command = [program, "proxy", "--upstream", self.upstream.bootstrap, "--listen", f"{HOST}:{self.port}"]
+        if self.filters:
+            config = self.proxy_log_path.with_name("proxy.toml")
+            config.write_text(self.filters)
+            command += ["--config", str(config)]
         with self.proxy_log_path.open("a") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
@@ -99,4 +104,11 @@ class ProxiedKafkaCluster(ProxiedBroker):
     name, behind, behind_name, is_cluster = ApacheKafkaCluster.name, ApacheKafkaCluster, "kafka3", True
 
 
-PROXIED = (ProxiedOttla, ProxiedKafka, ProxiedOttlaCluster, ProxiedKafkaCluster)
+class TenantOfOttla(ProxiedBroker):
+    """Ottla behind the proxy, as one tenant of it."""
+
+    name, behind, behind_name = OttlaBroker.name, OttlaBroker, "ottla-tenants"
+    filters = '[[filter]]\ntype = "tenants"\nprefix = "tenant-1."\n'
+
+
+PROXIED = (ProxiedOttla, ProxiedKafka, ProxiedOttlaCluster, ProxiedKafkaCluster, TenantOfOttla)

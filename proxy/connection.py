@@ -20,8 +20,11 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ProtocolError, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersionsResponse
+from ottla.kproto.schema import Response
 from ottla.proxy import rewriting, versions
 from ottla.proxy.errors import EndOfStreamError, ProxyError, RefusedError
+from ottla.proxy.filters.chain import Chain
+from ottla.proxy.filters.filter import Call, Client
 from ottla.proxy.flow import PREFIX_BYTES, Flow, Next
 from ottla.proxy.heads import (
     MIN_REQUEST_BYTES,
@@ -34,7 +37,6 @@ from ottla.proxy.heads import (
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
-    from ottla.kproto.schema import Response
     from ottla.kproto.types import Buffer
     from ottla.proxy.rewriting import Localize
     from ottla.proxy.shared import Shared
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REQUEST_HEAD_BYTES: Final = REQUEST_HEAD.size - PREFIX_BYTES
 MAX_IN_FLIGHT: Final = 1000
 """So many requests of a connection may wait for their answers; the next is received when one has come."""
 
@@ -49,13 +52,14 @@ MAX_IN_FLIGHT: Final = 1000
 class Pending:
     """A request that waits for its answer. `answer` is there if the proxy gives it."""
 
-    __slots__ = ("answer", "correlation_id", "key", "version")
+    __slots__ = ("answer", "call", "correlation_id", "key", "version")
 
     def __init__(self, key: ApiKey, version: int, correlation_id: int) -> None:
         self.key = key
         self.version = version
         self.correlation_id = correlation_id
         self.answer: Sequence[Buffer] | None = None
+        self.call: Call | None = None  # where a filter wants request or answer
 
     def __repr__(self) -> str:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
@@ -71,6 +75,7 @@ class Connection:
         self.peer = peer
         self.listener = listener
         self.client_id: str | None = None
+        self.chain = Chain(shared.filters, Client(peer, listener), shared.metrics)
         self.in_flight: deque[Pending] = deque()
         self.has_room = trio.lowlevel.ParkingLot()
         self.moved_at = trio.current_time()
@@ -159,6 +164,8 @@ class Requests(Flow):
         super().__init__(connection.client, upstream, moved=self._has_moved, **connection.flow_options())
         self._connection = connection
         self._metrics = connection.shared.metrics
+        self._offer = connection.shared.offer
+        self._wanted = connection.chain.requests | connection.chain.responses
 
     def begin(self, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
         if end - pos < REQUEST_HEAD.size:
@@ -172,8 +179,11 @@ class Requests(Flow):
         if key == ApiKey.API_VERSIONS:
             self._count(key, size_bytes)
             return Next.WHOLE
-        if not versions.is_forwarded(key, version):
+        if not self._offer.includes(key, version):
             raise RefusedError(f"a request of API {key} version {version}, which is not forwarded")
+        if key in self._wanted:
+            self._count(key, size_bytes)
+            return Next.WHOLE
         if key == ApiKey.PRODUCE:
             answered = has_answer(view, pos + REQUEST_HEAD.size, end, version)
             if answered is None:
@@ -188,19 +198,40 @@ class Requests(Flow):
         return Next.THROUGH
 
     async def handle(self, frame: Buffer) -> None:
-        """ApiVersions, the first on each connection: the proxy's own request must not come back to it."""
+        """ApiVersions, by which a request of the proxy itself is known; and what filters want."""
         connection = self._connection
         try:
-            header, _ = headers.parse_request_header(frame)
+            header, body_start = headers.parse_request_header(frame)
         except UnsupportedApiError as error:
+            if error.api_key != ApiKey.API_VERSIONS:
+                raise
             asked = Pending(ApiKey.API_VERSIONS, 0, error.correlation_id)
             await connection.answer(asked, versions.unsupported(), 0)
             return
         connection.client_id = header.client_id
         if header.client_id == connection.shared.own_client_id:
             raise connection.shared.found_loop()
-        connection.in_flight.append(Pending(ApiKey.API_VERSIONS, header.api_version, header.correlation_id))
-        await send_all(self._sink, framed(frame))
+        pending = Pending(ApiKey(header.api_key), header.api_version, header.correlation_id)
+        parts: list[Buffer] | None = [frame]
+        if pending.key in self._wanted:
+            pending.call = Call(pending.key, pending.version, header.client_id, connection.chain.client)
+            if pending.key in connection.chain.requests:
+                parts = await self._filter(pending, pending.call, frame, body_start)
+        if parts is not None:
+            if pending.key is not ApiKey.PRODUCE or has_answer(frame, REQUEST_HEAD_BYTES, len(frame), pending.version):
+                connection.in_flight.append(pending)
+            await send_all(self._sink, framed(*parts))
+
+    async def _filter(self, pending: Pending, call: Call, frame: Buffer, body_start: int) -> list[Buffer] | None:
+        """What is forwarded of a request that filters want; None if they have answered it."""
+        request = codec.parse_request(pending.key, pending.version, frame, body_start)
+        outcome = await self._connection.chain.request(request, call)
+        if isinstance(outcome, Response):
+            await self._connection.answer(pending, outcome, pending.version)
+            return None
+        if outcome is None:
+            return [frame]
+        return [memoryview(frame)[:body_start], *codec.build_parts(outcome, pending.version)]
 
     async def settle(self) -> None:
         """Wait until there is room for another request that waits for its answer."""
@@ -226,6 +257,7 @@ class Responses(Flow):
         self._metrics = connection.shared.metrics
         self._in_flight = connection.in_flight
         self._answered: Pending | None = None
+        self._wanted = connection.chain.responses
         self.is_busy = False
 
     def begin(self, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
@@ -252,6 +284,8 @@ class Responses(Flow):
 
     def _what(self, pending: Pending, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
         key, version = pending.key, pending.version
+        if key in self._wanted:
+            return Next.WHOLE
         if key is not ApiKey.API_VERSIONS and not rewriting.names_brokers(key, version):
             return Next.THROUGH
         start, stop = pos + PREFIX_BYTES, pos + PREFIX_BYTES + size_bytes
@@ -269,9 +303,24 @@ class Responses(Flow):
         _, body_start = headers.parse_response_header(key, version, frame)
         if key is ApiKey.API_VERSIONS:
             parts: list[Buffer] | None = self._versions(version, frame, body_start)
-        else:
+        elif key in self._wanted:
+            parts = await self._filter(pending, frame, body_start)
+        elif rewriting.names_brokers(key, version):
             parts = await rewriting.rewrite(key, version, frame, body_start, self._connection.localize)
+        else:
+            parts = None
         await send_all(self._sink, framed(*([frame] if parts is None else parts)))
+
+    async def _filter(self, pending: Pending, frame: Buffer, body_start: int) -> list[Buffer] | None:
+        """What becomes of an answer that filters want; None if it stays as it is."""
+        assert pending.call is not None
+        response = codec.parse_response(pending.key, pending.version, frame, body_start)
+        outcome = await self._connection.chain.response(response, pending.call)
+        if outcome is None and not rewriting.names_brokers(pending.key, pending.version):
+            return None
+        outcome = response if outcome is None else outcome
+        rewriting.rewrite_message(outcome, self._connection.localize)
+        return [memoryview(frame)[:body_start], *codec.build_parts(outcome, pending.version)]
 
     async def settle(self) -> None:
         """Send the answers of the proxy whose turn it is, and note when nothing is under way any more."""
@@ -287,7 +336,7 @@ class Responses(Flow):
         if version and versions.is_refusal(frame, body_start):
             version = 0
         response, _ = codec.parse_prefix(ApiVersionsResponse, version, frame, body_start)
-        versions.limit(response)
+        self._connection.shared.offer.limit(response)
         return [memoryview(frame)[:body_start], *codec.build_parts(response, version)]
 
     def _has_moved(self, count: int) -> None:

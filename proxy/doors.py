@@ -18,6 +18,7 @@ from ottla.proxy.brokers import Broker, BrokerTable
 from ottla.proxy.connection import Connection
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS
+from ottla.proxy.transport import unmapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +144,7 @@ class Doors:
                 self._shared.metrics.accepted[name] += 1
                 self._shared.metrics.open[name] += 1
                 self._count += 1
-                self._serving.start_soon(self._serve, name, accepted, f"{peer[0]}:{peer[1]}")
+                self._serving.start_soon(self._serve, name, accepted, f"{unmapped(peer[0])}:{peer[1]}")
 
     async def _serve(self, name: str, accepted: socket.socket, peer: str) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -24,6 +24,9 @@ class Metrics:
         self.requests: Counter[int] = Counter()  # by API key
         self.request_bytes: Counter[int] = Counter()
         self.response_bytes: Counter[int] = Counter()
+        self.filter_calls: Counter[str] = Counter()  # by the filter's name
+        self.filter_refusals: Counter[str] = Counter()
+        self.filter_seconds: defaultdict[str, float] = defaultdict(float)
 
     def render(self, brokers: int) -> str:
         """All of it as text."""
@@ -59,6 +62,24 @@ class Metrics:
                 "counter",
                 "Bytes of the answers that came from upstream.",
                 _by_api(self.response_bytes),
+            ),
+            *_family(
+                "ottla_proxy_filter_calls_total",
+                "counter",
+                "Messages that a filter was shown.",
+                _by("filter", self.filter_calls),
+            ),
+            *_family(
+                "ottla_proxy_filter_seconds_total",
+                "counter",
+                "Time that this took, with what the filter waited for.",
+                _by("filter", self.filter_seconds),
+            ),
+            *_family(
+                "ottla_proxy_filter_refusals_total",
+                "counter",
+                "Requests that a filter refused, or failed with.",
+                _by("filter", self.filter_refusals),
             ),
         ]
         return "".join(lines)

@@ -15,6 +15,9 @@ from ottla.proxy.errors import ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS, Settings, Shared
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.proxy.filters.chain import Named
     from ottla.proxy.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -37,9 +40,9 @@ class Ready(NamedTuple):
 class Proxy:
     """One proxy. `serve` is its whole life."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, filters: Sequence[Named] = ()) -> None:
         self._settings = settings
-        self._shared = Shared(settings)
+        self._shared = Shared(settings, filters)
         self._doors = Doors(self._shared)
 
     @property

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.proxy.errors import ProxyError
+from ottla.proxy.filters.chain import Filters, Named
 from ottla.proxy.memory import Chunks, FrameBudget
 from ottla.proxy.metrics import Metrics
 from ottla.proxy.transport import Accept, Connect, accept_tcp, connect_tcp
+from ottla.proxy.versions import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +42,17 @@ class Settings(NamedTuple):
 class Shared:
     """One proxy's limits, memory, counters, and its ways to reach sockets."""
 
-    def __init__(self, settings: Settings, *, connect: Connect = connect_tcp, accept: Accept = accept_tcp) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        filters: Sequence[Named] = (),
+        *,
+        connect: Connect = connect_tcp,
+        accept: Accept = accept_tcp,
+    ) -> None:
         self.settings = settings
+        self.filters = Filters(filters)
+        self.offer = Offer(self.filters.lowest, self.filters.highest)
         self.connect = connect
         self.accept = accept
         self.chunks = Chunks()

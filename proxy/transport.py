@@ -72,12 +72,16 @@ class SocketTransport:
         await trio.lowlevel.wait_writable(self._socket)
 
     def local_host(self) -> str:
-        host: str = self._socket.getsockname()[0]
-        return host.removeprefix("::ffff:") if "." in host else host
+        return unmapped(self._socket.getsockname()[0])
 
     def close(self) -> None:
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+
+def unmapped(host: str) -> str:
+    """An IPv4 address as such, also where a socket for both families brought it."""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 async def connect_tcp(host: str, port: int) -> Transport:

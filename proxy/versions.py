@@ -7,44 +7,48 @@ must be read can be read in every version.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.kproto.api_keys import ApiKey, valid_versions
+from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
 
-HIGHEST: Final = {int(key): key.valid_versions.highest for key in ApiKey}
-"""The highest version of each API that is forwarded."""
-
 # After version 0 of SaslHandshake come bytes that are no requests and have no correlation ids.
 _LOWEST: Final = {ApiKey.SASL_HANDSHAKE: 1}
 # librdkafka takes a Produce that does not begin at 0 for a broker that cannot compress.
-_KEPT_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
+_OFFERED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
 
 
-def is_forwarded(key: int, version: int) -> bool:
-    """Whether a request of this API and version is forwarded."""
-    return _LOWEST.get(key, 0) <= version <= HIGHEST.get(key, -1)  # type: ignore[call-overload,no-any-return]
+class Offer:
+    """The versions that are forwarded, as filters limit them further."""
 
+    def __init__(
+        self,
+        lowest: Callable[[ApiKey], int] = lambda key: 0,
+        highest: Callable[[ApiKey], int] = lambda key: key.valid_versions.highest,
+    ) -> None:
+        self._lowest = {int(key): max(lowest(key), _LOWEST.get(key, 0)) for key in ApiKey}
+        self._highest = {int(key): highest(key) for key in ApiKey}
 
-def limit(response: ApiVersionsResponse, parsed: Collection[ApiKey] = ()) -> None:
-    """Leave in an answer what can be forwarded. `parsed` are the APIs whose messages filters want."""
-    kept = []
-    for api in response.api_keys:
-        known = valid_versions(api.api_key)
-        if known is None:
-            continue
-        key = ApiKey(api.api_key)
-        lowest = known.lowest if key in parsed and key not in _KEPT_FROM_ZERO else _LOWEST.get(key, 0)
-        api.min_version = max(api.min_version, lowest)
-        api.max_version = min(api.max_version, known.highest)
-        if api.min_version <= api.max_version:
-            kept.append(api)
-    response.api_keys = kept
+    def includes(self, key: int, version: int) -> bool:
+        """Whether a request of this API and version is forwarded."""
+        return self._lowest.get(key, 0) <= version <= self._highest.get(key, -1)
+
+    def limit(self, response: ApiVersionsResponse) -> None:
+        """Leave in an answer what is forwarded."""
+        kept = []
+        for api in response.api_keys:
+            key = api.api_key
+            if key not in _OFFERED_FROM_ZERO:
+                api.min_version = max(api.min_version, self._lowest.get(key, 0))
+            api.max_version = min(api.max_version, self._highest.get(key, -1))
+            if api.min_version <= api.max_version:
+                kept.append(api)
+        response.api_keys = kept
 
 
 def unsupported() -> Response:

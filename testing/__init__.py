@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
     from ottla.testing.errors import BrokerError, WaitTimeoutError
+    from ottla.testing.filters import run_filter
     from ottla.testing.groups import Group
     from ottla.testing.record import Record
 
-__all__ = ["Broker", "BrokerError", "Cluster", "Group", "Record", "WaitTimeoutError"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Group", "Record", "WaitTimeoutError", "run_filter"]
 
 _HOMES = {
     "Broker": "broker",
@@ -25,6 +26,7 @@ _HOMES = {
     "Group": "groups",
     "Record": "record",
     "WaitTimeoutError": "errors",
+    "run_filter": "filters",
 }
 
 

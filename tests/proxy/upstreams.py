@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseBroker
 from ottla.kproto.schema import Request, Response
 from ottla.kproto.versions import VersionRange
+from ottla.proxy.filters.chain import Named
 from ottla.proxy.proxy import Proxy, Ready
 from ottla.proxy.shared import Settings
 from tests.client.brokers import BrokerSide, Received, answer, versions
@@ -111,10 +112,12 @@ def serve_proxy() -> Callable[..., Any]:
     """`async with serve_proxy(upstream, **settings) as proxy`: everything is given back at the end."""
 
     @asynccontextmanager
-    async def serve(upstream: Upstream, **settings: Any) -> AsyncIterator[RunningProxy]:
+    async def serve(
+        upstream: Upstream, *, filters: Sequence[Named] = (), **settings: Any
+    ) -> AsyncIterator[RunningProxy]:
         async with trio.open_nursery() as nursery:
             port = await nursery.start(upstream.run)
-            proxy = Proxy(Settings([("127.0.0.1", port)], ("127.0.0.1", 0), **settings))
+            proxy = Proxy(Settings([("127.0.0.1", port)], ("127.0.0.1", 0), **settings), filters)
             async with trio.open_nursery() as serving:
                 running = RunningProxy(proxy, await serving.start(proxy.serve), upstream)
                 try:

@@ -1,0 +1,100 @@
+"""Whole responses that carry nothing but an error: for any API, as its request was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages import response_class
+from ottla.kproto.schema import Struct, StructType
+
+if TYPE_CHECKING:
+    from ottla.kproto.codec import Steps
+    from ottla.kproto.errors import ErrorCode
+    from ottla.kproto.schema import Request, Response
+
+
+def error_response(request: Request, version: int, code: ErrorCode) -> Response | None:
+    """The API's own way to say that a whole request failed, as Kafka's `getErrorResponse`.
+
+    It is the top-level error code where the version has one; otherwise one for each thing that the request named. None
+    where nothing may be answered: a Produce with acks=0.
+    """
+    steps = error_response_in_steps(request, version, code)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response: Response | None = end.value
+            return response
+
+
+def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> Steps[Response | None]:
+    """`error_response` with stops, for a request that names many things."""
+    if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
+        return None
+    response = response_class(request.API_KEY)()
+    yield from _fail(response, request, version, code)
+    return response
+
+
+_CODE_FIELDS: Final = ("error_code", "partition_error_code")
+# Where request and response name the same thing differently.
+_ALIASES: Final = {"partition_index": ("index", "partition"), "partition": ("partition_index",)}
+_STEP: Final = 64
+
+
+def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
+    """Set the answer's error code, or else fail each element of its first list that has one somewhere."""
+    fields = [field for field in answer.FIELDS if field.versions.includes(version)]
+    for field in fields:
+        if field.name in _CODE_FIELDS:
+            setattr(answer, field.name, code)
+            return
+    for field in fields:
+        element = field.element
+        if field.kind == "array" and isinstance(element, StructType) and _has_error_code(element, version):
+            failed: list[Any] = []
+            setattr(answer, field.name, failed)
+            for number, item in enumerate(_asked(asked, version), 1):
+                failed.append((yield from _failed(element, item, version, code)))
+                if not number % _STEP:
+                    yield
+            return
+
+
+def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Steps[Any]:
+    """The answer to one thing that was asked: it names the same thing, and fails."""
+    failed = element()
+    fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
+    if isinstance(item, Struct):
+        for field in fields:
+            source = next((n for n in (field.name, *_ALIASES.get(field.name, ())) if hasattr(item, n)), None)
+            if source is not None and (getattr(item, source) is not None or field.nullable.includes(version)):
+                setattr(failed, field.name, getattr(item, source))
+            elif source is not None and field.kind == "string":
+                setattr(failed, field.name, "")  # as Kafka answers a null name
+    else:
+        # In a list of bare names or numbers these are what the first field repeats.
+        setattr(failed, fields[0].name, item)
+    yield from _fail(failed, item, version, code)
+    return failed
+
+
+def _asked(asked: Any, version: int) -> list[Any]:
+    """The first list of the request in this version: what the response's list answers, entry by entry."""
+    for field in getattr(asked, "FIELDS", ()):
+        if field.kind == "array" and field.versions.includes(version):
+            return getattr(asked, field.name) or []
+    return []
+
+
+def _has_error_code(element: StructType, version: int) -> bool:
+    return any(
+        field.versions.includes(version)
+        and (
+            field.name in _CODE_FIELDS
+            or (isinstance(field.element, StructType) and _has_error_code(field.element, version))
+        )
+        for field in element.FIELDS
+    )

@@ -1,0 +1,278 @@
+"""Tenants: many teams on one cluster, each in a world of its own.
+
+    [[filter]]
+    type = "tenants"
+    prefix = "team-a."                      # for all clients of this proxy; or
+    by-address = { "10.1.0.0/16" = "team-a.", "10.2.0.0/16" = "team-b." }
+
+What a client calls `orders` is `team-a.orders` upstream: topics, groups and transactional ids, in every message that
+names one. Lists leave out what does not begin with the client's prefix, so that no name of another tenant, nor an
+internal topic, is ever seen. APIs that concern the cluster as a whole, or ids alone, are not offered.
+
+Subscriptions and assignments of the classic group protocol are bytes between its members, and hold their own names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from enum import Enum, auto
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.schema import StructType
+from ottla.proxy.filters.filter import Filter, RefusedByFilterError
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Request, Response, Struct
+    from ottla.proxy.filters.filter import Call, Client
+
+OFFERED: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+    }
+)
+"""What tenants may ask: each of these messages was looked through for names."""
+
+_WITHOUT_NAMES: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+)
+
+_NAME_FIELDS: Final = frozenset(
+    {"topic", "topic_name", "group_id", "transactional_id", "v3_and_below_transactional_id"}
+)
+_NAMES_FIELDS: Final = frozenset(
+    {
+        "topic_names",
+        "subscribed_topic_names",
+        "groups",
+        "groups_names",
+        "group_ids",
+        "transactional_ids",
+        "coordinator_keys",
+    }
+)
+_KEY_STRUCTS: Final = frozenset({"FindCoordinatorRequest", "Coordinator"})
+_PATTERN_FIELDS: Final = frozenset({"subscribed_topic_regex", "transactional_id_pattern"})
+_MESSAGE: Final = "error_message"
+_RESOURCE: Final = "resource_name"
+_TOPIC_RESOURCES: Final = frozenset({2, 32})  # topics and groups
+_READABLE_RESOURCES: Final = frozenset({4, 8})  # brokers, and their loggers
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
+
+
+class Kind(Enum):
+    """What a field holds."""
+
+    NAME = auto()
+    NAMES = auto()
+    PATTERN = auto()
+    MESSAGE = auto()
+    RESOURCE = auto()
+    STRUCT = auto()
+    STRUCTS = auto()
+
+
+class Tenants(Filter):
+    """Puts a tenant's prefix before its names, and takes it away again."""
+
+    NEEDS_TOPIC_NAMES = True
+
+    def __init__(self, *, prefix: str = "", by_address: Mapping[str, str] | None = None) -> None:
+        if bool(prefix) == bool(by_address):
+            raise ValueError("write either prefix or by-address")
+        networks = by_address or {}
+        if not isinstance(networks, Mapping):
+            raise TypeError('by-address: write it as a table, { "10.1.0.0/16" = "team-a." }')
+        self._prefix = prefix
+        self._by_network = [(_network(text), given) for text, given in networks.items()]
+        prefixes = [prefix] if prefix else list(networks.values())
+        for one in prefixes:
+            if not isinstance(one, str) or not _LEGAL.fullmatch(one):
+                raise ValueError(f"{one!r} is no prefix: up to 100 letters, digits, dots, hyphens and underscores")
+        for one in set(prefixes):
+            other = next((it for it in set(prefixes) if it != one and it.startswith(one)), None)
+            if other is not None:
+                raise ValueError(f"the tenant {one!r} would see what belongs to {other!r}: end prefixes with a dot")
+
+    def requests(self) -> frozenset[ApiKey]:
+        return OFFERED
+
+    def responses(self) -> frozenset[ApiKey]:
+        return OFFERED
+
+    def offers(self, key: ApiKey) -> bool:
+        return key in OFFERED or key in _WITHOUT_NAMES
+
+    def for_client(self, client: Client) -> Filter:
+        if self._prefix:
+            return self
+        address = ipaddress.ip_address(client.peer.rpartition(":")[0].strip("[]"))
+        found = next((prefix for network, prefix in self._by_network if address in network), None)
+        return Stranger() if found is None else Tenants(prefix=found)
+
+    async def on_request(self, request: Any, call: Call) -> Request | Response | None:
+        if call.key is ApiKey.ELECT_LEADERS and request.topic_partitions is None:
+            raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "name the partitions")
+        if call.key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
+            _check_resources(request, is_read=call.key is ApiKey.DESCRIBE_CONFIGS)
+        self._add(request)
+        return request  # type: ignore[no-any-return]
+
+    async def on_response(self, response: Any, call: Call) -> Response | None:
+        self._strip(response)
+        return response  # type: ignore[no-any-return]
+
+    def _add(self, struct: Any) -> None:
+        """Put the prefix before every name in a struct."""
+        for field, kind in _plan_of(struct):
+            value = getattr(struct, field)
+            if not value:
+                continue
+            match kind:
+                case Kind.NAME:
+                    setattr(struct, field, self._prefix + value)
+                case Kind.NAMES:
+                    setattr(struct, field, [self._prefix + name for name in value])
+                case Kind.PATTERN:
+                    setattr(struct, field, f"{re.escape(self._prefix)}(?:{value})")
+                case Kind.RESOURCE:
+                    if struct.resource_type in _TOPIC_RESOURCES:
+                        setattr(struct, field, self._prefix + value)
+                case Kind.STRUCT:
+                    self._add(value)
+                case Kind.STRUCTS:
+                    for item in value:
+                        self._add(item)
+
+    def _strip(self, struct: Any) -> bool:
+        """Take the prefix from every name in a struct, and away what has another; whether it is the tenant's itself."""
+        is_own = True
+        for field, kind in _plan_of(struct):
+            value = getattr(struct, field)
+            if not value:
+                continue
+            match kind:
+                case Kind.NAME:
+                    is_own = is_own and value.startswith(self._prefix)
+                    setattr(struct, field, value.removeprefix(self._prefix))
+                case Kind.NAMES:
+                    own = [name.removeprefix(self._prefix) for name in value if name.startswith(self._prefix)]
+                    setattr(struct, field, own)
+                case Kind.PATTERN:
+                    setattr(struct, field, self._unwrapped(value))
+                case Kind.MESSAGE:
+                    setattr(struct, field, value.replace(self._prefix, ""))
+                case Kind.RESOURCE:
+                    if struct.resource_type in _TOPIC_RESOURCES:
+                        setattr(struct, field, value.removeprefix(self._prefix))
+                case Kind.STRUCT:
+                    self._strip(value)
+                case Kind.STRUCTS:
+                    setattr(struct, field, [item for item in value if self._strip(item)])
+        return is_own
+
+    def _unwrapped(self, pattern: str) -> str:
+        start = f"{re.escape(self._prefix)}(?:"
+        return pattern[len(start) : -1] if pattern.startswith(start) else ""
+
+
+class Stranger(Filter):
+    """A client that is no tenant: nothing is answered."""
+
+    def requests(self) -> frozenset[ApiKey]:
+        return OFFERED | {ApiKey.DESCRIBE_CLUSTER}
+
+    async def on_request(self, request: Any, call: Call) -> Request | Response | None:
+        raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this address belongs to no tenant")
+
+
+@cache
+def plan(cls: Any) -> tuple[tuple[str, Kind], ...]:
+    """The fields of a struct in which there are names, and what they hold."""
+    found = []
+    for field in cls.FIELDS:
+        kind = _kind(cls, field.name, field.kind, field.element)
+        if kind is not None:
+            found.append((field.name, kind))
+    return tuple(found)
+
+
+def _plan_of(struct: Any) -> tuple[tuple[str, Kind], ...]:
+    cls: Any = type(struct)
+    return plan(cls)
+
+
+def _kind(cls: StructType, name: str, kind: str, element: Any) -> Kind | None:
+    if isinstance(element, StructType):
+        if not plan(element):
+            return None
+        return Kind.STRUCTS if kind == "array" else Kind.STRUCT
+    if kind == "array":
+        return Kind.NAMES if element.name == "string" and name in _NAMES_FIELDS else None
+    if kind != "string":
+        return None
+    if name in _NAME_FIELDS or (name == "name" and _is_topic(cls)) or (name == "key" and cls.__name__ in _KEY_STRUCTS):
+        return Kind.NAME
+    return {_MESSAGE: Kind.MESSAGE, _RESOURCE: Kind.RESOURCE}.get(name) or (
+        Kind.PATTERN if name in _PATTERN_FIELDS else None
+    )
+
+
+def _is_topic(cls: StructType) -> bool:
+    """Whether what is called `name` in a struct is a topic's."""
+    return "Topic" in cls.__name__ and "Config" not in cls.__name__
+
+
+def _check_resources(request: Struct, *, is_read: bool) -> None:
+    resources: Any = request
+    for resource in resources.resources:
+        kind = resource.resource_type
+        if kind not in _TOPIC_RESOURCES and not (is_read and kind in _READABLE_RESOURCES):
+            raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only topics and groups are a tenant's")
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError(f"by-address: {text!r} is not a network: write one like 10.1.0.0/16") from None
