@@ -245,7 +245,7 @@ class Controller:
 
         asked = NewTopic(name, USE_DEFAULT, USE_DEFAULT)
         if name in INTERNAL_TOPICS:
-            asked = internal_topic(name, self._config, len(tuple(self.image.live_brokers())))
+            asked = internal_topic(name, self._config, len(self.image.brokers))
         try:
             return await self.create_topic(asked, take_quota=take_quota)
         except MetadataError:

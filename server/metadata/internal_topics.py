@@ -1,7 +1,7 @@
 """The topics that coordinators keep their state in, made when they are first needed.
 
 The configs are those that org.apache.kafka.server's AutoTopicCreationManager gives them. Where the cluster has
-fewer brokers than the replication factor asks for, the topic takes what there is.
+fewer brokers than the replication factor asks for, those that are away included, the topic takes what there is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 
 
-def internal_topic(name: str, config: BrokerConfig, live_brokers: int) -> NewTopic:
+def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
     """What to create for one of INTERNAL_TOPICS."""
     from ottla.server.metadata.topic_changes import NewTopic
 
@@ -26,7 +26,7 @@ def internal_topic(name: str, config: BrokerConfig, live_brokers: int) -> NewTop
         return NewTopic(
             name,
             config.offsets_topic_num_partitions,
-            min(config.offsets_topic_replication_factor, live_brokers),
+            min(config.offsets_topic_replication_factor, brokers),
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -37,11 +37,11 @@ def internal_topic(name: str, config: BrokerConfig, live_brokers: int) -> NewTop
         return NewTopic(
             name,
             config.transaction_state_log_num_partitions,
-            min(config.transaction_state_log_replication_factor, live_brokers),
+            min(config.transaction_state_log_replication_factor, brokers),
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, live_brokers)),
+                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, brokers)),
                 "segment.bytes": _segment_bytes(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
@@ -50,11 +50,11 @@ def internal_topic(name: str, config: BrokerConfig, live_brokers: int) -> NewTop
         return NewTopic(
             name,
             config.share_coordinator_state_topic_num_partitions,
-            min(config.share_coordinator_state_topic_replication_factor, live_brokers),
+            min(config.share_coordinator_state_topic_replication_factor, brokers),
             configs={
                 "cleanup.policy": "delete",
                 "compression.type": "producer",
-                "min.insync.replicas": str(min(config.share_coordinator_state_topic_min_isr, live_brokers)),
+                "min.insync.replicas": str(min(config.share_coordinator_state_topic_min_isr, brokers)),
                 "retention.ms": "-1",
                 "segment.bytes": _segment_bytes(config.share_coordinator_state_topic_segment_bytes),
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
@@ -43,7 +44,13 @@ RETRIABLE: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
+
+
+class LostError(Exception):
+    """Whether the request was carried out is not known."""
 
 
 class Router:
@@ -54,21 +61,29 @@ class Router:
         self._clients: dict[tuple[int, int], Client] = {}
 
     async def call(self, node_id: int, request: Request, version: int) -> Any:
-        node = self.cluster[node_id]
-        client = self._clients.get((node_id, node.port))
-        if client is None:
-            client = self._clients[node_id, node.port] = await self.cluster.connect(node_id)
-        return await client.call(request, version)
+        """The node's answer; LostError if it went away before it came."""
+        node = self.cluster.nodes.get(node_id)
+        if node is None:
+            raise LostError
+        try:
+            client = self._clients.get((node_id, node.port))
+            if client is None:
+                client = self._clients[node_id, node.port] = await self.cluster.connect(node_id)
+            return await client.call(request, version)
+        except (OSError, EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._clients.pop((node_id, node.port), None)
+            raise LostError from None
 
     async def coordinator(self, key: str, key_type: int) -> int:
         """The node that coordinates, as any node says it."""
         while True:
             asked = next(iter(self.cluster.nodes))
             request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-            (found,) = (await self.call(asked, request, 6)).coordinators
-            if not found.error_code:
-                return int(found.node_id)
-            assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            with suppress(LostError):
+                (found,) = (await self.call(asked, request, 6)).coordinators
+                if not found.error_code:
+                    return int(found.node_id)
+                assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             await trio.sleep(0.02)
 
     def leader(self, topic: str, partition: int) -> int:
@@ -131,12 +146,13 @@ class TransactionalProducer:
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
         while True:
-            leader = self.router.leader(topic, partition)
-            answer = (await self.router.call(leader, produce, 12 if self.is_v2 else 11)).responses[0]
-            code = ErrorCode(answer.partition_responses[0].error_code)
-            if code not in RETRIABLE:
-                self.sequences[topic, partition] += code is ErrorCode.NONE
-                return code
+            with suppress(LostError):
+                leader = self.router.leader(topic, partition)
+                answer = (await self.router.call(leader, produce, 12 if self.is_v2 else 11)).responses[0]
+                code = ErrorCode(answer.partition_responses[0].error_code)
+                if code not in RETRIABLE:
+                    self.sequences[topic, partition] += code is ErrorCode.NONE
+                    return code
             await trio.sleep(0.02)
 
     async def send_offset(self, group: str, topic: str, offset: int) -> None:
@@ -172,11 +188,12 @@ class TransactionalProducer:
     async def _coordinated(self, key: str, key_type: int, request: Request, version: int) -> Any:
         while True:
             node_id = await self.router.coordinator(key, key_type)
-            response = await self.router.call(node_id, request, version)
-            code = _code(response)
-            if code not in RETRIABLE:
-                assert code is ErrorCode.NONE, f"{request.API_KEY.name}: {code.name}"
-                return response
+            with suppress(LostError):
+                response = await self.router.call(node_id, request, version)
+                code = _code(response)
+                if code not in RETRIABLE:
+                    assert code is ErrorCode.NONE, f"{request.API_KEY.name}: {code.name}"
+                    return response
             await trio.sleep(0.02)
 
 
