@@ -396,7 +396,14 @@ class FileRead:
         assert self._fragment is not None
         (segment, entry), position, start, end = piece
         memory = self._fragment.memory[:end]
-        found = next_sound_batch(memory, pos + 1 if self._views else start, self.next_offset, entry.last_offset)
+        found = next_sound_batch(
+            memory,
+            pos + 1 if self._views else start,
+            self.next_offset,
+            entry.last_offset,
+            leader_epoch=entry.leader_epoch,
+            damaged=pos,
+        )
         if found is not None and found[1] <= self.next_offset:
             return found[0]
         file_position = position + pos - start

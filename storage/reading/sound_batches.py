@@ -12,11 +12,14 @@ _MAGIC_POS = 16
 _MAGIC = b"\x02"
 
 
-def next_sound_batch(memory: memoryview, start: int, offset: int, last_offset: int) -> tuple[int, int] | None:
+def next_sound_batch(
+    memory: memoryview, start: int, offset: int, last_offset: int, *, leader_epoch: int, damaged: int
+) -> tuple[int, int] | None:
     """(position, base offset) of the first whole batch from `start` on whose checksum is right and which ends there.
 
-    It ends at `offset` or later, and not after `last_offset`. Reads every byte in the worst case: of one run, and only
-    where damage was met.
+    It ends at `offset` or later, not after `last_offset`, and is of this epoch. The one at the position `damaged` is
+    none: its checksum may be right, as it does not cover all of the header. Reads every byte in the worst case: of one
+    run, and only where damage was met.
     """
     content = bytes(memory[start:])
     at = content.find(_MAGIC, _MAGIC_POS)
@@ -26,7 +29,8 @@ def next_sound_batch(memory: memoryview, start: int, offset: int, last_offset: i
             return None
         try:
             batch = parse_batch_header(memory, pos)
-            if offset <= batch.last_offset <= last_offset:
+            is_wanted = offset <= batch.last_offset <= last_offset and batch.leader_epoch == leader_epoch
+            if is_wanted and pos != damaged:
                 verify_crc(memory, pos, batch)
                 return pos, batch.base_offset
         except ProtocolError:

@@ -48,8 +48,8 @@ async def read_to_damage(harness: Any, log: PartitionLog, offset: int) -> list[i
     return found
 
 
-# The payload, the checksum, the length, the base offset, the offset delta.
-@pytest.mark.parametrize("byte", [70, 18, 9, 10, 6, 26])
+# The payload, the checksum, the length, the base offset, the offset delta, the leader epoch.
+@pytest.mark.parametrize("byte", [70, 18, 9, 10, 6, 26, 13, 15])
 @pytest.mark.parametrize("is_sealed", [False, True])
 async def test_what_is_sound_around_it_is_served(harness: Any, byte: int, is_sealed: bool, caplog: Any) -> None:
     path = await fill(harness)
