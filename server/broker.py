@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
+    from ottla.server.share.leader import ShareLeader
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
@@ -63,6 +64,7 @@ class Broker:
     replica_manager: ReplicaManager
     producer_ids: ProducerIds
     coordinators: Coordinators = field(init=False)
+    share: ShareLeader = field(init=False)
     #: Set when the node listens, and when it serves.
     listeners: OpenConnections | None = None
     is_serving: bool = False

@@ -6,10 +6,12 @@ partition that this node holds and replay the coordinators' state, make the node
 Stop is the same backwards, and no step waits for what nobody may ever do:
 
 0. Follow nobody any more, and let other replicas lead (`HAND_OVER_SECONDS` at most).
-1. Accept nothing more and take no further request; answer who waits for other clients (fetches, joins, syncs).
+1. Accept nothing more and take no further request; answer who waits for other clients (fetches, share fetches, joins,
+   syncs).
 2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read.
    Then give the session up, so that the other nodes know at once.
-3. Close the coordinators, which settles every write that anybody waits for, shielded or not; end all other waits.
+3. End the share partitions and close the coordinators, which settles every write that anybody waits for, shielded or
+   not; end all other waits.
 4. Cancel what runs in the background, close the metadata, flush and sync, mark the folder as cleanly closed.
 
 If the node is cancelled instead, steps 3 and 4 follow at once. What ends each kind of wait, and what each shield from
@@ -59,6 +61,7 @@ from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
+from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
 from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.clock import Clock, SystemClock
@@ -246,12 +249,15 @@ class Node:
                     self._clock,
                     replica_manager,
                     broker.producer_ids.next,
+                    controller.ensure_topic,
                     nursery,
                     other_brokers=partial(_other_brokers, peers),
                 )
+                broker.share = ShareLeader(config, self._clock, replica_manager, broker.coordinators, nursery)
                 controller.subscribe(replica_manager.apply)
                 controller.subscribe(fetchers.apply)
                 controller.subscribe(broker.coordinators.follow)
+                controller.subscribe(broker.share.follow)
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
                 controller.subscribe(connection_rates.apply)
@@ -283,6 +289,7 @@ class Node:
                     await listeners.run(STOP_GRACE_SECONDS)
                     await membership.leave()
                 finally:
+                    broker.share.close()
                     broker.coordinators.close()
                     replica_manager.close()
                 nursery.cancel_scope.cancel()
@@ -312,6 +319,7 @@ class Node:
         listeners.stop()
         # Waiting for what other clients may do is over; waiting for a flush that is under way is not.
         broker.replica_manager.fetch_purgatory.close()
+        broker.replica_manager.share_fetch_purgatory.close()
         broker.coordinators.answer_waiting()
 
 

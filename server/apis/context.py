@@ -10,7 +10,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
@@ -48,6 +48,9 @@ class RequestConnection(Protocol):
 
     def mute(self, seconds: float) -> None:
         """Do not read the connection for so long from now on."""
+
+    def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
+        """Call `callback` when the connection ends; it replaces the one of the same key."""
 
 
 class Deferred(ABC):

@@ -14,6 +14,7 @@ from ottla.kproto.records import errors as records
 from ottla.server.coordinator import errors as coordinator
 from ottla.server.metadata import errors as metadata
 from ottla.server.replica import errors as replica
+from ottla.server.share import errors as share
 from ottla.storage import errors as storage
 
 if TYPE_CHECKING:
@@ -112,6 +113,17 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     coordinator.TopicDeletedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,
+    coordinator.FencedStateEpochError: ErrorCode.FENCED_STATE_EPOCH,
+    coordinator.FencedShareLeaderError: ErrorCode.FENCED_LEADER_EPOCH,
+    coordinator.UninitializedShareError: ErrorCode.INVALID_REQUEST,
+    coordinator.UnknownSharePartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    # Share partitions
+    share.InvalidRecordStateError: ErrorCode.INVALID_RECORD_STATE,
+    share.InvalidAcknowledgementError: ErrorCode.INVALID_REQUEST,
+    share.ShareSessionNotFoundError: ErrorCode.SHARE_SESSION_NOT_FOUND,
+    share.InvalidShareSessionEpochError: ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    share.ShareSessionLimitReachedError: ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    # Transactions
     coordinator.InvalidProducerIdMappingError: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     coordinator.ProducerFencedError: ErrorCode.PRODUCER_FENCED,
     coordinator.LaterEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,

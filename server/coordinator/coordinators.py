@@ -14,7 +14,7 @@ import trio
 from ottla.kproto.internal_records import record_types
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from ottla.server.coordinator.group.consumer import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
+    from ottla.server.coordinator.group.share import ShareGroupConfig
+    from ottla.server.coordinator.share.coordinator import ShareCoordinator
+    from ottla.server.coordinator.share.local import LocalPersister
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers, Participation
@@ -36,6 +39,11 @@ _GROUP_MODULES: Final = (
     "ottla.server.coordinator.group.coordinator",
     "ottla.server.coordinator.group.topics",
     "ottla.server.waiting.purgatory",
+    "ottla.server.coordinator.settings",
+)
+_SHARE_MODULES: Final = (
+    "ottla.server.coordinator.share.coordinator",
+    "ottla.server.coordinator.share.local",
     "ottla.server.coordinator.settings",
 )
 _TRANSACTION_MODULES: Final = (
@@ -64,13 +72,16 @@ class Coordinators:
         clock: Clock,
         replica_manager: ReplicaManager,
         new_producer_id: Callable[[], Awaitable[int]],
+        ensure_topic: Callable[[str], Awaitable[object]],
         nursery: trio.Nursery,
         other_brokers: Callable[[], OtherBrokers],
     ) -> None:
+        """`ensure_topic` makes an internal topic that is not there yet."""
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
         self._new_producer_id = new_producer_id
+        self._ensure_topic = ensure_topic
         self._nursery = nursery
         self._make_other_brokers = other_brokers
         self._image = MetadataImage()
@@ -79,6 +90,8 @@ class Coordinators:
         """Hear of a change of the metadata that the replica manager has applied."""
         self._image = delta.after
         # Whoever was not made has led no partition: its topic was not there.
+        if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
+            self.shares.apply(delta)
         if "groups" in vars(self) or await self._has_begun(CONSUMER_OFFSETS, _GROUP_MODULES):
             self.groups.apply(delta)
         if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
@@ -92,7 +105,7 @@ class Coordinators:
 
     def close(self) -> None:
         """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
-        for made in (vars(self).get("transactions"), vars(self).get("groups")):
+        for made in map(vars(self).get, ("transactions", "groups", "shares")):
             if made is not None:
                 made.runtime.close()
 
@@ -120,7 +133,32 @@ class Coordinators:
             purgatory=Purgatory("group"),
             nursery=self._nursery,
             group_config=self._consumer_config,
+            share_config=self._share_config,
+            persister=lambda: self.persister,
         )
+
+    @cached_property
+    def shares(self) -> ShareCoordinator:
+        """The share coordinator."""
+        from ottla.server.coordinator.settings import share_coordinator_config
+        from ottla.server.coordinator.share.coordinator import ShareCoordinator
+        from ottla.server.coordinator.share.topics import ShareTopics
+
+        return ShareCoordinator(
+            node_id=self._config.node_id,
+            config=share_coordinator_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(SHARE_GROUP_STATE)),
+            topics=ShareTopics(lambda: self._image),
+            nursery=self._nursery,
+        )
+
+    @cached_property
+    def persister(self) -> LocalPersister:
+        """What keeps the state of share partitions, for group coordinators and the leaders of partitions."""
+        from ottla.server.coordinator.share.local import LocalPersister
+
+        return LocalPersister(self.shares, self._ensure_topic)
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
@@ -182,4 +220,17 @@ class Coordinators:
             own.consumer_heartbeat_interval_ms,
             self._config.group_consumer_max_size,
             own.consumer_assignment_interval_ms,
+        )
+
+    def _share_config(self, group_id: str) -> ShareGroupConfig:
+        from ottla.server.coordinator.group.share import ShareGroupConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return ShareGroupConfig(
+            own.share_session_timeout_ms,
+            own.share_heartbeat_interval_ms,
+            self._config.group_share_max_size,
+            own.share_assignment_interval_ms,
+            self._config.group_share_initialize_retry_interval_ms,
         )

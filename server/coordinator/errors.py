@@ -109,6 +109,25 @@ class UnstableOffsetCommitError(CoordinatorError):
     """KIP-447: a transaction holds a pending offset for the partition."""
 
 
+# Share groups
+
+
+class FencedStateEpochError(CoordinatorError):
+    """KIP-932: the share partition has begun anew since: what is written of the time before counts no more."""
+
+
+class FencedShareLeaderError(CoordinatorError):
+    """KIP-932: a later leader of the partition has taken over its share state."""
+
+
+class UninitializedShareError(CoordinatorError):
+    """KIP-932: nothing is kept of this share partition (any more)."""
+
+
+class UnknownSharePartitionError(CoordinatorError):
+    """KIP-932: the topic or partition of a share partition does not exist."""
+
+
 # Transactions
 
 

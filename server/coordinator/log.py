@@ -26,3 +26,11 @@ class CoordinatorLog(Protocol):
         ever committed: a partition that has moved away and come back misses nothing.
         """
         ...
+
+
+class PrunableLog(CoordinatorLog, Protocol):
+    """A log whose beginning may go: its topic is not compacted, and who writes it knows what is said again later."""
+
+    async def delete_below(self, partition: int, offset: int) -> None:
+        """Delete what lies below an offset. Raises CoordinatorError."""
+        ...

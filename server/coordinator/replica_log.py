@@ -24,9 +24,11 @@ ACKS_ALL: Final = -1
 # An append is waited for until the log decides. A deadline would leave open whether its records count.
 NO_TIMEOUT_MS: Final = 2**31 - 1
 
+DELETE_TIMEOUT_MS: Final = 30_000
+
 
 class ReplicaLog:
-    """Implements CoordinatorLog for one internal topic. `topic_id` is asked each time: the topic may not exist yet."""
+    """Implements PrunableLog for one internal topic. `topic_id` is asked each time: the topic may not exist yet."""
 
     def __init__(self, replica_manager: ReplicaManager, topic_id: Callable[[], UUID | None]) -> None:
         self._replica_manager = replica_manager
@@ -70,6 +72,16 @@ class ReplicaLog:
                     yield batches
                 await trio.lowlevel.checkpoint()
         except (ReplicaError, StorageError, OSError) as error:
+            raise _translated(error) from error
+
+    async def delete_below(self, partition: int, offset: int) -> None:
+        """Delete what lies below an offset, here and on the other replicas."""
+        key = self._key(partition)
+        results = await self._replica_manager.delete_records(
+            {key: offset}, timeout_ms=DELETE_TIMEOUT_MS, internal_topics_allowed=True
+        )
+        error = results[key].error
+        if error is not None:
             raise _translated(error) from error
 
 

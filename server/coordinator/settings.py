@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.server.coordinator.group.config import GroupConfig
 from ottla.server.coordinator.group.migration import MigrationPolicy
+from ottla.server.coordinator.share.coordinator import ShareCoordinatorConfig
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig
 from ottla.server.settings.config import BrokerConfig
 
@@ -34,4 +35,14 @@ def transaction_config(config: BrokerConfig) -> TransactionConfig:
         abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         id_expiration_ms=config.transactional_id_expiration_ms,
         id_expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
+
+
+def share_coordinator_config(config: BrokerConfig) -> ShareCoordinatorConfig:
+    """A broker's settings as its share coordinator takes them."""
+    return ShareCoordinatorConfig(
+        topic_partitions=config.share_coordinator_state_topic_num_partitions,
+        updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+        prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+        cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
     )

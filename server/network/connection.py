@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -48,6 +48,7 @@ class Connection:
     __slots__ = (
         "_answered",
         "_begun",
+        "_close_callbacks",
         "_dispatcher",
         "_ended",
         "_entrance",
@@ -106,6 +107,7 @@ class Connection:
         self.sasl = None if entrance is None or entrance.sasl is None else entrance.sasl.begin()
         self._entrance = entrance
         self.state: dict[str, object] | None = None
+        self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         self._in_flight: deque[RequestContext]
         self._begun: trio.lowlevel.ParkingLot
         self._answered: trio.lowlevel.ParkingLot
@@ -143,6 +145,15 @@ class Connection:
         finally:
             self._receiver.close()
             self._transport.close()
+            callbacks, self._close_callbacks = self._close_callbacks, None
+            for callback in (callbacks or {}).values():
+                callback()
+
+    def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
+        """Call `callback` when the connection ends; it replaces the one of the same key."""
+        if self._close_callbacks is None:
+            self._close_callbacks = {}
+        self._close_callbacks[key] = callback
 
     @property
     def has_more(self) -> bool:

@@ -41,9 +41,11 @@ class DeleteRecordsOperation:
         """What may complete it."""
         return [partition for _, partition, _ in self._pending]
 
-    async def delete(self, key: TopicIdPartition, partition: Partition, offset: int) -> None:
+    async def delete(
+        self, key: TopicIdPartition, partition: Partition, offset: int, *, internal_topics_allowed: bool = False
+    ) -> None:
         """Move this node's log start; raises what the partition's answer has to be otherwise."""
-        if partition.is_internal:
+        if partition.is_internal and not internal_topics_allowed:
             raise InternalTopicError(f"records of {partition.topic} cannot be deleted")
         partition.require_leader()
         log = partition.log

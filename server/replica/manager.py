@@ -105,7 +105,14 @@ class ReplicaManager:
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
         self.delete_records_purgatory = Purgatory("delete records")
-        self._purgatories = (self.append_purgatory, self.fetch_purgatory, self.delete_records_purgatory)
+        #: Where share fetches wait for records, and for what other members have given back.
+        self.share_fetch_purgatory = Purgatory("share fetch")
+        self._purgatories = (
+            self.append_purgatory,
+            self.fetch_purgatory,
+            self.delete_records_purgatory,
+            self.share_fetch_purgatory,
+        )
         self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
         self._clock = clock
@@ -408,7 +415,7 @@ class ReplicaManager:
     # Deleting records -----------------------------------------------------------------------------------------------
 
     async def delete_records(
-        self, offsets: Mapping[TopicIdPartition, int], *, timeout_ms: int
+        self, offsets: Mapping[TopicIdPartition, int], *, timeout_ms: int, internal_topics_allowed: bool = False
     ) -> dict[TopicIdPartition, DeleteRecordsResult]:
         """Move each log start forward to the given offset, -1 for the high watermark (KIP-107).
 
@@ -419,7 +426,7 @@ class ReplicaManager:
         for key, offset in offsets.items():
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
-                await operation.delete(key, partition, offset)
+                await operation.delete(key, partition, offset, internal_topics_allowed=internal_topics_allowed)
             except (ReplicaError, StorageError) as error:
                 operation.refused(key, error)
             else:

@@ -85,6 +85,18 @@ SERVED: Final = (
     ApiKey.UNREGISTER_BROKER,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
 """Every API that has a handler module; nothing else is advertised."""
 
@@ -92,7 +104,13 @@ PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
 """What a connection may have several of under way (see `ottla.server.network.connection`)."""
 
 
-WAITING: Final = PIPELINED | {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS}
+WAITING: Final = PIPELINED | {
+    ApiKey.FETCH,
+    ApiKey.SHARE_FETCH,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DELETE_RECORDS,
+}
 """Whose answers may have to wait for others."""
 
 
@@ -100,6 +118,12 @@ _GROUPS: Final = ("ottla.server.coordinator.group.coordinator", "ottla.server.co
 _TRANSACTIONS: Final = (
     "ottla.server.coordinator.transaction.coordinator",
     "ottla.server.coordinator.transaction.markers",
+)
+_SHARE: Final = (
+    "ottla.server.coordinator.share.coordinator",
+    "ottla.server.coordinator.share.local",
+    "ottla.server.share.config",
+    "ottla.server.share.manager",
 )
 _CONTROLLER: Final = (
     "ottla.server.metadata.config_changes",
@@ -114,6 +138,7 @@ _IMPORTED_LATER: Final = {
     **dict.fromkeys(
         (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name), (*_GROUPS, *_TRANSACTIONS)
     ),
+    **dict.fromkeys((key for key in SERVED if "SHARE" in key.name), (*_GROUPS, *_SHARE)),
     **dict.fromkeys((key for key in SERVED if key.name.startswith(("CREATE", "ALTER", "INCREMENTAL"))), _CONTROLLER),
 }
 

@@ -39,7 +39,7 @@ class StepChecks(trio.abc.Instrument):
 
 
 def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup]:
-    return list(shard.groups.values())
+    return [group for group in shard.groups.values() if isinstance(group, ClassicGroup | ConsumerGroup)]
 
 
 def groups_with_offsets(shard: GroupShard) -> set[str]:

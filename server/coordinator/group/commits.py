@@ -16,12 +16,13 @@ from ottla.server.coordinator.errors import (
     TopicDeletedError,
     UnstableOffsetCommitError,
 )
-from ottla.server.coordinator.group import consumer_records, records
+from ottla.server.coordinator.group import consumer_records, records, share_records
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import Group, GroupShard
+from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord
 
@@ -112,6 +113,8 @@ def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group.all_subscribed_topics()
+    if isinstance(group, ShareGroup):
+        raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
     if group is None or group.is_in(ClassicState.DEAD):
         raise GroupIdNotFoundError(f"Group {group_id} not found.")
     if group.is_in(ClassicState.EMPTY):
@@ -157,13 +160,15 @@ def deletion_records(shard: GroupShard, group_id: str) -> list[CoordinatorRecord
 
 def is_empty(group: Group) -> bool:
     """Whether the group has no members, and nobody joins it."""
-    return not group.members if isinstance(group, ConsumerGroup) else group.is_in(ClassicState.EMPTY)
+    return group.is_in(ClassicState.EMPTY) if isinstance(group, ClassicGroup) else not group.members
 
 
 def group_tombstones(group: Group) -> list[CoordinatorRecord]:
     """What removes a group, its offsets aside."""
     if isinstance(group, ConsumerGroup):
         return consumer_records.group_tombstones(group)
+    if isinstance(group, ShareGroup):
+        return share_records.group_tombstones(group)
     return [records.group_tombstone(group.group_id)]
 
 
@@ -208,6 +213,8 @@ def _expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
     """
     if isinstance(group, ConsumerGroup):
         return None, group.all_subscribed_topics()
+    if isinstance(group, ShareGroup):
+        return None
     if group.protocol_type is None:
         return None, frozenset()
     if group.is_in(ClassicState.EMPTY):

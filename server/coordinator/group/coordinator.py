@@ -17,6 +17,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     UnknownMemberIdError,
@@ -37,6 +38,15 @@ from ottla.server.coordinator.group.migration import Migration
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.share import (
+    ShareGroupConfig,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+    ShareProtocol,
+)
+from ottla.server.coordinator.group.share_group import PROTOCOL_TYPE as SHARE_PROTOCOL_TYPE
+from ottla.server.coordinator.group.share_group import ShareGroup
+from ottla.server.coordinator.group.share_offsets import ShareOffset, ShareOffsets
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.server.coordinator.log import CoordinatorLog
@@ -44,6 +54,8 @@ from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.server.coordinator.share.persister import Persister
+from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
@@ -74,8 +86,13 @@ class GroupCoordinator:
         purgatory: Purgatory,
         nursery: trio.Nursery,
         group_config: Callable[[str], ConsumerConfig] | None = None,
+        share_config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
+        persister: Callable[[], Persister] | None = None,
     ) -> None:
-        """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own)."""
+        """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own).
+
+        `share_config` does so for share groups; `persister` keeps their delivery state, without it there are none.
+        """
         default = ConsumerConfig(
             config.consumer_session_timeout_ms,
             config.consumer_heartbeat_interval_ms,
@@ -105,6 +122,19 @@ class GroupCoordinator:
             write=self._write,
             downgrade=self._downgrade,
         )
+        self._share = ShareProtocol(
+            config=share_config,
+            clock=clock,
+            topics=topics,
+            purgatory=purgatory,
+            nursery=nursery,
+            locks=self._locks,
+            find=lambda group_id: self._shard(group_id).share_group(group_id),
+            write=self._write,
+            persister=persister or _no_persister,
+        )
+        self._share_offsets = ShareOffsets(self._share, topics, persister or _no_persister)
+        self._nursery = nursery
         self._classic_members = ClassicMembers(self._consumer, topics)
         self._migration = Migration(
             config.consumer_migration_policy,
@@ -168,10 +198,28 @@ class GroupCoordinator:
                     self._runtime.resign(partition)
             else:
                 self._forgetting.forget_topic(topic.name)
+        if delta.deleted_topics:
+            for shard in self._runtime.loaded_shards():
+                self._nursery.start_soon(self._forget_shares, shard.partition)
 
     def _new_shard(self, partition: int) -> GroupShard:
-        # What was deleted while nobody led the partition is found when it is loaded.
-        return GroupShard(partition, self._classic, self._consumer, self._clock.time_ms, self._forgetting.look_at)
+        return GroupShard(
+            partition, self._classic, self._consumer, self._share, self._clock.time_ms, self._look_through
+        )
+
+    def _look_through(self, partition: int) -> None:
+        """What was deleted while nobody led the partition is found when it is loaded."""
+        self._forgetting.look_at(partition)
+        self._nursery.start_soon(self._forget_shares, partition)
+
+    async def _forget_shares(self, partition: int) -> None:
+        """Take deleted topics out of the share groups of a partition."""
+        try:
+            for group in self._runtime.shard(partition).share_groups():
+                async with self._locks.exclusively(group.group_id):
+                    await self._share_offsets.forget_topics(group)
+        except CoordinatorError as error:
+            logger.debug("share groups of partition %d keep deleted topics for now: %s", partition, error)
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))
@@ -215,6 +263,8 @@ class GroupCoordinator:
                 # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
                 with trio.CancelScope(shield=True):
                     await self._write(group_id, consumer_records.group_tombstones(group))
+            elif isinstance(group, ShareGroup):
+                raise InconsistentGroupProtocolError(f"group {group_id} is a share group")
         # Between here and the first wait of the join nobody else runs.
         return await self._classic.join(self._joined_group(group_id, request), request)
 
@@ -222,7 +272,7 @@ class GroupCoordinator:
         """The classic group that is joined; made if the member is new."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup):
             raise CoordinatorNotAvailableError(f"group {group_id} moved away and came back")
         if group is None:
             if request.member_id:
@@ -239,6 +289,8 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 return await self._consumer.heartbeat(group, beat)
+            if isinstance(group, ShareGroup):
+                raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
             if beat.member_epoch != JOIN_EPOCH:
                 raise GroupIdNotFoundError(f"Group {group_id} not found.")
             if group is not None and not group.is_in(ClassicState.EMPTY):
@@ -261,6 +313,71 @@ class GroupCoordinator:
             if not upgraded.removed:
                 await self._migration.downgrade(upgraded)
             raise
+
+    # Share groups
+
+    async def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> ShareHeartbeatResult:
+        """ShareGroupHeartbeat: join, stay, subscribe or leave."""
+        async with self._locks.exclusively(group_id):
+            shard = self._shard(group_id)
+            group = self._share_group(group_id, may_be_new=beat.member_epoch == JOIN_EPOCH)
+            if group is not None:
+                return await self._share.heartbeat(group, beat)
+            founded = ShareGroup(group_id)
+            with shard.expecting(founded):
+                return await self._share.heartbeat(founded, beat)
+
+    def _share_group(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup | None:
+        """The share group; None for one that is not there and may be made. Raises GroupIdNotFoundError."""
+        group = self._shard(group_id).groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        if group is not None:
+            raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
+        if not may_be_new:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        return None
+
+    def describe_share_group(self, group_id: str) -> ShareGroup:
+        """The share group as it is now. Raises GroupIdNotFoundError."""
+        group = self._share_group(group_id)
+        assert group is not None
+        return group
+
+    async def describe_share_offsets(
+        self, group_id: str, partitions: Sequence[SharePartitionKey] | None
+    ) -> dict[SharePartitionKey, ShareOffset]:
+        """Where a share group is with partitions; with all that it has begun with, for None."""
+        if partitions is None:
+            begun = self.describe_share_group(group_id).state_partitions.initialized
+            partitions = [
+                SharePartitionKey(group_id, topic_id, index)
+                for topic_id, (_, indexes) in begun.items()
+                for index in sorted(indexes)
+            ]
+        return await self._share_offsets.describe(partitions)
+
+    async def alter_share_offsets(
+        self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> dict[tuple[str, int], CoordinatorError | None]:
+        """Let a share group without members begin at other offsets; one that is not there is made."""
+        if not group_id:
+            raise InvalidGroupIdError("a group id is needed")
+        async with self._locks.exclusively(group_id):
+            shard = self._shard(group_id)
+            group = self._share_group(group_id, may_be_new=True)
+            if group is not None:
+                return await self._share_offsets.alter(group, offsets)
+            founded = ShareGroup(group_id)
+            with shard.expecting(founded):
+                return await self._share_offsets.alter(founded, offsets)
+
+    async def delete_share_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, CoordinatorError | None]:
+        """Forget where a share group without members is with topics."""
+        if not group_id:
+            raise InvalidGroupIdError("a group id is needed")
+        async with self._locks.exclusively(group_id):
+            return await self._share_offsets.delete_topics(self.describe_share_group(group_id), topics)
 
     async def sync(
         self,
@@ -383,6 +500,8 @@ class GroupCoordinator:
                     raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
                 committed = ((offset.topic_id, key.partition) for key, offset in offsets.items())
                 group.validate_commit(member_id, generation_id, committed)
+        elif isinstance(group, ShareGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         elif group is not None:
             self._classic.validate_commit(
                 group,
@@ -430,6 +549,8 @@ class GroupCoordinator:
         consumer_group = shard.consumer_group(group_id)
         if consumer_group is not None and (member_id is not None or member_epoch >= 0):
             consumer_group.validate_member(member_id or "", member_epoch)
+        if shard.share_group(group_id) is not None:
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         found = commits.fetch(
             shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
         )
@@ -458,6 +579,8 @@ class GroupCoordinator:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup):
                     listings.append(GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, "consumer"))
+                elif isinstance(group, ShareGroup):
+                    listings.append(GroupListing(group.group_id, SHARE_PROTOCOL_TYPE, group.state.value, "share"))
                 else:
                     protocol_type = group.protocol_type or ""
                     listings.append(GroupListing(group.group_id, protocol_type, group.state.value, "classic"))
@@ -466,7 +589,7 @@ class GroupCoordinator:
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
         group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup):
             raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
         if group is None or group.is_in(ClassicState.DEAD):
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
@@ -475,7 +598,7 @@ class GroupCoordinator:
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
         group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ClassicGroup):
+        if isinstance(group, ClassicGroup | ShareGroup):
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         if group is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
@@ -485,6 +608,13 @@ class GroupCoordinator:
         """Remove an empty group with its offsets, also those in open transactions."""
         async with self._locks.exclusively(group_id):
             shard = self._shard(group_id)
+            share_group = shard.share_group(group_id)
+            if share_group is not None:
+                await self._share_offsets.delete_all(share_group)
             with trio.CancelScope(shield=True):
                 plan = partial(commits.deletion_records, shard, group_id)
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+
+
+def _no_persister() -> Persister:
+    raise CoordinatorNotAvailableError("nobody keeps the state of share groups here")

@@ -6,10 +6,11 @@ from typing import Any
 
 from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKey
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
+from ottla.kproto.internal_records.share_group import ShareGroupMetadataKey
 from ottla.kproto.records import BatchHeader, EndTxnMarker
 from ottla.kproto.records.reader import batch_payload
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
-from ottla.server.coordinator.group import consumer_records, records
+from ottla.server.coordinator.group import consumer_records, records, share_records
 from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
@@ -17,19 +18,21 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
+from ottla.server.coordinator.group.share import ShareProtocol
+from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_records
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 class GroupShard:
-    """Implements the runtime's `Shard`. One id is one group: `groups` holds those of both protocols.
+    """Implements the runtime's `Shard`. One id is one group: `groups` holds those of all protocols.
 
     Offsets are what replay makes of them. A classic group's durable part (generation, members, assignment) is taken
     from the log when the partition is loaded; from then on the living group is ahead of its records, and those records
     are only there for the next load; but for its tombstone, with which it is gone. A group of the consumer protocol is
-    always what its records say. Offsets, committed or in an open transaction, keep a group: without any other it is a
-    classic one without members.
+    always what its records say, and so is a share group. Offsets, committed or in an open transaction, keep a group:
+    without any other it is a classic one without members.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class GroupShard:
         partition: int,
         classic: ClassicProtocol,
         consumer: ConsumerProtocol,
+        share: ShareProtocol,
         now_ms: Callable[[], int],
         on_loaded: Callable[[int], None] = lambda partition: None,
     ) -> None:
@@ -46,6 +50,7 @@ class GroupShard:
         self.offsets = OffsetCache()
         self._classic = classic
         self._consumer = consumer
+        self._share = share
         self._now_ms = now_ms
         self._on_loaded = on_loaded
         self._loading = True
@@ -58,6 +63,13 @@ class GroupShard:
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ShareGroup) else None
+
+    def share_groups(self) -> list[ShareGroup]:
+        return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         if records.is_offset(record.key):
@@ -72,6 +84,8 @@ class GroupShard:
                 self.groups[group_id] = self._expected[group_id]
             case records.OtherRecord(key, value) if consumer_records.is_consumer_group_key(key):
                 self._replay_consumer_group(key, value)
+            case records.OtherRecord(key, value) if share_records.is_share_group_key(key):
+                self._replay_share_group(key, value)
             case _:
                 pass
 
@@ -143,6 +157,8 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 self._consumer.resume(group)
+            elif isinstance(group, ShareGroup):
+                self._share.resume(group)
             else:
                 self._classic.resume(group)
         self._on_loaded(self.partition)
@@ -151,10 +167,12 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 self._consumer.bury(group)
+            elif isinstance(group, ShareGroup):
+                self._share.bury(group)
             else:
                 self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
         for expected in self._expected.values():
-            if isinstance(expected, ConsumerGroup):
+            if isinstance(expected, ConsumerGroup | ShareGroup):
                 expected.removed = True
         self.groups.clear()
 
@@ -168,6 +186,20 @@ class GroupShard:
         consumer_records.replay(group, key, value)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             self._consumer.bury(group)
+            self._forget_group(group_id)
+
+    def _replay_share_group(self, key: Any, value: Any) -> None:
+        group_id: str = key.group_id
+        group = self.share_group(group_id)
+        if group is None:
+            if value is None:
+                return
+            expected = self._expected.get(group_id)
+            group = expected if isinstance(expected, ShareGroup) else ShareGroup(group_id)
+            self.groups[group_id] = group
+        share_records.replay(group, key, value)
+        if value is None and isinstance(key, ShareGroupMetadataKey):
+            self._share.bury(group)
             self._forget_group(group_id)
 
     def _take_place(self, group_id: str) -> ConsumerGroup:

@@ -1,0 +1,37 @@
+"""DeleteShareGroupState (86): forget the delivery state of share partitions (KIP-932). Between brokers.
+
+Where there is none, there is nothing to do, and no error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+    PartitionResult,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.coordinator.share.state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+
+async def handle(request: DeleteShareGroupStateRequest, context: RequestContext) -> DeleteShareGroupStateResponse:
+    keys = [
+        SharePartitionKey(request.group_id, topic.topic_id, each.partition)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    outcomes = await context.broker.coordinators.shares.delete(keys)
+    response = DeleteShareGroupStateResponse()
+    async for topic in context.work.over(request.topics):
+        result = DeleteStateResult(topic_id=topic.topic_id)
+        for each in topic.partitions:
+            code, message = outcome(outcomes[SharePartitionKey(request.group_id, topic.topic_id, each.partition)])
+            result.partitions.append(PartitionResult(partition=each.partition, error_code=code, error_message=message))
+        response.results.append(result)
+    return response

@@ -1,0 +1,100 @@
+"""DescribeShareGroupOffsets (90): where share groups are with partitions, and how many records they lack (KIP-932).
+
+- Null topics ask for all that a group has begun with. A topic that does not exist, or that the group has not begun
+  with, is answered with offset -1: there is nothing to say, which is no error.
+- Version 1 adds the lag (KIP-1226): records from the start offset on that are not over; -1 where that is not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.errors import error_code, error_message
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
+from ottla.server.replica.errors import ReplicaError
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.coordinator.group.share_offsets import ShareOffset
+
+
+async def handle(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(groups=[await _describe(group, context) for group in request.groups])
+
+
+async def _describe(
+    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
+) -> DescribeShareGroupOffsetsResponseGroup:
+    await context.work.rest()
+    image, group_id = context.broker.metadata, asked.group_id
+    described = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
+    keys: list[SharePartitionKey] | None = None
+    unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
+    if asked.topics is not None:
+        keys = []
+        for topic in asked.topics:
+            known = image.topic(topic.topic_name)
+            if known is None:
+                unknown.append(_unknown(topic.topic_name, topic.partitions))
+            else:
+                keys += [SharePartitionKey(group_id, known.topic_id, index) for index in topic.partitions]
+    try:
+        offsets = await context.broker.group_coordinator.describe_share_offsets(group_id, keys)
+    except CoordinatorError as error:
+        described.error_code, described.error_message = error_code(error), error_message(error)
+        return described
+    topics: dict[UUID, DescribeShareGroupOffsetsResponseTopic] = {}
+    for key, offset in offsets.items():
+        await context.work.rest()
+        image_topic = image.topic_by_id(key.topic_id)
+        if image_topic is None:
+            continue
+        answer = topics.get(key.topic_id)
+        if answer is None:
+            answer = topics[key.topic_id] = DescribeShareGroupOffsetsResponseTopic(
+                topic_id=key.topic_id, topic_name=image_topic.name
+            )
+        answer.partitions.append(_partition(key, offset, context))
+    described.topics = [*topics.values(), *unknown]
+    return described
+
+
+def _partition(
+    key: SharePartitionKey, offset: ShareOffset, context: RequestContext
+) -> DescribeShareGroupOffsetsResponsePartition:
+    answer = DescribeShareGroupOffsetsResponsePartition(
+        partition_index=key.partition, start_offset=offset.start_offset, leader_epoch=offset.leader_epoch
+    )
+    if offset.start_offset != UNINITIALIZED_START_OFFSET and offset.complete != UNINITIALIZED_COUNT:
+        try:
+            log = context.broker.replica_manager.get_partition(key.topic_id, key.partition).log
+            answer.lag = log.high_watermark - offset.start_offset - offset.complete
+        except (ReplicaError, StorageError) as error:
+            answer.error_code, answer.error_message = error_code(error), error_message(error)
+    return answer
+
+
+def _unknown(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=ZERO_UUID,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=UNINITIALIZED_START_OFFSET)
+            for index in partitions
+        ],
+    )

@@ -1,0 +1,42 @@
+"""InitializeShareGroupState (83): begin the delivery state of share partitions at an offset (KIP-932). Between brokers.
+
+A state epoch before the one on record is FENCED_STATE_EPOCH.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateResult,
+    PartitionResult,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.coordinator.share.persister import Initialization
+from ottla.server.coordinator.share.state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+
+async def handle(
+    request: InitializeShareGroupStateRequest, context: RequestContext
+) -> InitializeShareGroupStateResponse:
+    wanted = [
+        Initialization(
+            SharePartitionKey(request.group_id, topic.topic_id, each.partition), each.state_epoch, each.start_offset
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    outcomes = await context.broker.coordinators.shares.initialize(wanted)
+    response = InitializeShareGroupStateResponse()
+    async for topic in context.work.over(request.topics):
+        result = InitializeStateResult(topic_id=topic.topic_id)
+        for each in topic.partitions:
+            code, message = outcome(outcomes[SharePartitionKey(request.group_id, topic.topic_id, each.partition)])
+            result.partitions.append(PartitionResult(partition=each.partition, error_code=code, error_message=message))
+        response.results.append(result)
+    return response

@@ -1,0 +1,54 @@
+"""ReadShareGroupStateSummary (87): where share partitions stand, their batches aside (KIP-932). Between brokers.
+
+One that nobody has begun is answered with offset -1. Version 1 adds how many records beyond the start offset are over
+(KIP-1226).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.messages.read_share_group_state_summary import (
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+from ottla.server.apis.results import outcome
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.share.state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+
+async def handle(
+    request: ReadShareGroupStateSummaryRequest, context: RequestContext
+) -> ReadShareGroupStateSummaryResponse:
+    response = ReadShareGroupStateSummaryResponse()
+    async for topic in context.work.over(request.topics):
+        response.results.append(
+            ReadStateSummaryResult(
+                topic_id=topic.topic_id,
+                partitions=[
+                    _summary(SharePartitionKey(request.group_id, topic.topic_id, each.partition), context)
+                    for each in topic.partitions
+                ],
+            )
+        )
+    return response
+
+
+def _summary(key: SharePartitionKey, context: RequestContext) -> PartitionResult:
+    try:
+        state = context.broker.coordinators.shares.read_summary(key)
+    except CoordinatorError as error:
+        code, message = outcome(error)
+        return PartitionResult(partition=key.partition, error_code=code, error_message=message)
+    return PartitionResult(
+        partition=key.partition,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+    )

@@ -1,0 +1,75 @@
+"""ShareGroupDescribe (77): epochs and members of share groups, with what each fetches from (KIP-932).
+
+A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
+from ottla.server.apis.errors import error_code, error_message
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.coordinator.group.share_group import ShareMember
+
+
+async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
+    described = [await _describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return ShareGroupDescribeResponse(groups=described)
+
+
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = context.broker.group_coordinator.describe_share_group(group_id)
+    except CoordinatorError as error:
+        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=ASSIGNOR_NAME,
+        members=[await _member(member, context) for member in group.members.values()],
+    )
+
+
+async def _member(member: ShareMember, context: RequestContext) -> Member:
+    subscription, assigned = member.subscription, member.current.assigned
+    await context.work.rest(1 + len(subscription.topic_names) + sum(map(len, assigned.values())))
+    image = context.broker.metadata
+    return Member(
+        member_id=member.member_id,
+        rack_id=subscription.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topic_names),
+        # Topics that are gone since are left out: they have no name any more.
+        assignment=Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(assigned[topic_id]))
+                for topic_id in sorted(assigned)
+                if (topic := image.topic_by_id(topic_id)) is not None
+            ]
+        ),
+    )

@@ -1,0 +1,101 @@
+"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and who leads a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.replica.append import TopicIdPartition
+from ottla.server.replica.errors import UnknownTopicIdError
+from ottla.server.share.errors import InvalidAcknowledgementError
+from ottla.server.share.in_flight import REJECT, RENEW
+from ottla.server.share.records import Acknowledgement
+from ottla.server.share.sessions import SessionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.server.apis.context import RequestContext
+
+MAX_MEMBER_ID_LENGTH: Final = 36
+FIRST_VERSION_WITH_RENEWAL: Final = 2
+_HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class AcknowledgementBatch(Protocol):
+    """What both requests call one."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+class LeaderNow(NamedTuple):
+    """Who leads a partition, and where that broker is if it may be told."""
+
+    leader_id: int
+    leader_epoch: int
+    endpoint: tuple[int, str, int, str | None] | None
+
+
+def session_key(group_id: str | None, member_id: str | None) -> SessionKey | None:
+    """Whose request it is; None if it does not say so properly."""
+    if group_id is None or not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
+        return None
+    return SessionKey(group_id, member_id)
+
+
+def read_acknowledgements(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
+    """The acknowledgements of one partition. Raises InvalidAcknowledgementError if they contradict themselves."""
+    greatest = RENEW if may_renew else REJECT
+    previous_end = -1
+    acknowledgements = []
+    for batch in batches:
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if first > last or first < previous_end:
+            raise InvalidAcknowledgementError("Acknowledgement batches overlap, or are not in order.")
+        if not types or (len(types) > 1 and len(types) != last - first + 1):
+            raise InvalidAcknowledgementError("Acknowledgement types do not fit the offsets of their batch.")
+        if any(not 0 <= kind <= greatest for kind in types):
+            raise InvalidAcknowledgementError(f"Invalid acknowledge type: {types}")
+        previous_end = last
+        acknowledgements.append(Acknowledgement(first, last, types))
+    return acknowledgements
+
+
+async def acknowledge(
+    key: SessionKey,
+    asked: Mapping[TopicIdPartition, Sequence[AcknowledgementBatch]],
+    context: RequestContext,
+    *,
+    may_renew: bool,
+) -> dict[TopicIdPartition, Exception | None]:
+    """Hand on what a member acknowledges; says for each partition why it was refused."""
+    outcomes: dict[TopicIdPartition, Exception | None] = {}
+    read: dict[TopicIdPartition, list[Acknowledgement]] = {}
+    image = context.broker.metadata
+    for partition, batches in asked.items():
+        if image.topic_by_id(partition.topic_id) is None:
+            outcomes[partition] = UnknownTopicIdError("This server does not host this topic ID.")
+            continue
+        try:
+            read[partition] = read_acknowledgements(batches, may_renew=may_renew)
+        except InvalidAcknowledgementError as error:
+            outcomes[partition] = error
+    outcomes.update(await context.broker.share.manager.acknowledge(key, read))
+    return outcomes
+
+
+def leader_now(context: RequestContext, partition: TopicIdPartition, error: Exception | None) -> LeaderNow | None:
+    """Who leads a partition, if its error says that it is not who was asked."""
+    if error is None or error_code(error) not in _HINTED or partition.topic_id == ZERO_UUID:
+        return None
+    hint = leader_hint(context, partition.topic_id, partition.partition)
+    endpoint = None
+    if hint.endpoint is not None:
+        rack = None if hint.broker is None else hint.broker.rack
+        endpoint = (hint.leader_id, hint.endpoint.host, hint.endpoint.port, rack)
+    return LeaderNow(hint.leader_id, hint.leader_epoch, endpoint)

@@ -1,0 +1,362 @@
+"""Share groups (KIP-932): one heartbeat that joins, leaves, subscribes and is told which partitions to fetch from.
+
+What it promises (Kafka's GroupMetadataManager, shareGroupHeartbeat):
+
+- All that a heartbeat changes is committed as one batch before it is answered, and the group follows the log. The
+  operations of one group come one after the other.
+- A partition is assigned only when its delivery state is set up. The heartbeat that first subscribes to its topic
+  begins that, and it goes on in the background. What could not be set up is tried again later.
+- Partitions are shared: nobody has to give one up before another member gets it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    GroupMaxSizeReachedError,
+    NotCoordinatorError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group import share_records
+from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
+from ottla.server.coordinator.group.share_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    ShareCurrent,
+    ShareGroup,
+    ShareMember,
+    ShareSubscription,
+    TopicPartitions,
+)
+from ottla.server.coordinator.share.persister import Initialization
+from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from ottla.server.coordinator.group.assignors import Assignment
+    from ottla.server.coordinator.group.locks import GroupLocks
+    from ottla.server.coordinator.group.topics import GroupTopics
+    from ottla.server.coordinator.replay import CoordinatorRecord
+    from ottla.server.coordinator.share.persister import Persister
+    from ottla.server.waiting.purgatory import Purgatory
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+ASSIGNED_ON_THE_LOOP = 200
+"""Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""
+
+
+class ShareHeartbeat(NamedTuple):
+    """A ShareGroupHeartbeat that was found valid. None means: as last time."""
+
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: frozenset[str] | None
+
+
+class ShareHeartbeatResult(NamedTuple):
+    """The answer. `assignment` is None when it has not changed since the last one."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+
+class ShareGroupConfig(NamedTuple):
+    """`group.share.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size`, `.assignment.interval.ms` and
+    `.initialize.retry.interval.ms`."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 200
+    assignment_interval_ms: int = 1_000
+    initialize_retry_interval_ms: int = 30_000
+
+
+class ShareProtocol:
+    """Runs all share groups of one broker. Whoever calls with a group has the group's lock."""
+
+    def __init__(
+        self,
+        *,
+        config: Callable[[str], ShareGroupConfig],
+        clock: Clock,
+        topics: GroupTopics,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
+        locks: GroupLocks,
+        find: Callable[[str], ShareGroup | None],
+        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+        persister: Callable[[], Persister],
+    ) -> None:
+        """`find` gives the share group of an id as it is now, `write` commits records and replays them into it."""
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._purgatory = purgatory
+        self._nursery = nursery
+        self._locks = locks
+        self._find = find
+        self._write = write
+        self._persister = persister
+
+    async def heartbeat(self, group: ShareGroup, beat: ShareHeartbeat) -> ShareHeartbeatResult:
+        """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
+        if beat.member_epoch == LEAVE_EPOCH:
+            await self._remove(group, self._require_member(group, beat.member_id))
+            return ShareHeartbeatResult(beat.member_id, LEAVE_EPOCH, 0, None)
+        config = self._config(group.group_id)
+        former = self._find_member(group, beat, config)
+        before = ShareCurrent() if former is None else former.current
+        written, current = await self._step(group, former, beat, config)
+        wanted = self._to_initialize(group, beat, config)
+        if wanted:
+            now_ms = self._clock.time_ms()
+            group.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
+            written.append(share_records.state_partitions(group.group_id, group.state_partitions.beginning(wanted)))
+        await self.commit(group, written)
+        if wanted:
+            self._nursery.start_soon(self._initialize, group, wanted)
+        self.prolong(group, group.members[beat.member_id])
+        is_full = beat.member_epoch == JOIN_EPOCH or beat.topic_names is not None
+        changed = is_full or current.assigned != before.assigned
+        return ShareHeartbeatResult(
+            beat.member_id, current.epoch, config.heartbeat_interval_ms, current.assigned if changed else None
+        )
+
+    async def commit(self, group: ShareGroup, written: list[CoordinatorRecord]) -> None:
+        """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
+        if group.removed:
+            raise NotCoordinatorError(f"group {group.group_id} moved away")
+        if written:
+            with trio.CancelScope(shield=True):
+                await self._write(group.group_id, written)
+        if group.removed:
+            raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
+
+    def _require_member(self, group: ShareGroup, member_id: str) -> ShareMember:
+        member = group.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {group.group_id}.")
+        return member
+
+    def _find_member(self, group: ShareGroup, beat: ShareHeartbeat, config: ShareGroupConfig) -> ShareMember | None:
+        """The member that a heartbeat speaks for; None for one that joins."""
+        member = group.members.get(beat.member_id)
+        if member is None:
+            if len(group.members) >= config.max_size:
+                raise GroupMaxSizeReachedError(
+                    f"The share group has reached its maximum capacity of {config.max_size} members."
+                )
+            if beat.member_epoch != JOIN_EPOCH:
+                self._require_member(group, beat.member_id)
+            return None
+        member.check_epoch(beat.member_epoch)
+        return member
+
+    async def _step(
+        self, group: ShareGroup, former: ShareMember | None, beat: ShareHeartbeat, config: ShareGroupConfig
+    ) -> tuple[list[CoordinatorRecord], ShareCurrent]:
+        """The records of what a heartbeat changes, and where the member stands behind them."""
+        group_id, member_id = group.group_id, beat.member_id
+        subscription = _subscription(former, beat)
+        subscriptions = {each.member_id: each.subscription for each in group.members.values()}
+        subscriptions[member_id] = subscription
+        written: list[CoordinatorRecord] = []
+        if former is None or former.subscription != subscription:
+            written.append(share_records.member_subscription(group_id, member_id, subscription))
+        bumps = former is None or former.subscription.topic_names != subscription.topic_names
+        bumps |= group.group_epoch <= group.target_epoch and self._lacks_initialized(group)
+        epoch, now_ms = group.group_epoch, self._clock.time_ms()
+        metadata_hash = self._topics.metadata_hash(_all_names(subscriptions.values()))
+        if bumps or metadata_hash != group.metadata_hash:
+            epoch += 1
+            written.append(share_records.group_epoch(group_id, epoch, metadata_hash))
+        target, target_epoch = group.target, group.target_epoch
+        if epoch > target_epoch and group.may_assign(now_ms, config.assignment_interval_ms):
+            target, target_epoch = await self._assign(group, subscriptions), epoch
+            written += [
+                share_records.target_assignment(group_id, each, assignment)
+                for each, assignment in target.items()
+                if group.target.get(each) != assignment
+            ]
+            written.append(share_records.target_epoch(group_id, epoch, now_ms))
+        before = ShareCurrent() if former is None else former.current
+        current = before
+        if former is None or before.epoch != target_epoch:
+            current = ShareCurrent(target_epoch, before.epoch, target.get(member_id, {}))
+            written.append(share_records.current_assignment(group_id, member_id, current))
+        return written, current
+
+    def _lacks_initialized(self, group: ShareGroup) -> bool:
+        """Whether partitions were set up that no member has yet."""
+        subscribed = _all_names(member.subscription for member in group.members.values())
+        assigned: dict[UUID, frozenset[int]] = {}
+        for target in group.target.values():
+            for topic_id, indexes in target.items():
+                assigned[topic_id] = assigned.get(topic_id, frozenset()) | indexes
+        return bool(group.members) and any(
+            name in subscribed and assigned.get(topic_id) != partitions
+            for topic_id, (name, partitions) in group.state_partitions.initialized.items()
+        )
+
+    async def _assign(self, group: ShareGroup, subscriptions: Mapping[str, ShareSubscription]) -> dict[str, Assignment]:
+        ids = self._topics.ids(_all_names(subscriptions.values()))
+        initialized = group.state_partitions.initialized
+        partitions = {id_: initialized[id_].partitions for id_ in ids.values() if id_ in initialized}
+        members = [
+            ShareMemberSpec(
+                member_id,
+                frozenset(ids[name] for name in subscription.topic_names if name in ids),
+                group.target_of(member_id),
+            )
+            for member_id, subscription in subscriptions.items()
+        ]
+        assign = partial(simple_assignor, members, partitions)
+        is_large = len(members) + sum(map(len, partitions.values())) > ASSIGNED_ON_THE_LOOP
+        return await trio.to_thread.run_sync(assign) if is_large else assign()
+
+    # Delivery state
+
+    def _to_initialize(
+        self, group: ShareGroup, beat: ShareHeartbeat, config: ShareGroupConfig
+    ) -> dict[UUID, TopicPartitions]:
+        """The partitions of subscribed topics whose delivery state is neither set up nor being set up."""
+        names = set(_all_names(member.subscription for member in group.members.values()))
+        names |= beat.topic_names or frozenset()
+        ids = self._topics.ids(names)
+        counts = self._topics.partition_counts(ids.values())
+        oldest_ms = self._clock.time_ms() - config.initialize_retry_interval_ms
+        wanted: dict[UUID, TopicPartitions] = {}
+        for name, topic_id in ids.items():
+            known = group.state_partitions.initialized.get(topic_id)
+            covered = frozenset() if known is None else known.partitions
+            if group.initializing_since_ms.get(topic_id, oldest_ms) > oldest_ms:
+                begun = group.state_partitions.initializing.get(topic_id)
+                covered |= frozenset() if begun is None else begun.partitions
+            left = frozenset(range(counts.get(topic_id, 0))) - covered
+            if left:
+                wanted[topic_id] = TopicPartitions(name, left)
+        return wanted
+
+    async def _initialize(self, group: ShareGroup, wanted: Mapping[UUID, TopicPartitions]) -> None:
+        """Set up the delivery state of partitions, and enter in the group what came of it."""
+        epoch = group.group_epoch
+        keys = share_keys(group.group_id, wanted)
+        asked = [Initialization(key, epoch, UNINITIALIZED_START_OFFSET) for key in keys]
+        outcomes = await self._persister().initialize(asked)
+        failed = next((error for error in outcomes.values() if error is not None), None)
+        try:
+            async with self._locks.exclusively(group.group_id):
+                if group.removed or self._find(group.group_id) is not group:
+                    # It was deleted meanwhile: nobody else would take this back. One that moved begins again.
+                    if self._find(group.group_id) is None:
+                        await self._persister().delete(keys)
+                    return
+                await self.enter(group, wanted, failed)
+        except CoordinatorError as error:
+            logger.warning("group %s: delivery state cannot be entered: %s", group.group_id, error)
+
+    async def enter(
+        self, group: ShareGroup, wanted: Mapping[UUID, TopicPartitions], failed: CoordinatorError | None
+    ) -> None:
+        """Commit that partitions are set up, or that they are not."""
+        known = group.state_partitions
+        if failed is not None:
+            fields = {"group": group.group_id, "error": str(failed)}
+            logger.warning("group %s: delivery state is not set up: %s", group.group_id, failed, extra=fields)
+        settled = known.begun(wanted) if failed is None else known.given_up(wanted)
+        await self.commit(group, [share_records.state_partitions(group.group_id, settled)])
+        for topic_id in wanted:
+            group.initializing_since_ms.pop(topic_id, None)
+
+    # Leaving
+
+    async def _remove(self, group: ShareGroup, member: ShareMember) -> None:
+        """Remove a member; the others get its partitions with their next heartbeats."""
+        others = (other.subscription for other in group.members.values() if other is not member)
+        metadata_hash = self._topics.metadata_hash(_all_names(others))
+        written = share_records.member_tombstones(group.group_id, member.member_id)
+        written.append(share_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
+        await self.commit(group, written)
+        self._purgatory.signal(member)
+
+    # Sessions
+
+    def prolong(self, group: ShareGroup, member: ShareMember) -> None:
+        """The session begins anew."""
+        is_new = math.isinf(member.deadline)
+        member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
+        if is_new:
+            self._nursery.start_soon(self._watch, group, member)
+
+    def resume(self, group: ShareGroup) -> None:
+        """Start the sessions of a group that was replayed from the log."""
+        for member in group.members.values():
+            self.prolong(group, member)
+
+    def bury(self, group: ShareGroup) -> None:
+        """The group leaves this broker, or is deleted: end all that watches over it."""
+        group.removed = True
+        for member in group.members.values():
+            member.removed = True
+            self._purgatory.signal(member)
+
+    async def _watch(self, group: ShareGroup, member: ShareMember) -> None:
+        """One waiting task a member: it looks at the deadline when it comes to it, heartbeats do not wake it."""
+        while not member.removed:
+            remaining_ms = (member.deadline - trio.current_time()) * 1000
+            if remaining_ms > 0:
+                await self._purgatory.wait([member], lambda: True if member.removed else None, remaining_ms)
+            else:
+                await self._fence(group, member)
+
+    async def _fence(self, group: ShareGroup, member: ShareMember) -> None:
+        async with self._locks.exclusively(group.group_id):
+            if member.removed or member.deadline > trio.current_time():
+                return
+            keys = {"group": group.group_id, "member": member.member_id}
+            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
+            try:
+                await self._remove(group, member)
+            except CoordinatorError as error:
+                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
+                self.prolong(group, member)
+
+
+def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[SharePartitionKey]:
+    """The share partitions of a group's partitions."""
+    return [
+        SharePartitionKey(group_id, topic_id, index)
+        for topic_id, (_, partitions) in topics.items()
+        for index in sorted(partitions)
+    ]
+
+
+def _all_names(subscriptions: Iterable[ShareSubscription]) -> frozenset[str]:
+    return frozenset().union(*(subscription.topic_names for subscription in subscriptions))
+
+
+def _subscription(former: ShareMember | None, beat: ShareHeartbeat) -> ShareSubscription:
+    """What the member says of itself now: what it leaves out stays as it was."""
+    before = None if former is None else former.subscription
+    names = beat.topic_names
+    if names is None:
+        names = frozenset() if before is None else before.topic_names
+    rack_id = beat.rack_id if before is None or beat.rack_id is not None else before.rack_id
+    return ShareSubscription(rack_id, beat.client_id, beat.client_host, names)

@@ -1,0 +1,167 @@
+"""Share groups as records of `__consumer_offsets` (record types 10 to 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from ottla.kproto.internal_records import share_group as schema
+from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
+from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.share_group import (
+    ShareCurrent,
+    ShareGroup,
+    ShareSubscription,
+    StatePartitions,
+    TopicPartitions,
+)
+from ottla.server.coordinator.replay import CoordinatorRecord
+
+VALUE_VERSION = 0
+STABLE = 0
+
+
+def _record(key: CoordinatorKey, value: CoordinatorValue | None) -> CoordinatorRecord:
+    return CoordinatorRecord(build_key(key), None if value is None else build_value(value, VALUE_VERSION))
+
+
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    value = schema.ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return _record(schema.ShareGroupMetadataKey(group_id=group_id), value)
+
+
+def member_subscription(group_id: str, member_id: str, subscription: ShareSubscription) -> CoordinatorRecord:
+    value = schema.ShareGroupMemberMetadataValue(
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topic_names),
+    )
+    return _record(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+
+
+def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
+    value = schema.ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
+    return _record(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
+    partitions = [
+        schema.TopicPartition(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment)
+    ]
+    value = schema.ShareGroupTargetAssignmentMemberValue(topic_partitions=partitions)
+    return _record(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+
+
+def current_assignment(group_id: str, member_id: str, current: ShareCurrent) -> CoordinatorRecord:
+    value = schema.ShareGroupCurrentMemberAssignmentValue(
+        member_epoch=current.epoch,
+        previous_member_epoch=current.previous_epoch,
+        state=STABLE,
+        assigned_partitions=[
+            schema.TopicPartitions(topic_id=topic_id, partitions=sorted(current.assigned[topic_id]))
+            for topic_id in sorted(current.assigned)
+        ],
+    )
+    return _record(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
+
+
+def state_partitions(group_id: str, known: StatePartitions) -> CoordinatorRecord:
+    value = schema.ShareGroupStatePartitionMetadataValue(
+        initializing_topics=_infos(known.initializing),
+        initialized_topics=_infos(known.initialized),
+        deleting_topics=[
+            schema.TopicInfo(topic_id=topic_id, topic_name=known.deleting[topic_id])
+            for topic_id in sorted(known.deleting)
+        ],
+    )
+    return _record(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
+
+
+def _infos(topics: Mapping[UUID, TopicPartitions]) -> list[schema.TopicPartitionsInfo]:
+    return [
+        schema.TopicPartitionsInfo(
+            topic_id=topic_id, topic_name=topics[topic_id].name, partitions=sorted(topics[topic_id].partitions)
+        )
+        for topic_id in sorted(topics)
+    ]
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """What removes a member: its current and target assignment first, its subscription last."""
+    return [
+        _record(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        _record(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        _record(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
+    """What removes a group: members first, then its own records."""
+    group_id = group.group_id
+    return [
+        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
+        _record(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        _record(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
+        _record(schema.ShareGroupMetadataKey(group_id=group_id), None),
+    ]
+
+
+def is_share_group_key(key: CoordinatorKey) -> bool:
+    """Whether a record is about a share group."""
+    return isinstance(key, _KEYS)
+
+
+_KEYS = (
+    schema.ShareGroupMetadataKey,
+    schema.ShareGroupMemberMetadataKey,
+    schema.ShareGroupTargetAssignmentMetadataKey,
+    schema.ShareGroupTargetAssignmentMemberKey,
+    schema.ShareGroupCurrentMemberAssignmentKey,
+    schema.ShareGroupStatePartitionMetadataKey,
+)
+
+
+def replay(group: ShareGroup, key: Any, value: Any) -> None:
+    """Apply one record of the group (`is_share_group_key`); the removal of the group itself is the caller's."""
+    match key:
+        case schema.ShareGroupMetadataKey():
+            group.group_epoch = 0 if value is None else value.epoch
+            group.metadata_hash = 0 if value is None else value.metadata_hash
+        case schema.ShareGroupMemberMetadataKey():
+            group.replay_member(key.member_id, None if value is None else _subscription(value))
+        case schema.ShareGroupTargetAssignmentMetadataKey():
+            group.target_epoch = 0 if value is None else value.assignment_epoch
+            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
+        case schema.ShareGroupTargetAssignmentMemberKey():
+            group.replay_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
+        case schema.ShareGroupCurrentMemberAssignmentKey():
+            group.replay_current(key.member_id, None if value is None else _current(value))
+        case schema.ShareGroupStatePartitionMetadataKey():
+            group.state_partitions = StatePartitions() if value is None else _state_partitions(value)
+
+
+def _subscription(value: schema.ShareGroupMemberMetadataValue) -> ShareSubscription:
+    return ShareSubscription(value.rack_id, value.client_id, value.client_host, frozenset(value.subscribed_topic_names))
+
+
+def _current(value: schema.ShareGroupCurrentMemberAssignmentValue) -> ShareCurrent:
+    return ShareCurrent(value.member_epoch, value.previous_member_epoch, _assignment(value.assigned_partitions))
+
+
+def _state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
+    return StatePartitions(
+        _topics(value.initializing_topics),
+        _topics(value.initialized_topics),
+        {info.topic_id: info.topic_name for info in value.deleting_topics},
+    )
+
+
+def _topics(infos: Iterable[schema.TopicPartitionsInfo]) -> dict[UUID, TopicPartitions]:
+    return {info.topic_id: TopicPartitions(info.topic_name, frozenset(info.partitions)) for info in infos}
+
+
+def _assignment(partitions: Iterable[schema.TopicPartition | schema.TopicPartitions]) -> Assignment:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}

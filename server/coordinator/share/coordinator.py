@@ -1,0 +1,297 @@
+"""The share coordinator: it stores what the leaders of share partitions write, and refuses who has been replaced.
+
+Kafka's counterparts are ShareCoordinatorShard and ShareCoordinatorService. A change is one record (an update); after
+`share.coordinator.snapshot.update.records.per.snapshot` of them follows a snapshot of the whole, so that a load reads
+little, and what lies below every share partition's last snapshot is deleted from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    InvalidRequestError,
+    UninitializedShareError,
+    UnknownSharePartitionError,
+)
+from ottla.server.coordinator.partitioning import coordinator_partition
+from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.server.coordinator.share import records
+from ottla.server.coordinator.share.shard import ShareEntry, ShareShard
+from ottla.server.coordinator.share.state import (
+    NO_EPOCH,
+    UNINITIALIZED_COUNT,
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareState,
+    StateChange,
+    combine,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ottla.server.coordinator.log import PrunableLog
+    from ottla.server.coordinator.partition import Write
+    from ottla.server.coordinator.replay import CoordinatorRecord
+    from ottla.server.coordinator.share.persister import Initialization
+    from ottla.server.coordinator.share.topics import ShareTopics
+    from ottla.server.metadata.image import MetadataDelta
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+NOTHING_KNOWN = ShareState(0, 0, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT)
+"""What is answered of a share partition that nobody has begun."""
+
+
+class ShareCoordinatorConfig(NamedTuple):
+    """`share.coordinator.…`: the partitions of the topic, updates for each snapshot, and how often it is tidied."""
+
+    topic_partitions: int = 50
+    updates_per_snapshot: int = 500
+    prune_interval_ms: int = 300_000
+    cold_snapshot_interval_ms: int = 300_000
+
+
+class ShareCoordinator:
+    """The share partitions that this broker coordinates. `nursery` runs its loads, writes and tidying."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: ShareCoordinatorConfig,
+        clock: Clock,
+        log: PrunableLog,
+        topics: ShareTopics,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._node_id = node_id
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._topics = topics
+        self._nursery = nursery
+        self._runtime = CoordinatorRuntime(
+            records.SHARE_GROUP_STATE, log=log, clock=clock, nursery=nursery, new_shard=self._new_shard
+        )
+        # As it was when the topic was first seen: share partitions do not move while the broker runs.
+        self._partition_count: int | None = None
+        nursery.start_soon(self._tidy_regularly)
+
+    @property
+    def runtime(self) -> CoordinatorRuntime[ShareShard]:
+        """What runs the shards, for those who watch it."""
+        return self._runtime
+
+    def _new_shard(self, partition: int) -> ShareShard:
+        # What was deleted while nobody led the partition is found when it is loaded.
+        return ShareShard(partition, lambda shard: self._nursery.start_soon(self._forget_deleted, shard))
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Follow the cluster: coordinate what this broker leads, and forget the share partitions of deleted topics.
+
+        Called after the replica manager has applied the same delta.
+        """
+        for change in delta.changed_partitions:
+            if change.topic.name != records.SHARE_GROUP_STATE:
+                continue
+            self._partition_count = self._partition_count or len(change.topic.partitions)
+            if change.after.leader == self._node_id:
+                self._runtime.elect(change.partition)
+            else:
+                self._runtime.resign(change.partition)
+        for topic in delta.deleted_topics:
+            if topic.name == records.SHARE_GROUP_STATE:
+                self._partition_count = None
+                for partition in range(len(topic.partitions)):
+                    self._runtime.resign(partition)
+        if delta.deleted_topics:
+            for shard in self._runtime.loaded_shards():
+                self._nursery.start_soon(self._forget_deleted, shard)
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """The partition of `__share_group_state` that keeps a share partition."""
+        return coordinator_partition(key.coordinator_key, self._partition_count or self._config.topic_partitions)
+
+    def _find(self, key: SharePartitionKey) -> tuple[ShareShard, ShareEntry | None]:
+        if key.partition < 0:
+            raise InvalidRequestError("The partition id cannot be a negative number.")
+        shard = self._runtime.shard(self.partition_for(key))
+        if not self._topics.has_partition(key.topic_id, key.partition):
+            raise UnknownSharePartitionError("This server does not host this topic-partition.")
+        return shard, shard.entries.get(key)
+
+    # Operations
+
+    async def initialize(self, wanted: Iterable[Initialization]) -> dict[SharePartitionKey, CoordinatorError | None]:
+        """Begin share partitions anew; says for each why it was refused (`Persister.initialize`)."""
+        return await _settled({each.key: partial(self._begin_initialize, *each) for each in wanted})
+
+    def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
+        shard, entry = self._find(key)
+        if entry is not None and NO_EPOCH != state_epoch < entry.state_epoch:
+            raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {state_epoch}")
+        if entry is not None:
+            entry.state_epoch = max(entry.state_epoch, state_epoch)
+        count = UNINITIALIZED_COUNT if start_offset == UNINITIALIZED_START_OFFSET else 0
+        now_ms = self._clock.time_ms()
+        record = records.snapshot(
+            key,
+            ShareState(state_epoch, 0, start_offset, count),
+            snapshot_epoch=0 if entry is None else entry.snapshot_epoch + 1,
+            created_ms=now_ms,
+            now_ms=now_ms,
+        )
+        return self._runtime.begin_write(shard.partition, [record], shard=shard)
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
+        """The state of a share partition, for the leader of this epoch (`Persister.read`)."""
+        shard, entry = self._find(key)
+        if entry is None or entry.is_ending:
+            raise UninitializedShareError("Read operation on uninitialized share partition not allowed.")
+        if NO_EPOCH != leader_epoch < entry.leader_epoch:
+            raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {leader_epoch}")
+        entry.leader_epoch = max(entry.leader_epoch, leader_epoch)
+
+        def plan() -> Sequence[CoordinatorRecord]:
+            # All that was written before is known when this is asked, and nobody earlier writes from here on.
+            if leader_epoch <= entry.state.leader_epoch:
+                return ()
+            change = StateChange(NO_EPOCH, leader_epoch, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT, ())
+            return (records.update(key, change, entry.snapshot_epoch),)
+
+        await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+        if shard.entries.get(key) is not entry:
+            raise UninitializedShareError("Read operation on uninitialized share partition not allowed.")
+        return entry.state
+
+    async def write(self, key: SharePartitionKey, change: StateChange) -> None:
+        """Store a change (`Persister.write`)."""
+        shard, entry = self._find(key)
+        if entry is None or entry.is_ending:
+            raise UninitializedShareError("Write operation on uninitialized share partition not allowed.")
+        if NO_EPOCH != change.leader_epoch < entry.leader_epoch:
+            raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {change.leader_epoch}")
+        if NO_EPOCH != change.state_epoch < entry.state_epoch:
+            raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {change.state_epoch}")
+        record = records.update(key, change, entry.snapshot_epoch)
+        await self._runtime.write(shard.partition, [record], shard=shard)
+        if entry.updates >= self._config.updates_per_snapshot and not entry.is_snapshotting:
+            entry.is_snapshotting = True
+            self._nursery.start_soon(self._snapshot, shard, key, entry)
+
+    async def delete(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, CoordinatorError | None]:
+        """Forget share partitions; says for each why it was refused (`Persister.delete`)."""
+        return await _settled({key: partial(self._begin_delete, key) for key in keys})
+
+    def _begin_delete(self, key: SharePartitionKey) -> Write | None:
+        shard, entry = self._find(key)
+        if entry is None:
+            return None
+        entry.is_ending = True
+        return self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard)
+
+    def read_summary(self, key: SharePartitionKey) -> ShareState:
+        """Where a share partition stands (`Persister.read_summary`)."""
+        _, entry = self._find(key)
+        return NOTHING_KNOWN if entry is None else entry.state
+
+    # Tidying
+
+    async def _snapshot(self, shard: ShareShard, key: SharePartitionKey, entry: ShareEntry) -> None:
+        """Write the whole of a share partition, so that its former records say nothing any more."""
+
+        def plan() -> Sequence[CoordinatorRecord]:
+            if shard.entries.get(key) is not entry or entry.is_ending:
+                return ()
+            epoch, now_ms = entry.snapshot_epoch + 1, self._clock.time_ms()
+            state = entry.state._replace(batches=combine(entry.state.batches, (), entry.state.start_offset))
+            return (records.snapshot(key, state, snapshot_epoch=epoch, created_ms=entry.created_ms, now_ms=now_ms),)
+
+        try:
+            await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+        except CoordinatorError as error:
+            # It is tried again behind the next change.
+            logger.debug("%s of %s is not written as a snapshot now: %s", key, shard.partition, error)
+        finally:
+            entry.is_snapshotting = False
+
+    async def _forget_deleted(self, shard: ShareShard) -> None:
+        """Remove the share partitions of topics that are gone."""
+        gone = [key for key in shard.entries if not self._topics.is_living(key.topic_id)]
+        if not gone:
+            return
+        try:
+            tombstones = [records.tombstone(key) for key in gone]
+            await self._runtime.write(shard.partition, tombstones, shard=shard)
+        except CoordinatorError as error:
+            keys = {"topic": records.SHARE_GROUP_STATE, "partition": shard.partition, "error": str(error)}
+            logger.warning("share state of deleted topics stays in %d for now: %s", shard.partition, error, extra=keys)
+
+    async def _tidy_regularly(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._prune_regularly)
+            nursery.start_soon(self._snapshot_cold_regularly)
+
+    async def _prune_regularly(self) -> None:
+        pruned: dict[int, int] = {}
+        while True:
+            await trio.sleep(self._config.prune_interval_ms / 1000)
+            for shard in self._runtime.loaded_shards():
+                end = shard.redundant_end()
+                if end > pruned.get(shard.partition, 0):
+                    await self._prune(shard.partition, end)
+                    pruned[shard.partition] = end
+
+    async def _prune(self, partition: int, end: int) -> None:
+        try:
+            await self._log.delete_below(partition, end)
+        except CoordinatorError as error:
+            keys = {"topic": records.SHARE_GROUP_STATE, "partition": partition, "error": str(error)}
+            logger.warning("share state before offset %d stays in %d: %s", end, partition, error, extra=keys)
+
+    async def _snapshot_cold_regularly(self) -> None:
+        """Share partitions that nobody uses must not keep what others have written since from being deleted."""
+        seen: dict[int, int] = {}
+        while True:
+            await trio.sleep(self._config.cold_snapshot_interval_ms / 1000)
+            for shard in self._runtime.loaded_shards():
+                # Records that only say what this pass has written are no reason for another pass.
+                if shard.last_offset <= seen.get(shard.partition, -1):
+                    continue
+                before = seen.get(shard.partition, -1)
+                for key, entry in list(shard.entries.items()):
+                    if entry.snapshot_offset <= before and not entry.is_snapshotting:
+                        entry.is_snapshotting = True
+                        await self._snapshot(shard, key, entry)
+                seen[shard.partition] = shard.last_offset
+
+
+async def _settled(
+    begun: Mapping[SharePartitionKey, Callable[[], Write | None]],
+) -> dict[SharePartitionKey, CoordinatorError | None]:
+    """Begin all writes, so that they may go together, then wait for each; says how each ended."""
+    writes: dict[SharePartitionKey, Write | None] = {}
+    outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
+    for key, begin in begun.items():
+        try:
+            writes[key] = begin()
+        except CoordinatorError as error:
+            outcomes[key] = error
+    for key, write in writes.items():
+        try:
+            if write is not None:
+                await write.wait()
+            outcomes[key] = None
+        except CoordinatorError as error:
+            outcomes[key] = error
+    return outcomes

@@ -1,0 +1,114 @@
+"""The share partitions of one partition of `__share_group_state`: what the log says, held in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.server.coordinator.share import records
+from ottla.server.coordinator.share.state import NO_EPOCH, UNINITIALIZED_COUNT, SharePartitionKey, ShareState, combine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.kproto.internal_records.share_state import ShareUpdateValue
+    from ottla.kproto.records import EndTxnMarker
+    from ottla.server.coordinator.replay import CoordinatorRecord, Producer
+
+
+class ShareEntry:
+    """One share partition as its committed records describe it, and what has been promised of it meanwhile.
+
+    `state_epoch` and `leader_epoch` run ahead of the log: from the moment at which a later writer was let in, an
+    earlier one is refused, so that no write of his can come after what the later one is told. `is_ending` says that its
+    removal is on its way.
+    """
+
+    __slots__ = (
+        "created_ms",
+        "is_ending",
+        "is_snapshotting",
+        "leader_epoch",
+        "snapshot_epoch",
+        "snapshot_offset",
+        "state",
+        "state_epoch",
+        "updates",
+    )
+
+    def __init__(self, state: ShareState, snapshot_epoch: int, snapshot_offset: int, created_ms: int) -> None:
+        self.state = state
+        self.snapshot_epoch = snapshot_epoch
+        self.snapshot_offset = snapshot_offset
+        self.created_ms = created_ms
+        self.updates = 0
+        self.state_epoch = state.state_epoch
+        self.leader_epoch = state.leader_epoch
+        self.is_ending = False
+        self.is_snapshotting = False
+
+    def take_snapshot(self, state: ShareState, snapshot_epoch: int, offset: int) -> None:
+        """A later snapshot was committed."""
+        self.state = state
+        self.snapshot_epoch = snapshot_epoch
+        self.snapshot_offset = offset
+        self.updates = 0
+        self.state_epoch = max(self.state_epoch, state.state_epoch)
+
+    def take_update(self, value: ShareUpdateValue) -> None:
+        """A change was committed."""
+        state = self.state
+        start_offset = state.start_offset if value.start_offset == -1 else value.start_offset
+        leader_epoch = state.leader_epoch if value.leader_epoch == NO_EPOCH else value.leader_epoch
+        count = value.delivery_complete_count
+        self.state = ShareState(
+            state.state_epoch,
+            leader_epoch,
+            start_offset,
+            state.delivery_complete_count if count == UNINITIALIZED_COUNT else count,
+            combine(state.batches, records.read_batches(value.state_batches), start_offset),
+        )
+        self.updates += 1
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+
+class ShareShard:
+    """Implements the runtime's `Shard`. `on_loaded` is told when the partition has been replayed."""
+
+    def __init__(self, partition: int, on_loaded: Callable[[ShareShard], None] = lambda shard: None) -> None:
+        self.partition = partition
+        self.entries: dict[SharePartitionKey, ShareEntry] = {}
+        #: The offset of the last record that was replayed.
+        self.last_offset = -1
+        self._on_loaded = on_loaded
+
+    def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
+        self.last_offset = offset
+        match records.decode(record):
+            case records.SnapshotRecord(key, _, _, None):
+                self.entries.pop(key, None)
+            case records.SnapshotRecord(key, epoch, created_ms, state) if state is not None:
+                entry = self.entries.get(key)
+                if entry is None:
+                    self.entries[key] = ShareEntry(state, epoch, offset, created_ms)
+                else:
+                    entry.take_snapshot(state, epoch, offset)
+            case records.UpdateRecord(key, _, value) if value is not None:
+                entry = self.entries.get(key)
+                # One without a snapshot follows the removal of its share partition.
+                if entry is not None:
+                    entry.take_update(value)
+            case _:
+                pass
+
+    def replay_marker(self, marker: EndTxnMarker) -> None:
+        pass  # no transaction writes here
+
+    def loaded(self) -> None:
+        self._on_loaded(self)
+
+    def unloaded(self) -> None:
+        self.entries.clear()
+
+    def redundant_end(self) -> int:
+        """The offset below which the log says nothing that a later record does not say as well."""
+        return min((entry.snapshot_offset for entry in self.entries.values()), default=self.last_offset + 1)

@@ -1,0 +1,247 @@
+"""The delayed share fetch: it waits until there is something that a member may have, then reads and acquires it.
+
+Kafka's counterparts are DelayedShareFetch and ShareFetchUtils.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.errors import kept
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.server.share.errors import ShareError
+from ottla.server.share.partition import Life
+from ottla.server.share.records import Span
+from ottla.storage.errors import OffsetOutOfRangeError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from ottla.server.replica.append import TopicIdPartition
+    from ottla.server.replica.fetch import FetchResult
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.replica.partition import Isolation
+    from ottla.server.share.partition import SharePartition
+    from ottla.server.share.records import Acquired
+
+# Of a batch header: base offset, length behind it, attributes, last offset delta, producer id.
+_HEADER: Final = struct.Struct(">qi9xhi16xq")
+_LENGTH_PREFIX_BYTES: Final = 12
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+
+class ShareFetchParams(NamedTuple):
+    """What holds for a whole share fetch (KIP-932, KIP-1206)."""
+
+    member_id: str
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    is_strict: bool
+    isolation: Isolation
+
+
+class ShareFetchResult:
+    """One partition's answer: an error, or what was acquired and the record batches that hold it.
+
+    Whoever has it calls `release` when the records have been sent, or are not wanted.
+    """
+
+    __slots__ = ("_fetched", "acquired", "error", "key", "records", "share")
+
+    def __init__(self, key: TopicIdPartition, share: SharePartition | None, error: Exception | None = None) -> None:
+        self.key = key
+        self.share = share
+        self.error = error
+        self.acquired: list[Acquired] = []
+        self.records: memoryview | None = None
+        self._fetched: FetchResult | None = None
+
+    def hold(self, fetched: FetchResult) -> None:
+        """The memory that was charged for the records is given back with this."""
+        self._fetched = fetched
+
+    def release(self) -> None:
+        """Give back the memory."""
+        fetched, self._fetched = self._fetched, None
+        self.records = None
+        if fetched is not None:
+            fetched.release()
+
+
+class ShareFetchOperation:
+    """One member's share fetch over several share partitions. `run` is its whole life."""
+
+    def __init__(
+        self, params: ShareFetchParams, results: Sequence[ShareFetchResult], replica_manager: ReplicaManager
+    ) -> None:
+        self.results = results
+        self._params = params
+        self._replica_manager = replica_manager
+        self._ready: list[tuple[ShareFetchResult, SharePartition]] = []
+
+    async def run(self, *, before_wait: Callable[[], None] | None = None) -> None:
+        """Wait, read and acquire. The results hold what came of it."""
+        purgatory = self._replica_manager.share_fetch_purgatory
+        try:
+            if self._try_complete() is None:
+                if before_wait is not None:
+                    before_wait()
+                if await purgatory.wait(self._keys, self._try_complete, self._params.max_wait_ms) is None:
+                    self._reserve(self._readable())
+            await self._read()
+        finally:
+            for _, share in self._ready:
+                share.is_fetching = False
+                purgatory.signal(share)
+
+    @property
+    def _keys(self) -> Iterator[Hashable]:
+        for result in self.results:
+            if result.share is not None:
+                yield result.share
+                yield result.share.partition
+
+    def _try_complete(self) -> bool | None:
+        readable = self._readable()
+        if all(result.error is not None for result in self.results):
+            return True
+        if not readable or (self._params.min_bytes > 1 and self._size_bytes(readable) < self._params.min_bytes):
+            return None
+        self._reserve(readable)
+        return True
+
+    def _readable(self) -> list[tuple[ShareFetchResult, SharePartition]]:
+        """What may be fetched now; notes what has ended."""
+        readable = []
+        for result in self.results:
+            share = result.share
+            if result.error is not None or share is None:
+                continue
+            if share.life is Life.ENDED:
+                result.error = share.error
+            elif share.can_acquire() and share.in_flight.next_fetch_offset() < self._end_offset(share):
+                readable.append((result, share))
+        return readable
+
+    def _end_offset(self, share: SharePartition) -> int:
+        return share.partition.visible_end(self._params.isolation)
+
+    def _size_bytes(self, readable: Sequence[tuple[ShareFetchResult, SharePartition]]) -> int:
+        size_bytes = 0
+        for _, share in readable:
+            plan = share.partition.log.plan_read(
+                share.in_flight.next_fetch_offset(),
+                max_bytes=self._params.min_bytes,
+                end_offset=self._end_offset(share),
+                min_one_batch=True,
+            )
+            size_bytes += plan.size_bytes
+            plan.release()
+        return size_bytes
+
+    def _reserve(self, readable: list[tuple[ShareFetchResult, SharePartition]]) -> None:
+        """Nobody else fetches from these until they are read and acquired."""
+        for _, share in readable:
+            share.is_fetching = True
+        self._ready = readable
+
+    async def _read(self) -> None:
+        if not self._ready:
+            return
+        params = FetchParams(max_bytes=self._params.max_bytes, isolation=self._params.isolation)
+        most_bytes = max(1, self._params.max_bytes // len(self._ready))
+        offsets = [share.in_flight.next_fetch_offset() for _, share in self._ready]
+        asked = [
+            FetchPartition(share.key.topic_id, share.key.partition, offset, most_bytes, share.leader_epoch)
+            for (_, share), offset in zip(self._ready, offsets, strict=True)
+        ]
+        fetched = await self._replica_manager.fetch(params, asked)
+        left = self._params.max_records
+        for (result, share), offset, each in zip(self._ready, offsets, fetched, strict=True):
+            try:
+                left -= self._acquire(result, share, offset, each, left)
+            except (ShareError, ReplicaError, StorageError) as error:
+                result.error = kept(error)
+                each.release()
+
+    def _acquire(
+        self, result: ShareFetchResult, share: SharePartition, offset: int, fetched: FetchResult, max_records: int
+    ) -> int:
+        """Acquire what may be of one partition's records; returns how many."""
+        if fetched.error is not None:
+            # The log has lost its beginning meanwhile: the member asks again, and gets what is left.
+            if not isinstance(fetched.error, OffsetOutOfRangeError):
+                result.error = fetched.error
+            fetched.release()
+            return 0
+        if fetched.records is None or max_records <= 0:
+            fetched.release()
+            return 0
+        records = memoryview(fetched.records.to_bytes())
+        # What others hold lies in between: as much as may be in flight has to be looked at.
+        batches = list(_walk(records, offset + share.in_flight.max_records + max_records))
+        result.acquired = share.acquire(
+            self._params.member_id,
+            offset,
+            [batch.span for batch in batches],
+            _aborted(batches, fetched.aborted_transactions or ()),
+            max_records=max_records,
+            batch_size=self._params.batch_size,
+            is_strict=self._params.is_strict,
+        )
+        if not result.acquired:
+            fetched.release()
+            return 0
+        result.records = _covering(records, batches, result.acquired)
+        result.hold(fetched)
+        return sum(each.record_count for each in result.acquired)
+
+
+class _FetchedBatch(NamedTuple):
+    span: Span
+    begin: int
+    end: int
+    attributes: int
+    producer_id: int
+
+
+def _walk(records: memoryview, end_offset: int) -> Iterator[_FetchedBatch]:
+    """The record batches that begin before an offset."""
+    position = 0
+    while position + _HEADER.size <= len(records):
+        base_offset, length, attributes, last_delta, producer_id = _HEADER.unpack_from(records, position)
+        if base_offset >= end_offset:
+            return
+        end = position + _LENGTH_PREFIX_BYTES + length
+        yield _FetchedBatch(Span(base_offset, base_offset + last_delta), position, end, attributes, producer_id)
+        position = end
+
+
+def _aborted(batches: Sequence[_FetchedBatch], transactions: Sequence[tuple[int, int]]) -> list[Span]:
+    """The batches of transactions that were aborted; those are in the order of their first offsets."""
+    if not transactions:
+        return []
+    left = list(reversed(transactions))
+    open_producers: set[int] = set()
+    aborted = []
+    for batch in batches:
+        while left and left[-1][1] <= batch.span.last:
+            open_producers.add(left.pop()[0])
+        if batch.attributes & _CONTROL:
+            open_producers.discard(batch.producer_id)
+        elif batch.attributes & _TRANSACTIONAL and batch.producer_id in open_producers:
+            aborted.append(batch.span)
+    return aborted
+
+
+def _covering(records: memoryview, batches: Sequence[_FetchedBatch], acquired: Sequence[Acquired]) -> memoryview:
+    """The part of the records that holds what was acquired, in whole batches."""
+    first, last = acquired[0].first, acquired[-1].last
+    covering = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
+    return records[covering[0].begin : covering[-1].end] if covering else records

@@ -1,0 +1,307 @@
+"""A share partition on the node that leads the partition: its life, its locks, and what of it is being stored."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    GroupIdNotFoundError,
+    UninitializedShareError,
+    UnknownSharePartitionError,
+)
+from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, StateChange
+from ottla.server.errors import kept
+from ottla.server.replica.errors import NotLeaderError, ReplicaError
+from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
+from ottla.server.replica.partition import Isolation
+from ottla.server.share.config import duration_ms
+from ottla.server.share.in_flight import InFlight
+from ottla.server.share.records import Lock
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ottla.server.coordinator.share.persister import Persister
+    from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
+    from ottla.server.replica.partition import Partition
+    from ottla.server.share.config import ShareConfig
+    from ottla.server.share.records import Acknowledgement, Acquired, Span, Transition
+    from ottla.server.waiting.deadlines import Deadlines
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: After these somebody else writes the state, or nobody does: it is read anew, if at all.
+_FENCING = (
+    FencedStateEpochError,
+    FencedShareLeaderError,
+    UninitializedShareError,
+    UnknownSharePartitionError,
+    GroupIdNotFoundError,
+)
+
+
+class Life(Enum):
+    """Where a share partition stands, and what follows it."""
+
+    LOADING = "loading"  # its state is being read: ACTIVE or ENDED
+    ACTIVE = "active"  # records are given and taken back: ENDED
+    ENDED = "ended"  # it could not be read, was fenced, or is not led here any more: the end
+
+
+class _TimedLock(Lock):
+    """A lock that ends by itself."""
+
+    __slots__ = ("_share",)
+
+    def __init__(self, share: SharePartition, member_id: str) -> None:
+        super().__init__(member_id)
+        self._share = share
+
+    def expire(self) -> None:
+        self._share.lock_expired(self)
+
+
+class SharePartition:
+    """One group's share of a partition that this node leads, in one leader epoch and one state epoch.
+
+    Its owner made it, runs `load`, is told by `changed` when those who wait for records may look again, and by `ended`
+    when it is of no use any more; the owner ends it by `end`. Every change of a record's state is stored by the
+    persister before it counts, but for the end of a lock: that counts at once, and is stored as soon as it can be.
+    """
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        *,
+        config: Callable[[], ShareConfig],
+        persister: Persister,
+        clock: Clock,
+        deadlines: Deadlines,
+        nursery: trio.Nursery,
+        changed: Callable[[SharePartition], None],
+        ended: Callable[[SharePartition], None],
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.life = Life.LOADING
+        #: Why it has ended, for those who waited for it.
+        self.error: Exception | None = None
+        #: One fetch at a time reads for it.
+        self.is_fetching = False
+        self.expired_locks = 0
+        self._term = partition.term
+        self._config = config
+        self._persister = persister
+        self._clock = clock
+        self._deadlines = deadlines
+        self._nursery = nursery
+        self._changed = changed
+        self._ended = ended
+        self._state_epoch = -1
+        self._in_flight: InFlight
+
+    def __repr__(self) -> str:
+        return f"<{self.key.group_id} {self.partition.topic}-{self.partition.index} {self.life.value}>"
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node still leads the partition in the term for which this was made."""
+        partition = self.partition
+        return partition.is_leader and partition.term == self._term and partition.leader_epoch == self.leader_epoch
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The records that are held or may be; only once it is active."""
+        assert self.life is not Life.LOADING
+        return self._in_flight
+
+    # Its life
+
+    async def load(self) -> None:
+        """Read its state; ends it if that cannot be. Where nothing is stored, `share.auto.offset.reset` decides."""
+        try:
+            state = await self._persister.read(self.key, self.leader_epoch)
+            start_offset = state.start_offset
+            if start_offset == UNINITIALIZED_START_OFFSET:
+                start_offset = await self._first_offset()
+            self._state_epoch = state.state_epoch
+            if self.life is Life.LOADING:
+                self._begin(start_offset, state)
+                if state.start_offset == UNINITIALIZED_START_OFFSET:
+                    # What is delivered from here on must not be passed by if the next leader looks for a beginning.
+                    await self._store(())
+                self._activate()
+        except (CoordinatorError, ReplicaError, StorageError) as error:
+            self.end(error)
+
+    def _begin(self, start_offset: int, state: ShareState) -> None:
+        config = self._config()
+        self._in_flight = InFlight(
+            start_offset,
+            state.batches,
+            max_records=config.max_records,
+            max_delivery_count=config.max_delivery_count,
+            new_lock=self._new_lock,
+            free_lock=self._free_lock,
+        )
+        self._in_flight.move_start(self.partition.log.log_start_offset)
+
+    def _activate(self) -> None:
+        if self.life is Life.LOADING:
+            self.life = Life.ACTIVE
+            self._changed(self)
+
+    async def _first_offset(self) -> int:
+        reset = self._config().auto_offset_reset
+        back_ms = duration_ms(reset)
+        if back_ms is not None:
+            found = await self._find(self._clock.time_ms() - back_ms)
+            return await self._find(OffsetSpec.LATEST) if found == NO_OFFSET else found
+        return await self._find(OffsetSpec.EARLIEST if reset == "earliest" else OffsetSpec.LATEST)
+
+    async def _find(self, timestamp_ms: int) -> int:
+        found = await find_offset(
+            self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK, current_leader_epoch=self.leader_epoch
+        )
+        return found.offset
+
+    def end(self, error: Exception) -> None:
+        """It serves no more: who waits is told, every lock is forgotten. Once it has ended, nothing happens."""
+        if self.life is Life.ENDED:
+            return
+        was_active = self.life is Life.ACTIVE
+        self.life = Life.ENDED
+        self.error = kept(error)
+        if was_active:
+            for lock in {run.lock for run in self._in_flight.runs() if run.lock is not None}:
+                self._free_lock(lock)
+        self._ended(self)
+        self._changed(self)
+
+    def require_active(self) -> None:
+        """Raise unless records can be given and taken back."""
+        if not self.is_current:
+            self.end(NotLeaderError(f"{self!r} is not led here any more"))
+        if self.life is not Life.ACTIVE:
+            raise self.error or NotLeaderError(f"{self!r} does not serve yet")
+
+    # Records
+
+    def can_acquire(self) -> bool:
+        """Whether a fetch may bring something now."""
+        if self.life is not Life.ACTIVE or self.is_fetching or not self.is_current:
+            return False
+        self._in_flight.move_start(self.partition.log.log_start_offset)
+        self._follow_config()
+        return self._in_flight.can_acquire()
+
+    def _follow_config(self) -> None:
+        config = self._config()
+        self._in_flight.max_records = config.max_records
+        self._in_flight.max_delivery_count = config.max_delivery_count
+
+    def acquire(
+        self,
+        member_id: str,
+        fetch_offset: int,
+        spans: Sequence[Span],
+        aborted: Iterable[Span],
+        *,
+        max_records: int,
+        batch_size: int,
+        is_strict: bool,
+    ) -> list[Acquired]:
+        """Give a member what it may have of what was fetched, `aborted` batches aside. Raises as `require_active`."""
+        self.require_active()
+        acquired = self._in_flight.acquire(
+            member_id, fetch_offset, spans, max_records=max_records, batch_size=batch_size, is_strict=is_strict
+        )
+        for span in aborted:
+            self._in_flight.archive_aborted(span.first, span.last)
+            acquired = [part for each in acquired for part in each.without(span)]
+        return acquired
+
+    async def acknowledge(self, member_id: str, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Take back what a member held, as it says; returns when that is stored.
+
+        Raises ShareError, and then nothing has changed; or CoordinatorError, and then it is the member's still.
+        """
+        self.require_active()
+        may_renew = self._config().may_renew
+        await self._settle(self._in_flight.acknowledge(member_id, acknowledgements, may_renew=may_renew))
+
+    async def release(self, member_id: str) -> None:
+        """Take back all that a member holds: its session has ended. Raises as `acknowledge` does."""
+        self.require_active()
+        await self._settle(self._in_flight.release(member_id))
+
+    async def _settle(self, transition: Transition) -> None:
+        """Store what was begun. Shielded: a change that was begun is stored or taken back, whoever waits for it."""
+        if not transition.runs:
+            return
+        is_stored = False
+        try:
+            with trio.CancelScope(shield=True):
+                await self._store(transition.state_batches())
+            is_stored = True
+        except _FENCING as error:
+            self.end(error)
+            raise
+        finally:
+            self._in_flight.complete(transition, stored=is_stored)
+            self._changed(self)
+
+    async def _store(self, batches: Sequence[StateBatch]) -> None:
+        in_flight = self._in_flight
+        change = StateChange(
+            self._state_epoch,
+            self.leader_epoch,
+            in_flight.start_offset,
+            in_flight.delivery_complete_count(),
+            batches,
+        )
+        await self._persister.write(self.key, change)
+
+    # Locks
+
+    def _new_lock(self, member_id: str) -> Lock:
+        lock = _TimedLock(self, member_id)
+        deadline = trio.current_time() + self._config().lock_duration_ms / 1000
+        lock.cell = self._deadlines.add(lock, deadline)
+        return lock
+
+    def _free_lock(self, lock: Lock) -> None:
+        if lock.cell is not None:
+            self._deadlines.leave(lock.cell)
+            lock.cell = None
+
+    def lock_expired(self, lock: Lock) -> None:
+        """A member has not acknowledged in time: what it held is given to others."""
+        lock.cell = None
+        if self.life is not Life.ACTIVE:
+            return
+        self.expired_locks += 1
+        expired = self._in_flight.expire(lock)
+        if expired:
+            self._nursery.start_soon(self._store_expired, expired)
+        self._changed(self)
+
+    async def _store_expired(self, expired: Sequence[StateBatch]) -> None:
+        try:
+            await self._store(expired)
+        except _FENCING as error:
+            self.end(error)
+        except CoordinatorError as error:
+            # The next change that is stored says nothing of these: they are delivered once more if the leader is lost.
+            logger.warning("%r: the end of a lock is not stored: %s", self, error)

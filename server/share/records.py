@@ -1,0 +1,186 @@
+"""Runs of records that are in flight: the words in which the state of a share partition is told."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.server.coordinator.share.state import DeliveryState, StateBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.server.waiting.deadlines import Late
+
+
+class Span(NamedTuple):
+    """The first and the last offset of a record batch of the log."""
+
+    first: int
+    last: int
+
+
+class Acquired(NamedTuple):
+    """Records that a member now holds, and for the how-manieth time they were delivered."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+    @property
+    def record_count(self) -> int:
+        return self.last - self.first + 1
+
+    def without(self, span: Span) -> list[Acquired]:
+        """What is left of them without those of a span."""
+        parts = (
+            self._replace(last=min(self.last, span.first - 1)),
+            self._replace(first=max(self.first, span.last + 1)),
+        )
+        return [part for part in parts if part.first <= part.last]
+
+
+class Acknowledgement(NamedTuple):
+    """What a member says of records: one type for all of them, or one for each. The types are those of the wire."""
+
+    first: int
+    last: int
+    types: list[int]
+
+
+class Lock:
+    """A member's hold on what it acquired at one time. Whoever made it is told when it ends, unless it is not needed.
+
+    `held` counts the records that are still under it; `has_expired` is set by the end of its time.
+    """
+
+    __slots__ = ("cell", "has_expired", "held", "member_id")
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.held = 0
+        self.has_expired = False
+        #: For its owner: what to cancel its deadline with.
+        self.cell: list[Late] | None = None
+
+
+class Before(NamedTuple):
+    """What a run goes back to if its change cannot be stored."""
+
+    lock: Lock
+    delivery_count: int
+
+
+class Run:
+    """Neighbouring records of one state. While `before` is set, a change of it is on its way to be stored."""
+
+    __slots__ = ("before", "delivery_count", "first", "last", "lock", "state")
+
+    def __init__(
+        self, first: int, last: int, state: DeliveryState, delivery_count: int, lock: Lock | None = None
+    ) -> None:
+        assert first <= last
+        self.first = first
+        self.last = last
+        self.state = state
+        self.delivery_count = delivery_count
+        self.lock = lock
+        self.before: Before | None = None
+
+    def __repr__(self) -> str:
+        pending = "" if self.before is None else " pending"
+        return f"<{self.first}-{self.last} {self.state.name}{pending} x{self.delivery_count}>"
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_available(self) -> bool:
+        """Whether it may be given to a member."""
+        return self.state is DeliveryState.AVAILABLE and self.before is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never be delivered again, and that is stored."""
+        return self.before is None and self.state.is_terminal
+
+    def cut(self, first: int) -> Run:
+        """Split it before an offset; returns the second part. Nothing of it may be on its way."""
+        assert self.first < first <= self.last
+        assert self.before is None, "what is being stored stays whole"
+        second = Run(first, self.last, self.state, self.delivery_count, self.lock)
+        self.last = first - 1
+        return second
+
+
+class Batch:
+    """Records that were acquired together for the first time: `runs` cover it without a gap."""
+
+    __slots__ = ("first", "last", "runs")
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = list(runs)
+        self.first = self.runs[0].first
+        self.last = self.runs[-1].last
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+    def isolate(self, run: Run, first: int, last: int) -> Run:
+        """Make what a run of this batch has of [first, last] a run of its own; what is before keeps the object."""
+        position = bisect_left(self.runs, run.first, key=_first_of)
+        assert self.runs[position] is run
+        if run.first < first:
+            run = run.cut(first)
+            position += 1
+            self.runs.insert(position, run)
+        if run.last > last:
+            self.runs.insert(position + 1, run.cut(last + 1))
+        return run
+
+    def join(self) -> None:
+        """Put neighbours together that are over and were so in the same way."""
+        joined = [self.runs[0]]
+        for run in self.runs[1:]:
+            former = joined[-1]
+            if (
+                run.is_over
+                and former.is_over
+                and run.state is former.state
+                and run.delivery_count == former.delivery_count
+            ):
+                former.last = run.last
+            else:
+                joined.append(run)
+        self.runs = joined
+
+
+class Transition:
+    """Changes of state that were begun together, and are stored or taken back together."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def state_batches(self) -> list[StateBatch]:
+        """What is to be stored, in order, neighbours of one kind as one."""
+        return joined_batches(self.runs)
+
+
+def joined_batches(runs: Iterable[Run]) -> list[StateBatch]:
+    """Runs as they are stored, in order, neighbours of one kind as one."""
+    batches: list[StateBatch] = []
+    for run in runs:
+        batch = StateBatch(run.first, run.last, int(run.state), run.delivery_count)
+        if batches and batches[-1].last_offset + 1 == batch.first_offset and batches[-1][2:] == batch[2:]:
+            batches[-1] = batches[-1]._replace(last_offset=batch.last_offset)
+        else:
+            batches.append(batch)
+    return batches
+
+
+def _first_of(run: Run) -> int:
+    return run.first
