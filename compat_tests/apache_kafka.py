@@ -52,6 +52,11 @@ SINGLE_NODE = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.session.timeout.ms": "6000",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.session.timeout.ms": "6000",
+    "group.share.min.session.timeout.ms": "6000",
+    "group.share.min.record.lock.duration.ms": "1000",
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }

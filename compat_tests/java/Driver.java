@@ -18,14 +18,18 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -44,10 +48,15 @@ public final class Driver {
 
     private final Map<Integer, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Map<Integer, OpenConsumer> consumers = new HashMap<>();
+    private final Map<Integer, OpenShareConsumer> shareConsumers = new HashMap<>();
 
     /** A consumer of one partition, and what it polled beyond what was asked for. */
     private record OpenConsumer(
             KafkaConsumer<byte[], byte[]> consumer, ArrayDeque<ConsumerRecord<byte[], byte[]>> ready) {}
+
+    /** A member of a share group, and the records of its last poll by topic, partition and offset. */
+    private record OpenShareConsumer(
+            KafkaShareConsumer<byte[], byte[]> consumer, Map<String, ConsumerRecord<byte[], byte[]>> polled) {}
 
     public static void main(String[] arguments) throws Exception {
         Driver driver = new Driver();
@@ -77,6 +86,9 @@ public final class Driver {
                 transact(request);
             case "open_consumer" -> openConsumer(request);
             case "take" -> take(request, answer);
+            case "open_share_consumer" -> openShareConsumer(request);
+            case "poll_share" -> pollShare(request, answer);
+            case "acknowledge_share" -> acknowledgeShare(request, answer);
             case "close" -> close(request.get("id").asInt());
             case "create_topic", "add_partitions", "delete_topic", "topics" -> administer(request, answer);
             case "commit", "committed" -> commitOrFetch(request, answer);
@@ -183,7 +195,55 @@ public final class Driver {
         record.headers().forEach(header -> headers.addArray().add(header.key()).add(header.value()));
     }
 
+    private void openShareConsumer(JsonNode request) {
+        KafkaShareConsumer<byte[], byte[]> consumer =
+                new KafkaShareConsumer<>(config(request), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        List<String> topics = new ArrayList<>();
+        request.get("topics").forEach(topic -> topics.add(topic.asText()));
+        consumer.subscribe(topics);
+        shareConsumers.put(request.get("id").asInt(), new OpenShareConsumer(consumer, new HashMap<>()));
+    }
+
+    private void pollShare(JsonNode request, ObjectNode answer) {
+        ArrayNode records = answer.putArray("records");
+        OpenShareConsumer open = shareConsumers.get(request.get("id").asInt());
+        open.polled().clear();
+        open.consumer().poll(Duration.ofMillis(request.get("timeout_ms").asLong())).forEach(record -> {
+            open.polled().put(place(record.topic(), record.partition(), record.offset()), record);
+            ObjectNode described = records.addObject();
+            describe(record, described);
+            described.put("topic", record.topic());
+            described.put("delivery_count", record.deliveryCount().map(Short::intValue).orElse(0));
+        });
+    }
+
+    private static String place(String topic, int partition, long offset) {
+        return topic + "-" + partition + "-" + offset;
+    }
+
+    /** Acknowledges records of the last poll, if any are named, and commits; with explicit acknowledgement only. */
+    private void acknowledgeShare(JsonNode request, ObjectNode answer) {
+        OpenShareConsumer open = shareConsumers.get(request.get("id").asInt());
+        for (JsonNode record : request.get("records")) {
+            String place = place(
+                    record.get("topic").asText(),
+                    record.get("partition").asInt(),
+                    record.get("offset").asLong());
+            open.consumer().acknowledge(open.polled().get(place), AcknowledgeType.valueOf(record.get("type").asText()));
+        }
+        ObjectNode outcomes = answer.putObject("outcomes");
+        for (Map.Entry<TopicIdPartition, Optional<KafkaException>> outcome :
+                open.consumer().commitSync().entrySet()) {
+            outcomes.put(
+                    outcome.getKey().topic() + "-" + outcome.getKey().partition(),
+                    outcome.getValue()
+                            .map(error -> (int) Errors.forException(error).code())
+                            .orElse(0));
+        }
+    }
+
     private void close(int id) {
+        Optional.ofNullable(shareConsumers.remove(id)).ifPresent(open -> open.consumer().close());
         Optional.ofNullable(producers.remove(id)).ifPresent(KafkaProducer::close);
         Optional.ofNullable(consumers.remove(id)).ifPresent(open -> open.consumer().close());
     }

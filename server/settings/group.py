@@ -41,7 +41,6 @@ class GroupSettings:
         "Least time between two assignments of the share group.",
         check=between(0),
         broker="group.share.assignment.interval.ms",
-        in_use=False,
     )
     share_auto_offset_reset: str = string(
         "latest",
@@ -51,51 +50,44 @@ class GroupSettings:
             "share.auto.offset.reset must be one of earliest, latest, by_duration:PnDTnHnMn.nS",
             "latest | earliest | by_duration:PnDTnHnMn.nS",
         ),
-        in_use=False,
     )
     share_delivery_count_limit: int = integer(
         5,
         "How often a record is delivered to the share group before it is given up.",
         check=between(2),
         broker="group.share.delivery.count.limit",
-        in_use=False,
     )
     share_heartbeat_interval_ms: int = integer(
         5000,
         "Heartbeat interval that the share group's members are told.",
         check=between(1),
         broker="group.share.heartbeat.interval.ms",
-        in_use=False,
     )
     share_isolation_level: str = string(
         "read_uncommitted",
         "Whether the share group sees records of transactions that are not committed.",
         check=one_of("read_committed", "read_uncommitted"),
-        in_use=False,
     )
     share_partition_max_record_locks: int = integer(
         2000,
         "Most records of a partition that the share group holds at one time.",
         check=between(100),
         broker="group.share.partition.max.record.locks",
-        in_use=False,
     )
     share_record_lock_duration_ms: int = integer(
         30_000,
         "How long a delivered record stays locked for its consumer.",
         check=between(1000),
         broker="group.share.record.lock.duration.ms",
-        in_use=False,
     )
     share_renew_acknowledge_enable: bool = boolean(
-        True, "Let consumers of the share group prolong the lock of a record.", in_use=False
+        True, "Let consumers of the share group prolong the lock of a record."
     )
     share_session_timeout_ms: int = integer(
         45_000,
         "A member of the share group that is silent for this long is removed.",
         check=between(1),
         broker="group.share.session.timeout.ms",
-        in_use=False,
     )
     streams_assignment_interval_ms: int = integer(
         1000,

@@ -107,13 +107,12 @@ class TransactionSettings:
         check=between(1),
         importance=LOW,
         internal=True,
-        in_use=False,
     )
     share_coordinator_load_buffer_size: int = integer(
         5_242_880, "Bytes read at a time when share state is loaded.", check=between(1), importance=HIGH, in_use=False
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = integer(
-        500, "Updates of share state between two snapshots.", check=between(0, 500), in_use=False
+        500, "Updates of share state between two snapshots.", check=between(0, 500)
     )
     share_coordinator_state_topic_compression_codec: int = integer(
         0, "Codec number of the share state topic's batches.", importance=HIGH, in_use=False
@@ -133,7 +132,6 @@ class TransactionSettings:
         check=between(1),
         importance=LOW,
         internal=True,
-        in_use=False,
     )
     share_coordinator_state_topic_replication_factor: int = short(
         3, "Replicas of the share state topic; a smaller cluster takes what it has.", check=between(1), importance=HIGH

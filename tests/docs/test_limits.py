@@ -34,11 +34,11 @@ def test_there_are_no_acls() -> None:
         load(flags={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
 
 
-def test_there_are_no_share_and_no_streams_groups() -> None:
-    assert "No share groups" in limits(PAGES[0])
+def test_there_are_no_streams_groups() -> None:
+    assert "No groups of Kafka Streams' own protocol" in limits(PAGES[0])
     served = {api.key for api in ApiTable.default()}
     assert ApiKey.FETCH in served
-    assert not {ApiKey.SHARE_FETCH, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_HEARTBEAT} & served
+    assert ApiKey.STREAMS_GROUP_HEARTBEAT not in served
 
 
 def test_records_are_not_synced_by_default() -> None:

@@ -1,0 +1,259 @@
+"""Share groups with Java's KafkaShareConsumer, on Ottla and on Apache Kafka (`--broker=both`)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from compat_tests.clients.base import Client, Record
+from compat_tests.clients.java_client import JavaDriver
+from compat_tests.clients.java_share import Delivered, JavaShareConsumer
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+pytestmark = pytest.mark.java
+
+GROUP_RESOURCE = 32
+SET = 0
+INVALID_RECORD_STATE = 121
+
+Join = Callable[..., JavaShareConsumer]
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"share-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def group() -> str:
+    return f"share-group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def join(java_driver: JavaDriver, group: str, topic: str) -> Iterator[Join]:
+    """Lets a member join the group; those that are still in it leave at the end."""
+    members: list[JavaShareConsumer] = []
+
+    def join(broker: BrokerProcess, config: Mapping[str, str] | None = None) -> JavaShareConsumer:
+        members.append(JavaShareConsumer(java_driver, broker.bootstrap, group, [topic], config))
+        return members[-1]
+
+    yield join
+    for member in members:
+        member.close()
+
+
+def configure(broker: BrokerProcess, group: str, **settings: str) -> None:
+    """Set a group's own configuration."""
+    wire = Wire(broker.bootstrap)
+    configs = [
+        AlterableConfig(name=name.replace("_", "."), config_operation=SET, value=value)
+        for name, value in settings.items()
+    ]
+    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
+    answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert [each.error_code for each in answer.responses] == [0]
+    wire.close()
+
+
+def produce(client: Client, topic: str, count: int, first: int = 0) -> None:
+    producer = client.producer()
+    producer.send(topic, [Record(value=b"%d" % number) for number in range(first, first + count)])
+    producer.close()
+
+
+def take(member: JavaShareConsumer, count: int, kind: str = "ACCEPT") -> list[Delivered]:
+    """Poll until so many records have come, each acknowledged so."""
+    taken: list[Delivered] = []
+    deadline = time.monotonic() + 40
+    while len(taken) < count:
+        assert time.monotonic() < deadline, f"only {len(taken)} of {count} came"
+        records = member.poll()
+        if records:
+            assert set(member.acknowledge(records, kind).values()) == {0}
+        taken += records
+    return taken
+
+
+def test_every_record_is_delivered_once(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic, partitions=2)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 100)
+
+    taken = take(join(broker), 100)
+
+    assert sorted(int(record.value) for record in taken) == list(range(100))
+    assert {record.delivery_count for record in taken} == {1}
+
+
+def test_released_records_come_again_and_rejected_ones_do_not(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 3)
+    member = join(broker)
+
+    first = take(member, 3, "RELEASE")
+    assert [record.delivery_count for record in first] == [1, 1, 1]
+    again = take(member, 3, "REJECT")
+    assert [(record.offset, record.delivery_count) for record in again] == [(0, 2), (1, 2), (2, 2)]
+    produce(client, topic, 1, first=3)
+    assert [(record.offset, record.delivery_count) for record in take(member, 1)] == [(3, 1)]
+
+
+def test_a_record_that_always_fails_is_given_up(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_delivery_count_limit="3")
+    produce(client, topic, 1)
+    member = join(broker)
+
+    assert [record.delivery_count for record in take(member, 3, "RELEASE")] == [1, 2, 3]
+    produce(client, topic, 1, first=1)
+    assert [record.offset for record in take(member, 1)] == [1]
+
+
+def test_a_lock_that_ends_gives_the_record_to_another_member(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="2000")
+    produce(client, topic, 1)
+    slow, quick = join(broker), join(broker)
+
+    held = slow.poll_until_some()
+    taken = quick.poll_until_some()
+
+    assert [(record.offset, record.delivery_count) for record in held] == [(0, 1)]
+    assert [(record.offset, record.delivery_count) for record in taken] == [(0, 2)]
+    assert list(slow.acknowledge(held).values()) == [INVALID_RECORD_STATE]
+    assert list(quick.acknowledge(taken).values()) == [0]
+
+
+def test_a_renewed_lock_keeps_the_record(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="2000")
+    produce(client, topic, 1)
+    patient, other = join(broker), join(broker)
+    held = patient.poll_until_some()
+    for _ in range(4):
+        assert list(patient.acknowledge(held, "RENEW").values()) == [0]
+        assert other.poll(800) == []
+        held = patient.poll(100)
+    assert [(record.offset, record.delivery_count) for record in held] == [(0, 1)]
+    assert list(patient.acknowledge(held).values()) == [0]
+
+
+def test_members_share_a_partition_and_no_record(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    members = [join(broker, {"max.poll.records": "10"}) for _ in range(3)]
+    for batch in range(10):
+        produce(client, topic, 20, first=batch * 20)
+    taken: list[Delivered] = []
+    deadline = time.monotonic() + 40
+    while len(taken) < 200:
+        assert time.monotonic() < deadline, f"only {len(taken)} came"
+        for member in members:
+            records = member.poll(100)
+            if records:
+                assert set(member.acknowledge(records).values()) == {0}
+            taken += records
+    assert sorted(int(record.value) for record in taken) == list(range(200))
+
+
+def test_a_member_that_leaves_gives_back_what_it_holds(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 5)
+    leaver, stayer = join(broker), join(broker)
+
+    held = leaver.poll_until_some()
+    assert len(held) == 5
+    leaver.close()
+    taken = take(stayer, 5)
+
+    # Java's consumer releases what its application has seen, which counts as delivered.
+    assert [record.offset for record in taken] == [record.offset for record in held]
+
+
+def test_transactions_that_are_aborted_are_not_delivered(
+    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_isolation_level="read_committed")
+    producer = client.transactional(f"id-{topic}")
+    for number, is_committed in enumerate((True, False, True)):
+        producer.begin()
+        producer.send(topic, [Record(value=b"%d" % number)])
+        if is_committed:
+            producer.commit()
+        else:
+            producer.abort()
+    producer.close()
+
+    assert [record.value for record in take(join(broker), 2)] == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_was_acknowledged_survives_the_broker(
+    own_broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str, end: str
+) -> None:
+    client = connect(own_broker, "java")
+    client.create_topic(topic)
+    configure(own_broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 20)
+    member = join(own_broker, {"max.poll.records": "5"})
+    taken: dict[int, int] = {}
+    while len(taken) < 10:
+        records = member.poll_until_some()
+        accepted = [record for record in records if record.offset % 2]
+        released = [record for record in records if not record.offset % 2]
+        assert set(member.acknowledge(accepted).values()) <= {0}
+        assert set(member.acknowledge(released, "RELEASE").values()) <= {0}
+        taken |= {record.offset: record.delivery_count for record in records}
+    accepted_offsets = {offset for offset in taken if offset % 2}
+
+    if end == "kill":
+        own_broker.kill()
+    else:
+        own_broker.stop()
+    own_broker.start()
+
+    again: dict[int, int] = {}
+    deadline = time.monotonic() + 60
+    while len(again) < 20 - len(accepted_offsets):
+        assert time.monotonic() < deadline, f"only {sorted(again)} came"
+        for record in (records := member.poll()):
+            assert record.offset not in accepted_offsets, "an accepted record is delivered again"
+            again[record.offset] = record.delivery_count
+        if records:
+            member.acknowledge(records)
+    assert all(again[offset] > 1 for offset in taken if offset % 2 == 0 and offset in again and taken[offset])
