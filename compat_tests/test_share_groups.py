@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from compat_tests.clients.base import Client, Record
+from compat_tests.clients.base import AdminClient, Client, Record
 from compat_tests.clients.java_client import JavaDriver
 from compat_tests.clients.java_share import Delivered, JavaShareConsumer
 from compat_tests.process import BrokerProcess
@@ -85,7 +85,7 @@ def take(member: JavaShareConsumer, count: int, kind: str = "ACCEPT") -> list[De
 
 
 def test_every_record_is_delivered_once(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic, partitions=2)
@@ -99,7 +99,7 @@ def test_every_record_is_delivered_once(
 
 
 def test_released_records_come_again_and_rejected_ones_do_not(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -116,7 +116,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(
 
 
 def test_a_record_that_always_fails_is_given_up(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -130,7 +130,7 @@ def test_a_record_that_always_fails_is_given_up(
 
 
 def test_a_lock_that_ends_gives_the_record_to_another_member(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -148,7 +148,7 @@ def test_a_lock_that_ends_gives_the_record_to_another_member(
 
 
 def test_a_renewed_lock_keeps_the_record(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -165,7 +165,7 @@ def test_a_renewed_lock_keeps_the_record(
 
 
 def test_members_share_a_partition_and_no_record(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -186,7 +186,7 @@ def test_members_share_a_partition_and_no_record(
 
 
 def test_a_member_that_leaves_gives_back_what_it_holds(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -204,7 +204,7 @@ def test_a_member_that_leaves_gives_back_what_it_holds(
 
 
 def test_transactions_that_are_aborted_are_not_delivered(
-    broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
@@ -224,7 +224,7 @@ def test_transactions_that_are_aborted_are_not_delivered(
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_what_was_acknowledged_survives_the_broker(
-    own_broker: BrokerProcess, connect: Callable[..., Client], join: Join, topic: str, group: str, end: str
+    own_broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str, end: str
 ) -> None:
     client = connect(own_broker, "java")
     client.create_topic(topic)

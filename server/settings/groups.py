@@ -105,28 +105,28 @@ class GroupCoordinatorSettings:
         update=CLUSTER_WIDE,
     )
     group_share_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a share group's own assignment interval.", check=between(0), in_use=False
+        0, "Lower bound of a share group's own assignment interval.", check=between(0)
     )
     group_share_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a share group's own assignment interval.", check=between(0), in_use=False
+        15_000, "Upper bound of a share group's own assignment interval.", check=between(0)
     )
     group_share_delivery_count_limit: int = integer(
         5, "How often a record is delivered to a share group before it is given up.", check=between(2, 10)
     )
     group_share_min_delivery_count_limit: int = integer(
-        2, "Lower bound of a share group's own delivery limit.", check=between(2, 5), in_use=False
+        2, "Lower bound of a share group's own delivery limit.", check=between(2, 5)
     )
     group_share_max_delivery_count_limit: int = integer(
-        10, "Upper bound of a share group's own delivery limit.", check=between(5, 25), in_use=False
+        10, "Upper bound of a share group's own delivery limit.", check=between(5, 25)
     )
     group_share_heartbeat_interval_ms: int = integer(
         5000, "Heartbeat interval that share-group members are told.", check=between(1)
     )
     group_share_min_heartbeat_interval_ms: int = integer(
-        5000, "Lower bound of a share group's own heartbeat interval.", check=between(1), in_use=False
+        5000, "Lower bound of a share group's own heartbeat interval.", check=between(1)
     )
     group_share_max_heartbeat_interval_ms: int = integer(
-        15_000, "Upper bound of a share group's own heartbeat interval.", check=between(1), in_use=False
+        15_000, "Upper bound of a share group's own heartbeat interval.", check=between(1)
     )
     group_share_initialize_retry_interval_ms: int = integer(
         30_000,
@@ -141,10 +141,10 @@ class GroupCoordinatorSettings:
         check=between(100, 10_000),
     )
     group_share_min_partition_max_record_locks: int = integer(
-        100, "Lower bound of a share group's own limit of held records.", check=between(100, 2000), in_use=False
+        100, "Lower bound of a share group's own limit of held records.", check=between(100, 2000)
     )
     group_share_max_partition_max_record_locks: int = integer(
-        4000, "Upper bound of a share group's own limit of held records.", check=between(2000, 10_000), in_use=False
+        4000, "Upper bound of a share group's own limit of held records.", check=between(2000, 10_000)
     )
     group_share_persister_class_name: str = string(
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
@@ -158,23 +158,21 @@ class GroupCoordinatorSettings:
         check=between(1000, 3_600_000),
     )
     group_share_min_record_lock_duration_ms: int = integer(
-        15_000, "Lower bound of a share group's own lock duration.", check=between(1000, 30_000), in_use=False
+        15_000, "Lower bound of a share group's own lock duration.", check=between(1000, 30_000)
     )
     group_share_max_record_lock_duration_ms: int = integer(
-        60_000, "Upper bound of a share group's own lock duration.", check=between(30_000, 3_600_000), in_use=False
+        60_000, "Upper bound of a share group's own lock duration.", check=between(30_000, 3_600_000)
     )
     group_share_session_timeout_ms: int = integer(
         45_000, "A share-group member that is silent for this long is removed.", check=between(1)
     )
     group_share_min_session_timeout_ms: int = integer(
-        45_000, "Lower bound of a share group's own session timeout.", check=between(1), in_use=False
+        45_000, "Lower bound of a share group's own session timeout.", check=between(1)
     )
     group_share_max_session_timeout_ms: int = integer(
-        60_000, "Upper bound of a share group's own session timeout.", check=between(1), in_use=False
+        60_000, "Upper bound of a share group's own session timeout.", check=between(1)
     )
-    group_share_max_share_sessions: int = integer(
-        2000, "Most share sessions on one broker.", check=between(1)
-    )
+    group_share_max_share_sessions: int = integer(2000, "Most share sessions on one broker.", check=between(1))
     group_share_max_size: int = integer(200, "Most members of a share group.", check=between(1, 1000))
     group_streams_assignment_interval_ms: int = integer(
         1000,

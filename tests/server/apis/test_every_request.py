@@ -19,7 +19,7 @@ Serve = Callable[..., Any]
 #: An answer comes at once but where the request itself says how long to wait: then the test goes on soon.
 ANSWER_SECONDS = 30
 WAITED_SECONDS = 0.1
-WAIT_WHEN_ASKED = {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE}
+WAIT_WHEN_ASKED = {ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE}
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)

@@ -1,0 +1,231 @@
+"""The share coordinator: who may write, what a load brings back, and how batches of records are put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.coordinator.errors import (
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    InvalidRequestError,
+    UninitializedShareError,
+    UnknownSharePartitionError,
+)
+from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
+from ottla.server.coordinator.share.coordinator import ShareCoordinator, ShareCoordinatorConfig
+from ottla.server.coordinator.share.persister import Initialization
+from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
+from ottla.server.coordinator.share.state import (
+    SharePartitionKey,
+    ShareState,
+    StateBatch,
+    StateChange,
+    combine,
+)
+from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.storage.clock import ManualClock
+
+TOPIC = UUID(int=7)
+KEY = SharePartitionKey("g", TOPIC, 0)
+STATE = PartitionState.initial((1,))
+
+
+class World:
+    """A coordinator over a log in memory, which may be made again over the same log."""
+
+    def __init__(self, log: Any, nursery: trio.Nursery, updates_per_snapshot: int) -> None:
+        self.topics = SimpleNamespace(
+            is_living=lambda topic_id: topic_id == TOPIC,
+            has_partition=lambda topic_id, index: topic_id == TOPIC and index < 2,
+        )
+        self.coordinator = ShareCoordinator(
+            node_id=1,
+            config=ShareCoordinatorConfig(topic_partitions=1, updates_per_snapshot=updates_per_snapshot),
+            clock=ManualClock(1_000),
+            log=log,
+            topics=self.topics,  # type: ignore[arg-type]
+            nursery=nursery,
+        )
+        topic = TopicImage(name=SHARE_GROUP_STATE, topic_id=UUID(int=9), partitions=(STATE,))
+        change = PartitionChange(topic, 0, None, STATE)
+        self.coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), changed_partitions=[change]))
+
+    async def load(self) -> None:
+        while self.coordinator.runtime.loading():
+            await trio.lowlevel.checkpoint()
+
+    async def begin(self, state_epoch: int = 1, start_offset: int = 0) -> None:
+        outcomes = await self.coordinator.initialize([Initialization(KEY, state_epoch, start_offset)])
+        error = outcomes[KEY]
+        if error is not None:
+            raise error
+
+
+@pytest.fixture(params=[500, 2], ids=["updates", "snapshots"])
+async def world(log: Any, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with trio.open_nursery() as nursery:
+        world = World(log, nursery, request.param)
+        await world.load()
+        yield world
+        world.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
+def change(*batches: StateBatch, start: int = 0, state_epoch: int = 1, leader_epoch: int = 1) -> StateChange:
+    return StateChange(state_epoch, leader_epoch, start, 0, batches)
+
+
+async def test_what_was_written_is_read_and_loaded(world: World, log: Any) -> None:
+    coordinator = world.coordinator
+    await world.begin(start_offset=-1)
+    assert (await coordinator.read(KEY, 1)).start_offset == -1
+    await coordinator.write(KEY, change(StateBatch(0, 9, 2, 1)))
+    await coordinator.write(KEY, change(StateBatch(12, 14, 0, 2), start=5))
+    await coordinator.write(KEY, change(StateBatch(13, 13, 4, 2), start=5))
+    wanted = ShareState(
+        1,
+        1,
+        5,
+        0,
+        (StateBatch(5, 9, 2, 1), StateBatch(12, 12, 0, 2), StateBatch(13, 13, 4, 2), StateBatch(14, 14, 0, 2)),
+    )
+    assert await coordinator.read(KEY, 1) == wanted
+    assert coordinator.read_summary(KEY) == wanted
+
+    async with trio.open_nursery() as nursery:
+        again = World(log, nursery, 500)
+        await again.load()
+        assert await again.coordinator.read(KEY, 1) == wanted
+        again.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_later_leader_shuts_out_the_earlier_one(world: World) -> None:
+    await world.begin()
+    await world.coordinator.read(KEY, 3)
+    with pytest.raises(FencedShareLeaderError):
+        await world.coordinator.write(KEY, change(leader_epoch=2))
+    with pytest.raises(FencedShareLeaderError):
+        await world.coordinator.read(KEY, 2)
+    await world.coordinator.write(KEY, change(leader_epoch=3))
+
+
+async def test_nothing_of_an_earlier_leader_comes_behind_what_the_later_one_is_told(world: World) -> None:
+    await world.begin()
+    outcomes: list[object] = []
+
+    async def write(number: int) -> None:
+        try:
+            await world.coordinator.write(KEY, change(StateBatch(number, number, 2, 1)))
+            outcomes.append(number)
+        except FencedShareLeaderError:
+            pass
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(write, number)
+        await trio.lowlevel.checkpoint()
+        told = await world.coordinator.read(KEY, 2)
+        for number in range(5, 10):
+            nursery.start_soon(write, number)
+    stored = {offset for first, last, _, _ in told.batches for offset in range(first, last + 1)}
+    assert stored == set(outcomes)
+
+
+async def test_what_was_begun_anew_shuts_out_those_of_before(world: World) -> None:
+    await world.begin(state_epoch=2)
+    await world.coordinator.write(KEY, change(StateBatch(0, 3, 2, 1), state_epoch=2))
+    await world.begin(state_epoch=5, start_offset=1)
+    with pytest.raises(FencedStateEpochError):
+        await world.coordinator.write(KEY, change(state_epoch=2))
+    with pytest.raises(FencedStateEpochError):
+        await world.begin(state_epoch=4)
+    assert await world.coordinator.read(KEY, -1) == ShareState(5, 0, 1, 0)
+
+
+async def test_what_was_forgotten_takes_no_writes(world: World) -> None:
+    await world.begin()
+    assert await world.coordinator.delete([KEY]) == {KEY: None}
+    assert await world.coordinator.delete([KEY]) == {KEY: None}
+    with pytest.raises(UninitializedShareError):
+        await world.coordinator.write(KEY, change())
+    with pytest.raises(UninitializedShareError):
+        await world.coordinator.read(KEY, 1)
+    assert world.coordinator.read_summary(KEY).start_offset == -1
+
+
+async def test_what_does_not_exist_is_refused(world: World) -> None:
+    with pytest.raises(UnknownSharePartitionError):
+        await world.coordinator.read(KEY._replace(partition=2), 1)
+    with pytest.raises(InvalidRequestError):
+        await world.coordinator.read(KEY._replace(partition=-1), 1)
+    outcomes = await world.coordinator.initialize([Initialization(KEY._replace(topic_id=UUID(int=1)), 1, 0)])
+    assert [type(error) for error in outcomes.values()] == [UnknownSharePartitionError]
+
+
+state_batches = st.lists(
+    st.builds(
+        lambda first, count, state, times: StateBatch(first, first + count, state, times),
+        st.integers(0, 30),
+        st.integers(0, 8),
+        st.sampled_from([0, 2, 4]),
+        st.integers(1, 4),
+    ),
+    max_size=8,
+)
+
+
+@given(state_batches, state_batches, st.integers(0, 40))
+def test_batches_are_put_together_offset_by_offset(
+    former: list[StateBatch], newer: list[StateBatch], start: int
+) -> None:
+    wanted: dict[int, tuple[int, int]] = {}
+    for first, last, state, count in (*former, *newer):
+        for offset in range(max(first, start), last + 1):
+            wanted[offset] = max(wanted.get(offset, (0, 0)), (count, state))
+    combined = combine(former, newer, start)
+    found = {offset: (count, state) for first, last, state, count in combined for offset in range(first, last + 1)}
+    assert found == wanted
+    assert sum(last - first + 1 for first, last, _, _ in combined) == len(wanted)
+    assert list(combined) == sorted(combined)
+    for before, after in pairwise(combined):
+        assert before.last_offset + 1 < after.first_offset or before[2:] != after[2:], "two batches that are one"
+
+
+TOPICS = [UUID(int=number) for number in range(1, 4)]
+
+
+@given(
+    st.lists(st.frozensets(st.sampled_from(TOPICS), min_size=1), min_size=1, max_size=12),
+    st.fixed_dictionaries({topic: st.frozensets(st.integers(0, 8)) for topic in TOPICS}),
+)
+def test_every_partition_has_a_member_and_every_member_its_share(
+    subscribed: list[frozenset[UUID]], partitions: dict[UUID, frozenset[int]]
+) -> None:
+    def specs(before: dict[str, Assignment]) -> list[ShareMemberSpec]:
+        return [
+            ShareMemberSpec(f"m{number:02}", topics, before.get(f"m{number:02}", {}))
+            for number, topics in enumerate(subscribed)
+        ]
+
+    first = simple_assignor(specs({}), partitions)
+    held = {(topic, index) for assigned in first.values() for topic, indexes in assigned.items() for index in indexes}
+    wanted = {(topic, index) for topic in frozenset().union(*subscribed) for index in partitions[topic]}
+    assert held == wanted
+    for number, topics in enumerate(subscribed):
+        assert first[f"m{number:02}"].keys() <= topics
+    if len(set(subscribed)) == 1 and wanted:
+        sizes = [sum(map(len, assigned.values())) for assigned in first.values()]
+        assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) >= 1
+    assert simple_assignor(specs(first), partitions) == first
