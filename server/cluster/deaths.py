@@ -63,10 +63,10 @@ class DeathWatch:
 
     async def _watch(self, broker: BrokerImage, scope: trio.CancelScope) -> None:
         with scope:
+            await self._until_gone(broker.node_id)
+            # The controller may be gone as well: then its heir, who may be this broker, goes on.
             while True:
-                await self._until_gone(broker.node_id)
-                image = self._controller.image
-                if image.controller_id in (self._controller.node_id, broker.node_id):
+                if self._controller.image.controller_id in (self._controller.node_id, broker.node_id):
                     try:
                         await self._controller.fence_broker(broker)
                     except MetadataError as error:

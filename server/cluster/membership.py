@@ -9,7 +9,7 @@ clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the 
   store cannot be reached, the broker goes on as it is, and renews its session as soon as it can.
 - A node is known by its data folder. Whoever holds the folder's lock takes the session of the process that had it
   before, which must be dead; a node with another folder under the same id has to wait until that session ends, and is
-  refused if it does not.
+  refused if it does not. Should a copy of the folder be used elsewhere, the process that was there first ends.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Membership:
         self._directory_id = directory_id
         self._session_timeout_ms = session_timeout_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._incarnation = ""
         self._lease = NO_LEASE
         self._fenced = trio.Event()
         self._life = trio.CancelScope()
@@ -97,7 +98,8 @@ class Membership:
         Raises DuplicateBrokerIdError if another node has taken the id, perhaps while this one was frozen.
         """
         with self._life:
-            await self._register(broker)
+            self._incarnation = broker.incarnation
+            await self._register(broker, is_new=True)
             task_status.started()
             await self._keep_alive(broker)
 
@@ -134,18 +136,18 @@ class Membership:
     async def follow(self, delta: MetadataDelta) -> None:
         """Hear of a change of the metadata: somebody may have fenced this broker."""
         if self._lease != NO_LEASE and self._node_id in delta.changed_brokers:
-            broker = delta.after.brokers.get(self._node_id)
-            if broker is None or broker.fenced:
+            session = delta.after.sessions.get(self._node_id)
+            if session is None or session.incarnation != self._incarnation:
                 self._fenced.set()
 
-    async def _register(self, broker: BrokerImage) -> None:
+    async def _register(self, broker: BrokerImage, *, is_new: bool) -> None:
         self._lease = await self._store.grant_lease(self._session_timeout_ms)
-        await self._controller.register_broker(broker, self._lease)
+        await self._controller.register_broker(broker, self._lease, is_new=is_new)
         self._fenced = trio.Event()
 
     async def _register_anew(self, broker: BrokerImage) -> None:
         await self._store.revoke_lease(self._lease)
-        await self._register(broker)
+        await self._register(broker, is_new=False)
         text = "the session of this broker had ended: it is registered anew"
         logger.warning(text, extra={"node_id": self._node_id})
 

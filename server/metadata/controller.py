@@ -125,17 +125,18 @@ class Controller:
         await self._count_start(is_first=await self._found_cluster())
         await self._loader.run(task_status=task_status)
 
-    async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE) -> None:
+    async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE, *, is_new: bool = True) -> None:
         """Make a broker known, and alive while the lease lasts; it becomes the controller if there is none.
 
-        One that is fenced is only made known. Raises DuplicateBrokerIdError if a node with another folder is alive
-        under its id, LeaseExpiredError if the lease is over.
+        One that is fenced is only made known. Raises DuplicateBrokerIdError if another process is alive under its id,
+        LeaseExpiredError if the lease is over. A process that `is_new` takes over from one that had the same folder.
         """
         known, session = keys.broker(broker.node_id), keys.alive(broker.node_id)
 
         async def plan(image: MetadataImage) -> _Plan[None]:
             other = image.sessions.get(broker.node_id)
-            if other is not None and other.directory_id != broker.directory_id:
+            is_former = other is not None and is_new and other.directory_id == broker.directory_id
+            if other is not None and other.incarnation != broker.incarnation and not is_former:
                 raise DuplicateBrokerIdError(f"Another process runs as node {broker.node_id}; this one has to stop.")
             if self._loader.revision_of(keys.MOVED):
                 raise StoreUnavailableError("The metadata of this cluster has moved to another store.")

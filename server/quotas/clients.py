@@ -159,10 +159,10 @@ class ClientQuotas:
         """Count an answered request. Returns the response to send instead, if its client is beyond a quota.
 
         A Produce counts with the bytes of its request, a Fetch with those of its response, and every request with the
-        time that was worked on it. Followers are exempt, as in Kafka.
+        time that was worked on it. Followers are exempt, and so are the markers of transactions, as in Kafka.
         """
         api = context.api.key
-        if api is ApiKey.FETCH and _is_from_follower(context.request):
+        if api is ApiKey.WRITE_TXN_MARKERS or (api is ApiKey.FETCH and _is_from_follower(context.request)):
             return None
         client = context.principal, context.header.client_id or ""
         kind = _BYTE_RATE_OF.get(api)

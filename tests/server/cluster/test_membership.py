@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,10 @@ async def test_a_broker_that_was_fenced_registers_anew_and_becomes_controller_ag
         assert after.epoch > before.epoch
 
 
-async def test_a_process_whose_id_was_taken_while_it_was_frozen_ends(run_cluster: RunCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_a_process_whose_id_was_taken_while_it_was_frozen_ends(
+    run_cluster: RunCluster, tmp_path: Path, is_copy: bool
+) -> None:
     async with run_cluster(1) as cluster:
 
         async def lose_the_id() -> None:
@@ -119,14 +123,18 @@ async def test_a_process_whose_id_was_taken_while_it_was_frozen_ends(run_cluster
                 other.store = cluster.store
                 frozen = await other.start(2)
                 frozen.store.is_cut_off = True
-                await cluster.until(lambda image: live(image) == [1])
-                await cluster.start(2, folder=tmp_path / "elsewhere")
+                elsewhere = tmp_path / "elsewhere"
+                if is_copy:
+                    shutil.copytree(tmp_path / "data-2", elsewhere)
+                else:
+                    await cluster.until(lambda image: live(image) == [1])
+                await cluster.start(2, folder=elsewhere)
                 frozen.store.is_cut_off = False
                 await frozen.ended.wait()
 
         with pytest.raises(BaseExceptionGroup) as raised:
             await lose_the_id()
-        assert raised.group_contains(DuplicateBrokerIdError)
+        assert raised.group_contains(DuplicateBrokerIdError, match="Another process runs as node 2")
         assert live(cluster[1].image) == [1, 2]
 
 

@@ -15,6 +15,7 @@ from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, Fe
 from ottla.kproto.messages.metadata import MetadataResponse
 from ottla.kproto.messages.produce import ProduceResponse
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersResponse
 from ottla.server.metadata.errors import ThrottlingQuotaExceededError
 from ottla.server.quotas.clients import (
     CONSUMER_BYTE_RATE,
@@ -162,6 +163,12 @@ class TestCharging:
     async def test_followers_are_exempt(self, quotas: ClientQuotas) -> None:
         for request in (FetchRequest(replica_id=2), FetchRequest(replica_state=ReplicaState(replica_id=2))):
             assert quotas.charge(context(ApiKey.FETCH, request=request), FetchResponse(), 1 << 20) is None
+
+    async def test_markers_of_transactions_are_exempt(self, quotas: ClientQuotas) -> None:
+        quotas.set_quotas({(("user", None),): {REQUEST_PERCENTAGE: 1.0}})
+        request = context(ApiKey.WRITE_TXN_MARKERS, worked_seconds=100.0)
+        assert quotas.charge(request, WriteTxnMarkersResponse(), 10) is None
+        assert request.connection.muted_seconds == 0
 
 
 class TestTime:
