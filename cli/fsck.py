@@ -170,6 +170,8 @@ async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[U
 
 async def _known_topics(data_dir: Path) -> set[UUID]:
     from ottla.server.metadata import keys
+    from ottla.server.metadata.errors import StoreUnavailableError
+    from ottla.server.metadata.move import refuse_moved
     from ottla.server.metadata.sqlite import open_sqlite_store
     from ottla.storage.clock import SystemClock
 
@@ -178,9 +180,12 @@ async def _known_topics(data_dir: Path) -> set[UUID]:
         raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
     store = await open_sqlite_store(path, SystemClock().time_ms)
     try:
+        await refuse_moved(store)
         if await store.get(keys.CLUSTER_ID) is None:
             raise CommandError(f"{path} holds no cluster: without its metadata every topic would be unknown")
         listing = await store.list(keys.TOPICS)
         return {keys.decode_topic(item.value)[0] for item in listing.entries}
+    except StoreUnavailableError as error:
+        raise CommandError(str(error)) from None
     finally:
         await store.close()

@@ -272,12 +272,13 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, (httpx.TimeoutException, trio.TooSlowError)):
         return "no answer in time"
     # What httpx raises says little; what it was raised for knows of the certificate, or of the connection.
+    reason = str(error) or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return str(error) or type(error).__name__
+            reason = cause.strerror
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__ or cause.__context__
+    return reason
 
 
 def _ssl_context(access: EtcdAccess) -> ssl.SSLContext:

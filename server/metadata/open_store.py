@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import trio
+
+from ottla.server.metadata import keys
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.move import refuse_moved
 from ottla.server.settings.metadata_address import MEMORY, parse_metadata_address
@@ -38,7 +41,13 @@ async def _open(
 ) -> MetadataStore:
     address = parse_metadata_address(config.ottla_metadata_store)
     if address is not None:
-        return await open_etcd(address, config)
+        store = await open_etcd(address, config)
+        try:
+            await _refuse_metadata_left_behind(data_dir / SQLITE_FILE, clock, store)
+        except BaseException:
+            await store.close()
+            raise
+        return store
     if config.ottla_metadata_store == MEMORY:
         from ottla.server.metadata.memory import MemoryMetadataStore
 
@@ -67,3 +76,22 @@ async def open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore
             config.ottla_metadata_store_ssl_key,
         ),
     )
+
+
+async def _refuse_metadata_left_behind(path: Path, clock: Clock, store: MetadataStore) -> None:
+    """A folder that was used without etcd would look empty with it. Raises StoreUnavailableError."""
+    if not await trio.to_thread.run_sync(path.exists):
+        return
+    from ottla.server.metadata.sqlite import open_sqlite_store
+
+    beside = await open_sqlite_store(path, clock.time_ms)
+    try:
+        own = await beside.get(keys.CLUSTER_ID)
+    finally:
+        await beside.close()
+    found = await store.get(keys.CLUSTER_ID)
+    if own is not None and (found is None or found.value != own.value):
+        raise StoreUnavailableError(
+            f"{path} holds the metadata of this folder, and etcd does not: move it there with "
+            "`ottla cluster move-metadata`, or choose another --data-dir."
+        )

@@ -77,3 +77,16 @@ def test_beside_a_running_broker_it_names_the_process(broker: Any, tmp_path: Pat
         assert done.returncode == 1
         assert f"is in use by process {broker.process.pid} (" in done.stderr.decode()
         assert done.stderr.endswith(b"stop it first\n")
+
+
+def test_metadata_that_has_moved_counts_no_topic_as_unknown(tmp_path: Path, capsys: Any) -> None:
+    async def mark() -> None:
+        store = await open_sqlite_store(tmp_path / "cluster.sqlite", SystemClock().time_ms)
+        await store.commit([], [Put(keys.MOVED, keys.encode({"to": "etcd://etcd/ottla"}))])
+        await store.close()
+
+    trio.run(_make_node, tmp_path)
+    trio.run(mark)
+    assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) != 0
+    assert "has moved to etcd://etcd/ottla" in capsys.readouterr().err
+    assert _folders(tmp_path) == 2
