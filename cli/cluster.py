@@ -1,4 +1,4 @@
-"""`ottla cluster`: the brokers, the features and the APIs of a cluster, and where its metadata is."""
+"""`ottla cluster`: the brokers, the features and the APIs of a cluster, where its replicas and its metadata are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.cli import options
+from ottla.cli.cluster_moves import balance, drain
 from ottla.cli.connection import connected
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
@@ -26,8 +27,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     features.set_defaults(act=_features)
     apis = actions.add_parser("apis", help="show which APIs a broker serves, in which versions")
     apis.set_defaults(act=_apis)
+    draining = actions.add_parser("drain", help="move every replica of a broker to the others, so that it can go")
+    draining.add_argument("broker", type=int)
+    draining.set_defaults(act=drain)
+    balancing = actions.add_parser("balance", help="move replicas, so that the brokers hold about as many")
+    balancing.set_defaults(act=balance)
     for action in (describe, features, apis):
         options.add_json(action)
+    for action in (draining, balancing):
+        action.add_argument("--dry-run", action="store_true", help="show what would move, and move nothing")
+        action.add_argument("--no-wait", action="store_true", help="do not wait until everything has moved")
+    for action in (describe, features, apis, draining, balancing):
         options.add_bootstrap(action)
     move = actions.add_parser("move-metadata", help="move the metadata of a stopped cluster, into etcd or back")
     move.set_defaults(act=None)

@@ -51,9 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_json(describing)
     describing.set_defaults(act=describe)
 
-    alter = actions.add_parser("alter", help="add partitions, change settings")
+    alter = actions.add_parser("alter", help="add partitions, change settings or how many replicas there are")
     alter.add_argument("topic")
     alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
+    alter.add_argument(
+        "-r", "--replication-factor", type=int, help="the new number of replicas; waits until they are in sync"
+    )
     alter.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
     alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="go back to the default")
     alter.set_defaults(act=_alter)
@@ -113,8 +116,9 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _alter(client: Client, arguments: argparse.Namespace) -> None:
-    if arguments.partitions is None and not arguments.config and not arguments.delete_config:
-        raise CommandError("nothing to change: give --partitions, --config or --delete-config")
+    replicas = arguments.replication_factor
+    if (arguments.partitions, replicas) == (None, None) and not arguments.config and not arguments.delete_config:
+        raise CommandError("nothing to change: give --partitions, --replication-factor, --config or --delete-config")
     if arguments.partitions is not None:
         topic = CreatePartitionsTopic(name=arguments.topic, count=arguments.partitions, assignments=None)
         response = client.call_controller(CreatePartitionsRequest(topics=[topic], timeout_ms=_timeout_ms(arguments)))
@@ -126,6 +130,10 @@ def _alter(client: Client, arguments: argparse.Namespace) -> None:
         response = client.call_controller(IncrementalAlterConfigsRequest(resources=[resource]))
         results = ((r.resource_name, r.error_code, r.error_message) for r in response.responses)
         _check(results, settings=[change.name for change in changes])
+    if replicas is not None:
+        from ottla.cli.cluster_moves import change_replication_factor
+
+        change_replication_factor(client, arguments.topic, replicas)
 
 
 def _delete(client: Client, arguments: argparse.Namespace) -> None:

@@ -107,11 +107,11 @@ class Compacted(Other):
 
     NAME, PARTITIONS, KEYS = "latest", 3, 40
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replicas: int = 1) -> None:
         super().__init__(bootstrap)
         config = {"cleanup.policy": "compact", **SMALL_SEGMENTS}
         admin = self.admin()
-        admin.create_topics([NewTopic(self.NAME, self.PARTITIONS, 1, config=config)])[self.NAME].result()
+        admin.create_topics([NewTopic(self.NAME, self.PARTITIONS, replicas, config=config)])[self.NAME].result()
         self._producer = self.producer(**{"enable.idempotence": True})
         self._sent: dict[bytes, int] = {}
         self._number = 0

@@ -107,7 +107,11 @@ class Elections:
         if (delta.changed_brokers and before != live) or delta.changed_configs:
             self._look_at_everything()
         self._topics.update(topic.name for topic in delta.reconfigured_topics)
-        self._topics.update(it.topic.name for it in delta.changed_partitions if it.after.leader not in live)
+        self._topics.update(
+            it.topic.name
+            for it in delta.changed_partitions
+            if it.after.leader not in live or not live.issuperset(it.after.isr)
+        )
         if self._topics:
             self._wanted.set()
 

@@ -7,7 +7,7 @@ store is asked is asked for together the next time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 _AT_ONCE: Final = 64
+_NAMED: Final = 5
 
 ChangePartitions = Callable[
     ["Mapping[PartitionKey, PartitionUpdate]"], Awaitable["Mapping[PartitionKey, PartitionOutcome]"]
@@ -109,25 +110,27 @@ class InSyncSets:
             return
         self._is_cut_off = False
         now_ms = self._clock.time_ms()
+        grown: list[Partition] = []
+        shrunk: list[Partition] = []
         for partition, change in begun.items():
             if partition.end_isr_change(change, now_ms):
                 self._changed(partition)
-            self._tell(partition, before[partition])
+            more = len(partition.isr) - before[partition]
+            if partition.is_leader and more:
+                (grown if more > 0 else shrunk).append(partition)
+        self.expands += len(grown)
+        self.shrinks += len(shrunk)
+        _tell("more", grown)
+        _tell("fewer", shrunk)
 
-    def _tell(self, partition: Partition, before: int) -> None:
-        count = len(partition.isr)
-        if count == before or not partition.is_leader:
-            return
-        if count > before:
-            self.expands += 1
-        else:
-            self.shrinks += 1
-        logger.info(
-            "%s-%d has %d of %d replicas in sync: %s",
-            partition.topic,
-            partition.index,
-            count,
-            len(partition.replicas),
-            ", ".join(map(str, partition.isr)),
-            extra={"topic": partition.topic, "partition": partition.index, "isr": list(partition.isr)},
-        )
+
+def _tell(how: str, partitions: Sequence[Partition]) -> None:
+    """One line, however many they are; the metrics have the rest."""
+    if not partitions:
+        return
+    named = ", ".join(
+        f"{it.topic}-{it.index} (of {len(it.replicas)}: {', '.join(map(str, it.isr))})" for it in partitions[:_NAMED]
+    )
+    others = f", and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
+    keys = {"partitions": len(partitions)}
+    logger.info("%s replicas are in sync of %s%s", how, named, others, extra=keys)
