@@ -51,6 +51,10 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
         return moved
 
+    def has_left(self) -> None:
+        """It left the in-sync set: until it fetches again, nobody waits for it."""
+        self.last_fetch_ms = 0
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """Whether it may stay in the in-sync set (`replica.lag.time.max.ms`)."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms

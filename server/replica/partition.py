@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
 
+_PATIENCE_MS: Final = 250
+"""How long a follower that is about to join is waited for between two of its fetches."""
+
 _NO_FOLLOWERS: Final[dict[int, FollowerProgress]] = {}
 _NO_BROKERS: Final[Mapping[int, int]] = {}
 
@@ -179,6 +182,9 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.replicas = state.replicas
+        for replica, follower in self._followers.items():
+            if replica in self.isr and replica not in state.isr:
+                follower.has_left()
         self.isr = state.isr
         self._count_isr()
         if state.leader != self.node_id:
@@ -291,7 +297,7 @@ class Partition:
         """After a flush, a follower's progress or a change of the in-sync set; True if readers can see more.
 
         A follower that keeps up but is not in the set yet is waited for, or under load it would never reach what it has
-        to reach to join; it must be alive, or it would hold up everybody for as long as it may lag.
+        to reach to join. It must have fetched just now: nobody is held up by one that stops or dies.
         """
         if self.role is not Role.LEADER or self.is_under_min_isr:
             return False
@@ -300,7 +306,8 @@ class Partition:
             if follower.log_end_offset < offset and (
                 replica in self._maximal_isr
                 or (
-                    follower.broker_epoch == self._brokers.get(replica)
+                    now_ms - follower.last_fetch_ms <= _PATIENCE_MS
+                    and follower.broker_epoch == self._brokers.get(replica)
                     and follower.is_caught_up(end_offset, now_ms, self._max_lag_ms)
                 )
             ):
@@ -318,7 +325,7 @@ class Partition:
         now_ms: int,
         broker_epoch: int = NO_EPOCH,
     ) -> bool:
-        """Take note of what a follower has; True if it has moved, so that waiting operations may complete.
+        """Take note of what a follower has; True if waiting operations may complete by it.
 
         Raises UnknownLeaderEpochError or NotLeaderError for a node that is not assigned the partition, as Kafka does,
         and NotLeaderError for a process that another one of the same node has followed (KIP-903).
@@ -332,8 +339,9 @@ class Partition:
         if broker_epoch != NO_EPOCH and broker_epoch < follower.broker_epoch:
             raise NotLeaderError(f"node {replica_id} has registered again since epoch {broker_epoch}")
         moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms, broker_epoch)
-        if moved:
-            self.advance_high_watermark(now_ms)
+        # Also when it has not moved: somebody may have been waited for who is not any more.
+        if moved or self.log.high_watermark < self.log.flushed_end_offset:
+            moved |= self.advance_high_watermark(now_ms)
         return moved
 
     def may_join(self, replica: int) -> bool:

@@ -279,6 +279,27 @@ def test_under_load_who_keeps_up_is_waited_for_until_it_can_join() -> None:
     assert partition.advance_high_watermark(600)
 
 
+def test_who_does_not_fetch_any_more_is_not_waited_for() -> None:
+    brokers = {1: 7, 2: 7}
+    partition = lead(10, replicas=(0, 1, 2), isr=(0, 2), brokers=brokers)
+    follow(partition, 1, 10, now_ms=10_000, broker_epoch=7)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    follow(partition, 2, 20, now_ms=10_100, broker_epoch=7)
+    assert partition.log.high_watermark == 10
+    # The next fetch of whoever is in sync finds it out, though it has nothing new to say itself.
+    assert follow(partition, 2, 20, now_ms=10_600, broker_epoch=7)
+    assert partition.log.high_watermark == 20
+
+
+def test_who_stops_in_order_is_not_waited_for_from_then_on() -> None:
+    brokers = {1: 7}
+    partition = lead(10, replicas=(0, 1), brokers=brokers)
+    follow(partition, 1, 10, now_ms=10_000, broker_epoch=7)
+    partition.apply(state(replicas=(0, 1), isr=(0,), partition_epoch=1), 10_001)
+    partition.log.log_end_offset = partition.log.flushed_end_offset = 20
+    assert partition.advance_high_watermark(10_002)
+
+
 def test_a_change_of_role_waits_for_the_end_of_a_truncation() -> None:
     async def main() -> None:
         partition = make_partition(Log(10))
