@@ -97,6 +97,9 @@ def _check_metadata(path: Path, report: Report) -> None:
         wrong = check_file(path)
         if wrong is not None:
             report.error(str(path), -1, wrong)
+    elif report.stores:
+        # Where it is kept in etcd, that is as it should be.
+        report.note(str(path), -1, "is missing: unless etcd keeps the metadata, see ottla restore --metadata-from-data")
 
 
 def _exit_code(report: Report) -> int:

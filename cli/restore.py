@@ -1,4 +1,4 @@
-"""`ottla restore`: make a data folder of a backup. Every byte is checked on the way."""
+"""`ottla restore`: make a data folder of a backup, checking every byte; or the lost metadata of a data folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from ottla.cli.backup.errors import BackupError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", type=Path, metavar="BACKUP", help="what `ottla backup` has made")
+    parser.add_argument("backup", type=Path, nargs="?", metavar="BACKUP", help="what `ottla backup` has made")
+    parser.add_argument(
+        "--metadata-from-data",
+        action="store_true",
+        help="instead: make the lost cluster.sqlite of a data folder anew, from what lies beside the topics' records",
+    )
     parser.add_argument(
         "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"
     )
@@ -21,6 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.metadata_from_data:
+        from ottla.cli import restore_metadata
+
+        return restore_metadata.run(arguments)
+    if arguments.backup is None:
+        raise CommandError("which backup? Name what `ottla backup` has made")
     progress = options.Progress("restored")
     try:
         manifest = restore(arguments.backup, arguments.data_dir, progress.set_bytes)

@@ -44,7 +44,7 @@ from ottla.server.metadata import keys
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
-from ottla.server.metadata.open_store import open_store
+from ottla.server.metadata.open_store import SQLITE_FILE, open_store
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import (
@@ -157,6 +157,7 @@ class Node:
             if log_manager.node_dir.was_clean is False:
                 folder = log_manager.node_dir.path
                 logger.warning("%s was not closed in order: its logs are recovered", folder, extra={"path": folder})
+            await self._refuse_without_metadata(log_manager)
             store = self._metadata_store or await open_store(
                 config, Path(data_dir), self._clock, log_manager.context.space.make_room
             )
@@ -165,6 +166,23 @@ class Node:
             finally:
                 with trio.CancelScope(shield=True):
                     await store.close()
+
+    async def _refuse_without_metadata(self, log_manager: LogManager) -> None:
+        """StartupError if topics have data here and the file that knows the topics is not there."""
+        path = os.path.join(self._data_dir, SQLITE_FILE)
+        is_in_file = self._metadata_store is None and self._config.ottla_metadata_store == "sqlite"
+        if not is_in_file or await trio.Path(path).exists():
+            return
+        from ottla.storage.unknown_topics import unknown_folders
+
+        node_path = log_manager.node_dir.path
+        topics = await trio.to_thread.run_sync(unknown_folders, self._disk, node_path, frozenset())
+        if topics:
+            raise StartupError(
+                f"{path} is missing, and nothing else knows the {len(topics)} topics with data in {node_path}: "
+                "restore it from a backup, or move the data away, or make it anew with "
+                f"`ottla restore --metadata-from-data --data-dir {self._data_dir}`"
+            )
 
     async def _serve(
         self,

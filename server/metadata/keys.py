@@ -147,6 +147,18 @@ def decode_topic(value: bytes) -> tuple[UUID, list[tuple[int, ...]], dict[str, s
     return UUID(document["id"]), [tuple(replicas) for replicas in document["replicas"]], document["configs"]
 
 
+def encode_described_topic(
+    name: str, topic_id: UUID, replicas: Sequence[Sequence[int]], own_configs: Mapping[str, str]
+) -> bytes:
+    """A topic with its name, as it is kept beside its records."""
+    return encode({"name": name, "id": topic_id.hex, "replicas": replicas, "configs": dict(own_configs)})
+
+
+def decode_described_topic(content: bytes) -> tuple[str, UUID, list[tuple[int, ...]], dict[str, str]]:
+    """(name, id, replicas, configs); ValueError, KeyError or TypeError if it is none."""
+    return decode(content)["name"], *decode_topic(content)
+
+
 def encode_partition(state: PartitionState, starts: Mapping[int, int]) -> bytes:
     return encode({**state._asdict(), "starts": starts.get(state.leader, 0)})
 

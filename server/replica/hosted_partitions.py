@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.server.metadata.image import MetadataImage, ResourceType
+from ottla.server.metadata.keys import encode_described_topic
 from ottla.server.replica.errors import (
     NotLeaderError,
     ReplicaError,
@@ -122,6 +124,8 @@ class HostedPartitions:
                     await trio.lowlevel.checkpoint()
         for topic in delta.reconfigured_topics:
             self._reconfigure(topic)
+            for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
+                store.describe(partial(_description, topic), soon=True)
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
@@ -145,6 +149,7 @@ class HostedPartitions:
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        log.store.describe(partial(_description, topic))
         if len(state.replicas) > 1:
             # What this log holds need not be on the other replicas: it counts as committed when they are heard of.
             log.set_high_watermark(log.log_start_offset)
@@ -194,3 +199,9 @@ class HostedPartitions:
             partition.min_insync_replicas = min_insync_replicas
             partition.advance_high_watermark(self._now_ms())
             self._changed(partition)
+
+
+def _description(topic: TopicImage) -> bytes:
+    """What is kept beside a topic's records, for when the metadata is lost: see `ottla restore`."""
+    replicas = [partition.replicas for partition in topic.partitions]
+    return encode_described_topic(topic.name, topic.topic_id, replicas, topic.configs)

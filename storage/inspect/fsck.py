@@ -24,6 +24,7 @@ from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
+from ottla.storage.format.topic_file import TOPIC_FILE
 from ottla.storage.node_dir import DELETED_SUFFIX, NODE_FILE
 from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import ASIDE_MARK, list_segments, mark_losses
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
 __all__ = ["Finding", "Report", "check_node", "store_directories"]
+
+
+_OTHER_FILES = frozenset({CHECKPOINT_NAME, SEGMENT_LIST_NAME, TOPIC_FILE})
 
 
 @dataclass(slots=True, frozen=True)
@@ -136,7 +140,7 @@ class _StoreCheck:
                 self._report.warn(
                     path, -1, "a start has set aside here what was damaged; remove it when it is dealt with"
                 )
-            elif name not in known and name not in (CHECKPOINT_NAME, SEGMENT_LIST_NAME):
+            elif name not in known and name not in _OTHER_FILES:
                 self._report.warn(path, -1, "left by an interrupted write; the next start removes it")
         for place, segment in enumerate(segments):
             if not segment.is_lost:

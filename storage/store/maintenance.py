@@ -15,6 +15,7 @@ from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineErro
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
+from ottla.storage.format.topic_file import TOPIC_FILE
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore, sync_names
 from ottla.storage.store.index_files import write_sealed_index
@@ -99,6 +100,7 @@ async def _seal_and_checkpoint(store: MessageStore) -> bool:
             # Nothing comes in between: the checkpoint begins where all before it is sealed.
             await _checkpoint_store(store)
             await list_sealed_segments(store)
+            await _describe_topic(store)
     except OSError as error:
         if not store.files.may_try_again(error):
             store.fail(error)
@@ -136,6 +138,21 @@ async def list_sealed_segments(store: MessageStore) -> None:
         files.listed(content, retired)
     for segment in retired:
         store.doomed.doom(segment)
+
+
+async def _describe_topic(store: MessageStore) -> None:
+    """Let the files say what their topic is, if that is news."""
+    content = store.description()
+    if content is None or content == store.described or not store.files.segments:
+        return
+    disk, path = store.context.disk, os.path.join(store.files.directory, TOPIC_FILE)
+
+    def replace() -> None:
+        if not disk.exists(path) or disk.read_file(path) != content:
+            disk.write_file_atomic(path, content)
+
+    await store.context.offload(replace)
+    store.description_written(content)
 
 
 async def _seal_segments(store: MessageStore) -> None:

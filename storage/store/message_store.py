@@ -40,6 +40,7 @@ class MessageStore:
 
     __slots__ = (
         "_checkpointed_bytes",
+        "_describe",
         "_flush_timer",
         "_reclaimed",
         "_released",
@@ -47,6 +48,7 @@ class MessageStore:
         "_written_bytes",
         "checkpoint",
         "context",
+        "described",
         "dirty",
         "doomed",
         "files",
@@ -73,6 +75,9 @@ class MessageStore:
         self.lock = trio.Lock()
         self.checkpoint: CheckpointBuilder | None = None
         self._request_maintenance = request_maintenance
+        self._describe: Callable[[], bytes] | None = None
+        #: What the file that describes the topic says; None while that is not known.
+        self.described: bytes | None = None
         self._flush_timer = FlushTimer(context, self.writer.sync_soon)
         self._written_bytes = 0
         self._checkpointed_bytes = 0
@@ -156,6 +161,23 @@ class MessageStore:
         if self.checkpoint is not None:
             self.checkpoint.forget(log)
         self.released()
+
+    def describe(self, describe: Callable[[], bytes], *, soon: bool = False) -> None:
+        """What the store's topic is, for whoever finds the files without the cluster's metadata.
+
+        It is written with the next checkpoint; `soon` asks for one. Before there are records there is no file.
+        """
+        self._describe = describe
+        if soon and self.is_usable and self.files.segments:
+            self._request_maintenance(self)
+
+    def description(self) -> bytes | None:
+        """What the file that describes the topic should say; None if nobody has said it."""
+        return self._describe() if self._describe is not None else None
+
+    def description_written(self, content: bytes) -> None:
+        """The file says this."""
+        self.described = content
 
     @property
     def is_empty(self) -> bool:

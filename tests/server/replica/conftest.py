@@ -69,6 +69,10 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.writer = FakeWriter()
+        self.description = b""
+
+    def describe(self, describe: Callable[[], bytes], *, soon: bool = False) -> None:
+        self.description = describe()
 
 
 class FakeLog:
