@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -88,7 +89,8 @@ class BrokerProcess:
     def kill(self) -> None:
         """kill -9: no goodbye, no flush."""
         process = self._running()
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         self._end(process)
 
     def wait(self) -> int:

@@ -122,7 +122,8 @@ class Controller:
         Started once all is loaded. What this node leads, it leads in new epochs from then on: by them clients find out
         what it may have lost with its last process (KIP-320).
         """
-        await self._count_start(is_first=await self._found_cluster())
+        await self._found_cluster()
+        await self._count_start()
         await self._loader.run(task_status=task_status)
 
     async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE, *, is_new: bool = True) -> None:
@@ -482,18 +483,24 @@ class Controller:
             await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
         raise ConflictError("The metadata is being changed elsewhere all the time.")
 
-    async def _found_cluster(self) -> bool:
-        """Whether there was none before."""
+    async def _found_cluster(self) -> None:
+        """Do nothing if there is one."""
         puts = [Put(keys.CLUSTER_ID, keys.encode(_base64(self._topic_id())))]
         puts += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
-        return await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts) is not None
+        await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts)
 
-    async def _count_start(self, *, is_first: bool) -> None:
-        """One key however many partitions there are; durable before anything is appended in the new epochs."""
+    async def _count_start(self) -> None:
+        """One key however many partitions there are; durable before anything is appended in the new epochs.
+
+        A node that was registered and never counted is of a release before there was the key.
+        """
         key = keys.starts(self.node_id)
         for _ in range(_MAX_ATTEMPTS):
             entry = await self._store.get(key)
-            count = int(not is_first) if entry is None else int(keys.decode(entry.value)) + 1
+            if entry is None:
+                count = int(await self._store.get(keys.broker(self.node_id)) is not None)
+            else:
+                count = int(keys.decode(entry.value)) + 1
             compare = Compare(key, 0 if entry is None else entry.mod_revision)
             if await self._store.commit([compare], [Put(key, keys.encode(count))]) is not None:
                 return

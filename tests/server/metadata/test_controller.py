@@ -429,6 +429,11 @@ class TestStarts:
         await store.commit([], [Delete(keys.starts(1))])
         assert (await self.start(store)).starts == {1: 1}
 
+    async def test_the_first_start_of_a_broker_that_joins_is_its_first(self, store: MemoryMetadataStore) -> None:
+        await self.start(store)
+        await self.start(store)
+        assert (await self.start(store, node_id=2)).starts == {1: 1, 2: 0}
+
     async def test_a_start_that_cannot_be_counted_leads_nothing(self, store: MemoryMetadataStore) -> None:
         class Broken(MemoryMetadataStore):
             async def commit(self, compares: Any, operations: Any) -> int | None:
