@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,7 @@ run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that k
 test: .venv/.test-ready jars clients ## every test
 	$(PYTEST) --numprocesses=auto --dist=loadfile tests simulation examples
 	$(PYTEST) compat_tests
+	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k confluent --ignore=compat_tests/spark
 
 check: .venv/.test-ready ## lint, format, types, layers
 	$(BIN)/ruff check .
@@ -43,6 +44,9 @@ compat-table: .venv/.test-ready jars ## the table of clients in docs/compatibili
 
 compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
+
+compat-nodes: .venv/.test-ready jars clients ## the same scenarios on three nodes: of Ottla, or with BROKER=kafka3 of Apache Kafka
+	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} --ignore=compat_tests/spark
 
 test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}

@@ -27,14 +27,13 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     # Coordinators on every node of three.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     # A test does not wait nine seconds until a node that was killed is given up.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
 }
 """What differs from nodes in production, unless the test says otherwise."""
+
+_REPLICAS: Final = 3
 
 _POLL_SECONDS: Final = 0.01
 _MEET_SECONDS: Final = 20.0
@@ -66,7 +65,11 @@ class Cluster(Contents):
 
             self._temporary = TemporaryDirectory(prefix="ottla-")
             data_dir = self._temporary.name
-        settings = {**CLUSTER_SETTINGS, **{name: setting(value) for name, value in (config or {}).items()}}
+        settings = {
+            **CLUSTER_SETTINGS,
+            **_replicated(min(nodes, _REPLICAS)),
+            **{name: setting(value) for name, value in (config or {}).items()},
+        }
         settings.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
         self._nodes = {
             node_id: NodeProcess({**settings, "node.id": str(node_id)}, Path(data_dir), f"node-{node_id}.log")
@@ -261,3 +264,15 @@ class Cluster(Contents):
                 raise WaitTimeoutError(f"{complaint} after {timeout_s:g} s")
             time.sleep(_POLL_SECONDS)
         return found
+
+
+def _replicated(replicas: int) -> dict[str, str]:
+    """As in production: every partition has replicas, and takes records as long as all of them but one are there."""
+    in_sync = max(replicas - 1, 1)
+    return {
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+    }

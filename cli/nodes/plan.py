@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: What a node takes besides its memory budget.
 IDLE_BYTES: Final = 50 << 20
 
+_EVERY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
+
 #: The nodes share one disk, and each partition has one replica unless it is asked for more.
 _DEFAULTS: Final = {
     "offsets.topic.replication.factor": "1",
@@ -213,10 +215,11 @@ def _check_ports(plan: Plan) -> None:
     taken = Counter(address.port for address, _ in wanted if address.port)
     for address, flag in wanted:
         hosts = {other.host for other, _ in wanted if other.port == address.port}
-        if address.port and taken[address.port] > 1 and (len(hosts) == 1 or hosts & {"", "0.0.0.0", "::"}):
+        if address.port and taken[address.port] > 1 and (len(hosts) == 1 or hosts & _EVERY_ADDRESS):
             raise CommandError(
                 f"port {address.port} is wanted twice: {flag} needs a port for each node, one after the other"
             )
+    for address, flag in wanted:
         try:
             open_listening_socket(address.host, address.port, 1, flag).close()
         except StartupError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from ottla.testing import BrokerError, Cluster
 
@@ -45,6 +46,32 @@ def test_what_was_acknowledged_survives_a_kill_of_any_node(cluster: Cluster) -> 
     assert cluster.running == [1, 2, 3]
     cluster.wait_for("t", 30)
     assert values(cluster, "t") == list(range(10, 40))
+
+
+def test_a_client_goes_on_when_the_leader_is_killed(cluster: Cluster) -> None:
+    cluster.create_topic("t", partitions=3)
+    leader = cluster.leader("t", 0)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0})
+    group = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **group})
+    consumer.subscribe(["t"])
+    seen: list[int] = []
+    for number in range(60):
+        producer.produce("t", value=str(number), partition=number % 3)
+        if number == 20:
+            assert producer.flush(20) == 0
+            cluster.kill(leader)
+    assert producer.flush(30) == 0
+    while len(set(seen)) < 60:
+        message = consumer.poll(30)
+        assert message is not None, f"only {len(seen)} came"
+        if message.error() is None:
+            seen.append(int(message.value() or b""))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    assert sorted(seen) == list(range(60))
+    assert cluster.wait_for_leader("t", 0, other_than=leader) != leader
+    assert sum(cluster.groups()["g"].lag.values()) == 0
 
 
 def test_a_paused_node_answers_when_it_goes_on(cluster: Cluster) -> None:
