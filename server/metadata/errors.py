@@ -11,6 +11,10 @@ class StoreUnavailableError(MetadataError):
     """The metadata store could not be reached or refused to write; nothing is known to have changed."""
 
 
+class MetadataDamagedError(StoreUnavailableError):
+    """The metadata store has something that was not written there."""
+
+
 class ConflictError(MetadataError):
     """Somebody else changed the same keys in between, repeatedly."""
 

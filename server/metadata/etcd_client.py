@@ -191,6 +191,8 @@ class EtcdClient:
         if "error" in answer:
             raise _error(response.status_code, response.content)
         result: dict[str, Any] = answer.get("result", answer)
+        if "header" not in result:
+            raise _NotEtcdError("it does not answer as etcd does")
         return result
 
     async def _headers(self, url: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.server.metadata.errors import MetadataDamagedError
 from ottla.server.metadata.store import NO_LEASE, Change, Compare, DeletePrefix, KeyValue, Operation, Put
 
 FORMAT: Final = b'{"ottla":1}'
@@ -119,7 +119,7 @@ def encode_value(value: bytes) -> bytes:
 
 
 def decode_value(stored: bytes) -> bytes:
-    """The value for what is stored; raises StoreUnavailableError if that is no value of ours."""
+    """The value for what is stored; raises MetadataDamagedError if that is no value of ours."""
     if not stored.startswith(b"\x00"):
         return stored
     if stored.startswith(_PLAIN):
@@ -128,9 +128,9 @@ def decode_value(stored: bytes) -> bytes:
     try:
         value = unpacker.decompress(stored.removeprefix(_COMPRESSED), _MAX_VALUE_BYTES)
     except zlib.error as error:
-        raise StoreUnavailableError(f"A value in etcd is damaged: {error}.") from None
+        raise MetadataDamagedError(f"A value in etcd is damaged: {error}.") from None
     if not unpacker.eof:
-        raise StoreUnavailableError("A value in etcd is damaged, or too large to be one of Ottla's.")
+        raise MetadataDamagedError("A value in etcd is damaged, or too large to be one of Ottla's.")
     return value
 
 

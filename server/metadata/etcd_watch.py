@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -66,11 +67,8 @@ class EtcdWatch:
             while True:
                 assert self._stream is not None
                 url, response = self._stream
-                try:
-                    with trio.CancelScope() as self._reading:
-                        await self._listen(response)
-                except (httpx.HTTPError, StoreUnavailableError):
-                    pass
+                with suppress(httpx.HTTPError), trio.CancelScope() as self._reading:
+                    await self._listen(response)
                 self._client.avoid(url)
                 await trio.sleep(_PAUSE_SECONDS)
                 await self.connect()

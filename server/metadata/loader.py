@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from ottla.server.metadata.errors import StoreUnavailableError, WatchLaggedError
+from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.evolution import describe, evolve
 from ottla.server.metadata.image import MetadataDelta, MetadataImage
 from ottla.server.metadata.store import Change, Listing, MetadataStore
@@ -99,8 +99,13 @@ class MetadataLoader:
         return None
 
     async def _pause(self, lost: StoreUnavailableError) -> None:
-        """Wait before the next attempt, longer each time. People hear of it from the membership."""
-        logger.debug("the changes of the metadata cannot be followed: %s", lost)
+        """Wait before the next attempt, longer each time.
+
+        People hear from the membership that the store cannot be reached, and from here what only who reads finds.
+        """
+        if isinstance(lost, MetadataDamagedError) and not self._pause_seconds:
+            text = "the changes of the metadata cannot be followed, and what was known before is served: %s"
+            logger.error(text, lost, extra={"error": str(lost)})
         self._pause_seconds = min(max(FIRST_PAUSE_SECONDS, self._pause_seconds * 2), MAX_PAUSE_SECONDS)
         self._wake()
         await trio.sleep(self._pause_seconds * random.uniform(0.5, 1))

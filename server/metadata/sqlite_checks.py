@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError
 from ottla.server.metadata.store import KeyValue
 
 __all__ = ["COLUMNS", "check_all", "check_file", "checked", "row_crc", "sealed_revision", "upgrade_from_1"]
@@ -30,14 +30,14 @@ def row_crc(key: str, value: bytes, create_revision: int, mod_revision: int, lea
 
 
 def checked(row: tuple[str, bytes, int, int, int, int]) -> KeyValue:
-    """A row of `COLUMNS`; StoreUnavailableError if it is not what was written."""
+    """A row of `COLUMNS`; MetadataDamagedError if it is not what was written."""
     *fields, crc = row
     try:
         is_sound = crc == row_crc(*fields)  # type: ignore[arg-type]
     except (AttributeError, TypeError, struct.error, UnicodeError):
         is_sound = False  # a field has another type
     if not is_sound:
-        raise StoreUnavailableError(f"The metadata store is damaged: the entry {fields[0]!r} fails its checksum.")
+        raise MetadataDamagedError(f"The metadata store is damaged: the entry {fields[0]!r} fails its checksum.")
     return KeyValue(*fields)  # type: ignore[arg-type]
 
 

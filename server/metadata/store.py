@@ -101,7 +101,10 @@ class MetadataStore(Protocol):
 
     async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
         """If every compare holds, do all operations and return the new revision; else change nothing and
-        return None. Operations of one transaction name distinct keys."""
+        return None. Operations of one transaction name distinct keys, and none below a prefix that is deleted.
+
+        Raises LeaseExpiredError if a lease has ended, PolicyViolationError if the store cannot take so much at once.
+        """
 
     def watch(self, prefix: str, after_revision: int) -> AbstractAsyncContextManager[Watch]:
         """Follow the changes under `prefix` that are later than `after_revision`, a revision got from `list`."""

@@ -21,6 +21,7 @@ from ottla.server.metadata import etcd_watch
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
     LeaseExpiredError,
+    MetadataDamagedError,
     PolicyViolationError,
     StoreUnavailableError,
     TopicAlreadyExistsError,
@@ -250,6 +251,17 @@ class TestWatch:
             for start in range(0, 24, 4):
                 change = await _receive(watch)
                 assert sorted(entry.value for entry in change.puts) == sorted(values[start : start + 4])
+
+    async def test_a_damaged_value_ends_it(self, shared_etcd: Etcd, store: EtcdMetadataStore) -> None:
+        async with store.watch("", (await store.list("")).revision) as watch:
+            await store.commit([], [Put("/a", b"")])
+            await _receive(watch)
+            key = b64encode(f"{store._root}/a".encode()).decode()
+            _ask(shared_etcd, "/v3/kv/put", {"key": key, "value": b64encode(b"\x00zrubbish").decode()})
+            with pytest.raises(MetadataDamagedError):
+                await _receive(watch)
+        with pytest.raises(MetadataDamagedError):
+            await store.get("/a")
 
 
 async def test_a_lease_that_is_lost(store: EtcdMetadataStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.metadata.errors import StoreUnavailableError, WatchLaggedError
+from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.metadata.keys import feature
 from ottla.server.metadata.loader import MetadataLoader
@@ -170,3 +170,18 @@ async def test_what_a_subscriber_raises_ends_the_loader(store: _UnreliableStore)
         async with trio.open_nursery() as nursery:
             await nursery.start(loader.run)
             await _put(store, 1)
+
+
+async def test_damage_is_told_of_once(
+    store: _UnreliableStore,
+    nursery: trio.Nursery,
+    mock_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mock_clock.autojump_threshold = 0
+    await nursery.start(MetadataLoader(store).run)
+    await trio.testing.wait_all_tasks_blocked()
+    store.cut(MetadataDamagedError("a row fails its checksum"))
+    await trio.sleep(30)
+    (line,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert "a row fails its checksum" in line.getMessage()
