@@ -33,6 +33,8 @@ from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla.kproto.api_keys import ApiKey
     from ottla.kproto.schema import Request
     from ottla.kproto.types import Buffer
@@ -66,7 +68,12 @@ async def _open_stream(host: str, port: int, security: Security) -> trio.abc.Str
         return stream
     from ottla.client.tls import context_of
 
-    encrypted = trio.SSLStream(stream, context_of(security.tls), server_hostname=host, https_compatible=True)
+    return await encrypt(stream, context_of(security.tls), host)
+
+
+async def encrypt(stream: trio.abc.Stream, context: ssl.SSLContext, host: str) -> trio.abc.Stream:
+    """A stream over this one, whose handshake is done; it is closed if that fails, with an OSError."""
+    encrypted = trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
     try:
         await encrypted.do_handshake()
     except trio.BrokenResourceError as error:

@@ -36,7 +36,7 @@ from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.cluster.membership import Membership
-from ottla.server.cluster.peers import Peers
+from ottla.server.cluster.peers import Door, Peers
 from ottla.server.coordinator.coordinators import Coordinators
 from ottla.server.errors import StartupError
 from ottla.server.event_loop.work import Lane
@@ -202,7 +202,12 @@ class Node:
         )
         elections = Elections(config)
         controllership = Controllership(controller, membership, duties=(elections.run, elections.rebalance))
-        peers = Peers(lambda: controller.image, node_id=config.node_id, listener=config.inter_broker_listener_name)
+        peers = Peers(
+            lambda: controller.image,
+            node_id=config.node_id,
+            listener=config.inter_broker_listener_name,
+            find_door=partial(_door, config),
+        )
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
@@ -374,6 +379,15 @@ def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -
     from ottla.server.network.guard import Guard
 
     return Guard(config, controller, listeners)
+
+
+def _door(config: BrokerConfig, endpoint: Endpoint) -> Door:
+    """How another broker is reached; what encrypts and logs in is loaded only where it is needed."""
+    if endpoint.security_protocol == "PLAINTEXT":
+        return Door(partial(trio.open_tcp_stream, endpoint.host, endpoint.port))
+    from ottla.server.security import between_brokers
+
+    return Door(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))
 
 
 def _other_brokers(peers: Peers) -> OtherBrokers:

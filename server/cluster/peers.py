@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
 if TYPE_CHECKING:
+    from ottla.client.security import Login
     from ottla.client.trio_connection import TrioConnection
     from ottla.kproto.schema import Request
     from ottla.server.metadata.image import Endpoint, MetadataDelta, MetadataImage
@@ -23,7 +24,12 @@ MAX_BACKOFF_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 30.0
 """How long connecting and each request may take, unless the caller says otherwise (`request.timeout.ms`)."""
 
-OpenStream = Callable[["Endpoint"], Awaitable[trio.abc.Stream]]
+
+class Door(NamedTuple):
+    """How a connection to a broker's listener is made, and who this broker says there that it is."""
+
+    open_stream: Callable[[], Awaitable[trio.abc.Stream]]
+    login: Login | None = None
 
 
 class Peers:
@@ -40,14 +46,14 @@ class Peers:
         *,
         node_id: int,
         listener: str | None,
-        open_stream: OpenStream | None = None,
+        find_door: Callable[[Endpoint], Door] | None = None,
     ) -> None:
-        """`listener` is the name of the listener for brokers, None for the first that a broker has. `open_stream`
-        connects to an endpoint, by default over plain TCP."""
+        """`listener` is the name of the listener for brokers, None for the first that a broker has. `find_door` says
+        how to connect to an endpoint, or raises SecurityConfigError; without it that is plain TCP."""
         self._image = image
         self._node_id = node_id
         self._listener = listener
-        self._open_stream = open_stream
+        self._find_door = find_door
         self._links: dict[tuple[int, str], _Link] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -123,6 +129,7 @@ class Peers:
 
     async def _open(self, link: _Link) -> TrioConnection:
         from ottla.client.errors import ClientError, ConnectionLostError, UnreachableError
+        from ottla.client.security import NO_SECURITY, Security
         from ottla.client.trio_connection import TrioConnection
 
         host, port = link.endpoint.host, link.endpoint.port
@@ -130,13 +137,14 @@ class Peers:
             raise ConnectionLostError(f"this broker stops: no connection to {host}:{port} is made")
         if trio.current_time() < link.refused_until:
             raise UnreachableError(f"{host}:{port}", link.refusal)
-        connect = self._open_stream
+        door = None if self._find_door is None else self._find_door(link.endpoint)
         connection = TrioConnection(
             host,
             port,
             client_id=f"broker-{self._node_id}",
             timeout_seconds=TIMEOUT_SECONDS,
-            open_stream=None if connect is None else lambda: connect(link.endpoint),
+            open_stream=None if door is None else door.open_stream,
+            security=NO_SECURITY if door is None else Security(door.login),
         )
         try:
             opened: TrioConnection = await self._nursery.start(connection.run)

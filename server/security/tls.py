@@ -50,9 +50,21 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _choose_versions(context, own)
     _load_key(context, own, listener)
-    _load_authorities(context, own, listener)
+    _load_authorities(context, own, ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = _CLIENT_AUTH[client_auth(config, listener, protocol)]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    return context
+
+
+def client_context(config: BrokerConfig, listener: str) -> ssl.SSLContext:
+    """What connections to other brokers' listener of this name are encrypted with; as `server_context`."""
+    own = config.for_listener(listener)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _choose_versions(context, own)
+    if own.ssl_keystore_location is not None or own.ssl_keystore_key is not None:
+        _load_key(context, own, listener)
+    _load_authorities(context, own, ssl.Purpose.SERVER_AUTH)
+    context.check_hostname = own.ssl_endpoint_identification_algorithm.lower() == "https"
     return context
 
 
@@ -121,7 +133,7 @@ def _load_key(context: ssl.SSLContext, config: BrokerConfig, listener: str) -> N
         raise ConfigError(f"{where} cannot be used as key and certificate: {_reason(error)}.") from None
 
 
-def _load_authorities(context: ssl.SSLContext, config: BrokerConfig, listener: str) -> None:
+def _load_authorities(context: ssl.SSLContext, config: BrokerConfig, purpose: ssl.Purpose) -> None:
     if config.ssl_truststore_certificates is not None:
         where = "ssl.truststore.certificates"
         pem = config.ssl_truststore_certificates.encode()
@@ -133,7 +145,7 @@ def _load_authorities(context: ssl.SSLContext, config: BrokerConfig, listener: s
 
             pem = certificates(pem, config.ssl_truststore_password, where)
     else:
-        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        context.load_default_certs(purpose)
         return
     try:
         context.load_verify_locations(cadata=pem.decode("ascii", "replace"))

@@ -53,9 +53,7 @@ class SecuritySettings:
     sasl_jaas_config: str | None = password(
         "Login settings of a listener's SASL mechanism, in JAAS form.", update=PER_BROKER
     )
-    sasl_mechanism_inter_broker_protocol: str = string(
-        "GSSAPI", "SASL mechanism among brokers.", update=PER_BROKER, in_use=False
-    )
+    sasl_mechanism_inter_broker_protocol: str = string("GSSAPI", "SASL mechanism among brokers.", update=PER_BROKER)
     sasl_mechanism_controller_protocol: str = string(
         "GSSAPI", "SASL mechanism towards the KRaft controller.", importance=HIGH, in_use=False
     )
@@ -248,7 +246,6 @@ class SecuritySettings:
         "https checks the name in another broker's certificate; empty does not.",
         importance=LOW,
         update=PER_BROKER,
-        in_use=False,
     )
     ssl_principal_mapping_rules: str = string(
         "DEFAULT", "Rules from a certificate's distinguished name to a principal.", importance=LOW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ import trio.testing
 from ottla.client.errors import ConnectionLostError, UnreachableError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Peers
+from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Door, Peers
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from tests.clusters import RunCluster
 
@@ -25,12 +26,15 @@ class Doors:
         self.image = MetadataImage()
         self.tried: list[int] = []
         self.answering = True
-        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", open_stream=self._open)
+        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", find_door=self._find)
 
     async def move(self, *endpoints: Endpoint) -> None:
         after = MetadataImage(brokers={2: BrokerImage(2, endpoints)} if endpoints else {})
         before, self.image = self.image, after
         await self.peers.follow(MetadataDelta(before, after, changed_brokers=[2]))
+
+    def _find(self, endpoint: Endpoint) -> Door:
+        return Door(partial(self._open, endpoint))
 
     async def _open(self, endpoint: Endpoint) -> trio.abc.Stream:
         self.tried.append(endpoint.port)
