@@ -37,9 +37,10 @@ COMMANDS: Final = {
     "top": "watch rates, lag, memory and connections, live",
     "doctor": "check whether a broker can run here, and be reached",
     "backup": "copy a data folder, also while its broker runs",
-    "restore": "make a data folder of a backup",
+    "restore": "make a data folder of a backup, or its lost metadata",
     "fsck": "check a data folder for damage",
     "dump": "show the blocks, runs and records of data files",
+    "salvage": "take records out of data files that are damaged or were set aside",
     "completion": "complete commands, options and topics in bash, zsh and fish",
     "table": "keep tables in step with topics, or send a table to a topic, on Spark",
 }

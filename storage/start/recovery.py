@@ -291,7 +291,7 @@ class Recovery:
         if beyond is not None:
             aside = f"{segment.data_path}.cut-{position}"
             logger.error(
-                "%s: damaged at byte %d with blocks beyond: %d bytes are set aside in %s",
+                "%s: damaged at byte %d with blocks beyond: %d bytes are set aside in %s, see `ottla salvage`",
                 segment.data_path,
                 position,
                 end - position,

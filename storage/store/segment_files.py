@@ -157,7 +157,7 @@ def set_aside(directory: str, names: Sequence[str]) -> list[Loss]:
     """What starts have set aside because it was damaged, or because what it belongs to is lost."""
     paths = [os.path.join(directory, name) for name in names if ASIDE_MARK in name]
     return [
-        Loss(path, -1, f"{path} was set aside by a start that found damage: remove it when it is dealt with")
+        Loss(path, -1, f"{path} was set aside by a start that found damage: see `ottla salvage`, then remove it")
         for path in paths
     ]
 
