@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -24,11 +25,12 @@ from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
-from ottla.storage.node_dir import LOCK_FILE, node_ids_in
+from ottla.storage.node_dir import LOCK_FILE, NODE_FILE, node_ids_in
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.metadata.store import MetadataStore
     from ottla.storage.unknown_topics import UnknownTopic
 
 EXIT_SOUND = 0
@@ -47,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--delete-unknown",
         action="store_true",
         help="instead of checking, name the data of topics that the cluster does not know; with --yes, remove it",
+    )
+    parser.add_argument(
+        "--metadata",
+        metavar="STORE",
+        help="for --delete-unknown: the --metadata of `ottla serve`, if that is etcd; how etcd lets us in is read from "
+        "the environment",
     )
     parser.add_argument("--yes", action="store_true", help="really remove what --delete-unknown names")
 
@@ -146,7 +154,7 @@ def _delete_unknown(arguments: argparse.Namespace, node_ids: list[int]) -> int:
 def _unknown(arguments: argparse.Namespace, node_id: int) -> list[UnknownTopic]:
     """What a node has of topics that the cluster does not know; removed already if it was asked to be."""
     try:
-        return trio.run(_find_and_delete, Path(arguments.data_dir), node_id, arguments.yes)
+        return trio.run(_find_and_delete, Path(arguments.data_dir), node_id, arguments.metadata, arguments.yes)
     except* DataDirLockedError:
         folder = Path(arguments.data_dir, f"node-{node_id}").absolute()
         raise CommandError(f"{refusal(folder)}: stop it first") from None
@@ -154,13 +162,14 @@ def _unknown(arguments: argparse.Namespace, node_id: int) -> list[UnknownTopic]:
         raise CommandError(str(group.exceptions[0])) from group
 
 
-async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[UnknownTopic]:
+async def _find_and_delete(data_dir: Path, node_id: int, metadata: str | None, delete: bool) -> list[UnknownTopic]:
     from ottla.storage.clock import SystemClock
     from ottla.storage.config import StorageConfig, StoreLayout
     from ottla.storage.log_manager import LogManager
     from ottla.storage.unknown_topics import delete_unknown, find_unknown
 
-    topic_ids = await _known_topics(data_dir)
+    cluster_id, topic_ids = await _known_topics(data_dir, metadata)
+    _check_cluster(data_dir / f"node-{node_id}", cluster_id, may_be_none=metadata is None)
     # With this layout all that is of the shared store is found in it; other topics are known by their folders.
     config = StorageConfig(store_layout=StoreLayout.SHARED)
     manager = LogManager(RealDisk(), data_dir, config, SystemClock(), node_id=node_id)
@@ -171,24 +180,52 @@ async def _find_and_delete(data_dir: Path, node_id: int, delete: bool) -> list[U
     return found
 
 
-async def _known_topics(data_dir: Path) -> set[UUID]:
+def _check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None:
+    """With another cluster's metadata every topic would be unknown; `may_be_none` takes a folder that says nothing."""
+    path = node_dir / NODE_FILE
+    own = json.loads(path.read_bytes()).get("cluster_id") if path.exists() else None
+    if own != cluster_id and not (own is None and may_be_none):
+        raise CommandError(
+            f"{node_dir} belongs to {f'the cluster {own}' if own else 'no cluster yet'}, and the metadata is that of "
+            f"{cluster_id}"
+        )
+
+
+async def _known_topics(data_dir: Path, metadata: str | None) -> tuple[str, set[UUID]]:
+    """The id of the cluster, and those of its topics."""
     from ottla.server.metadata import keys
     from ottla.server.metadata.errors import StoreUnavailableError
     from ottla.server.metadata.move import refuse_moved
-    from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.storage.clock import SystemClock
 
-    path = data_dir / "cluster.sqlite"
-    if not path.exists():
-        raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
-    store = await open_sqlite_store(path, SystemClock().time_ms)
+    place, store = await _open_metadata(data_dir, metadata)
     try:
         await refuse_moved(store)
-        if await store.get(keys.CLUSTER_ID) is None:
-            raise CommandError(f"{path} holds no cluster: without its metadata every topic would be unknown")
+        cluster = await store.get(keys.CLUSTER_ID)
+        if cluster is None:
+            raise CommandError(f"{place} holds no cluster: without its metadata every topic would be unknown")
         listing = await store.list(keys.TOPICS)
-        return {keys.decode_topic(item.value)[0] for item in listing.entries}
+        return keys.decode(cluster.value), {keys.decode_topic(item.value)[0] for item in listing.entries}
     except StoreUnavailableError as error:
         raise CommandError(str(error)) from None
     finally:
         await store.close()
+
+
+async def _open_metadata(data_dir: Path, metadata: str | None) -> tuple[str, MetadataStore]:
+    from ottla.server.metadata.errors import StoreUnavailableError
+    from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
+    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.server.settings.metadata_address import parse_metadata_address
+    from ottla.server.settings.sources import load
+    from ottla.storage.clock import SystemClock
+
+    try:
+        address = None if metadata is None else parse_metadata_address(metadata)
+        if address is not None:
+            return str(metadata), await open_etcd(address, load(environment=os.environ))
+    except (ValueError, StoreUnavailableError) as error:
+        raise CommandError(f"--metadata {metadata}: {error}") from None
+    path = data_dir / SQLITE_FILE
+    if not path.exists():
+        raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
+    return str(path), await open_sqlite_store(path, SystemClock().time_ms)

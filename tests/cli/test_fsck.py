@@ -90,3 +90,12 @@ def test_metadata_that_has_moved_counts_no_topic_as_unknown(tmp_path: Path, caps
     assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) != 0
     assert "has moved to etcd://etcd/ottla" in capsys.readouterr().err
     assert _folders(tmp_path) == 2
+
+
+def test_a_folder_of_another_cluster_is_refused(tmp_path: Path, capsys: Any) -> None:
+    trio.run(_make_node, tmp_path)
+    path = tmp_path / "node-1" / "node.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cluster_id": "another"}))
+    assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) != 0
+    assert "belongs to the cluster another, and the metadata is that of a cluster" in capsys.readouterr().err
+    assert _folders(tmp_path) == 2

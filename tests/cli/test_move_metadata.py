@@ -44,12 +44,27 @@ def test_into_etcd_and_back(tmp_path: Path, etcd: Etcd, broker_class: type[Any],
     assert main([*words, "--from", url, "--to", str(data_dir)]) != 0
     assert "running" in capsys.readouterr().err
     assert broker.stop() == 0
+    _fsck(data_dir, url, etcd, capsys)
 
     assert main([*words, "--from", url, "--to", str(data_dir)]) == 0
     broker = broker_class(data_dir)
     assert broker.run("consume", "orders").stdout == b"a\nb\n"
     assert b"later" in broker.run("topic", "list").stdout
     assert broker.stop() == 0
+
+
+def _fsck(data_dir: Path, url: str, etcd: Etcd, capsys: Any) -> None:
+    """Looks for the topics where the metadata is, and nowhere else."""
+    words = ["fsck", "--data-dir", str(data_dir), "--delete-unknown", "--yes"]
+    assert main([*words, "--metadata", url]) == 0
+    assert "every topic with data is known" in capsys.readouterr().out
+    for wrong, sentence in (
+        ([], "has moved to etcd://"),
+        (["--metadata", f"etcd://{etcd.hosts}/empty"], "holds no cluster"),
+        (["--metadata", "etcd:"], "It must be sqlite, memory, or etcd://"),
+    ):
+        assert main([*words, *wrong]) != 0
+        assert sentence in capsys.readouterr().err
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, capsys: Any) -> None:

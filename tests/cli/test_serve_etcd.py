@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,12 @@ def test_etcd_that_cannot_be_reached_is_said(tmp_path: Path, capsys: Any) -> Non
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ottla serve: The metadata store in etcd cannot be reached (127.0.0.1:1: ")
     assert line.endswith("Connection refused).")
+
+
+def test_without_httpx_the_extra_is_named(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    for name in [name for name in sys.modules if name.startswith("ottla.server.metadata.etcd")]:
+        monkeypatch.delitem(sys.modules, name)
+    words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), "--metadata", "etcd://127.0.0.1:1/orders"]
+    assert main(words) != 0
+    assert "needs httpx, which is not installed: pip install 'ottla[etcd]'" in capsys.readouterr().err
