@@ -63,21 +63,27 @@ class ProxiedBroker(BrokerProcess):
             self.stop()
 
     def _start_proxy(self) -> subprocess.Popen[str]:
-        program = str(Path(sys.executable).parent / "ottla")
-        command = [program, "proxy", "--upstream", self.upstream.bootstrap, "--listen", f"{HOST}:{self.port}"]
+        flags: list[str] = []
         if self.filters:
             config = self.proxy_log_path.with_name("proxy.toml")
             config.write_text(self.filters)
-            command += ["--config", str(config)]
-        with self.proxy_log_path.open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            process.wait()
-            raise BrokerStartError(f"the proxy did not start\n{self.proxy_log_path.read_text()}")
-        self.port = json.loads(line)["port"]
+            flags = ["--config", str(config)]
+        process, self.port = start_proxy(self.upstream.bootstrap, self.proxy_log_path, self.port, *flags)
         return process
+
+
+def start_proxy(upstream: str, log_path: Path, port: int = 0, *flags: str) -> tuple[subprocess.Popen[str], int]:
+    """A proxy in front of these addresses, and its port; BrokerStartError with its log if it does not start."""
+    program = str(Path(sys.executable).parent / "ottla")
+    command = [program, "proxy", "--upstream", upstream, "--listen", f"{HOST}:{port}", *flags]
+    with log_path.open("a") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        process.wait()
+        raise BrokerStartError(f"the proxy did not start\n{log_path.read_text()}")
+    return process, json.loads(line)["port"]
 
 
 class ProxiedOttla(ProxiedBroker):

@@ -172,7 +172,7 @@ class Tenants(Filter):
                 case Kind.NAME:
                     setattr(struct, field, self._prefix + value)
                 case Kind.NAMES:
-                    setattr(struct, field, [self._prefix + name for name in value])
+                    setattr(struct, field, [self._prefix + name if name else name for name in value])
                 case Kind.PATTERN:
                     setattr(struct, field, f"{re.escape(self._prefix)}(?:{value})")
                 case Kind.RESOURCE:
@@ -196,7 +196,7 @@ class Tenants(Filter):
                     is_own = is_own and value.startswith(self._prefix)
                     setattr(struct, field, value.removeprefix(self._prefix))
                 case Kind.NAMES:
-                    own = [name.removeprefix(self._prefix) for name in value if name.startswith(self._prefix)]
+                    own = [it.removeprefix(self._prefix) for it in value if not it or it.startswith(self._prefix)]
                     setattr(struct, field, own)
                 case Kind.PATTERN:
                     setattr(struct, field, self._unwrapped(value))

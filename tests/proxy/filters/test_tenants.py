@@ -23,6 +23,7 @@ from ottla.kproto.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from ottla.kproto.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.kproto.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -143,6 +144,15 @@ def test_coordinators_are_those_of_the_longer_names(version: int) -> None:
         asked, answer = call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), response, version=version)
         assert asked.coordinator_keys == ["a.g", "a.h"]
         assert [it.key for it in answer.coordinators] == ["g", "h"]
+
+
+def test_an_empty_name_stays_empty_so_that_upstream_refuses_it() -> None:
+    asked, answer = call(
+        DescribeGroupsRequest(groups=["", "g"]),
+        DescribeGroupsResponse(groups=[DescribedGroup(group_id=""), DescribedGroup(group_id="a.g")]),
+    )
+    assert asked.groups == ["", "a.g"]
+    assert [group.group_id for group in answer.groups] == ["", "g"]
 
 
 def test_configs_are_those_of_topics_and_groups() -> None:
