@@ -9,7 +9,8 @@ What a client calls `orders` is `team-a.orders` upstream: topics, groups and tra
 names one. Lists leave out what does not begin with the client's prefix, so that no name of another tenant, nor an
 internal topic, is ever seen. APIs that concern the cluster as a whole, or ids alone, are not offered.
 
-Subscriptions and assignments of the classic group protocol are bytes between its members, and hold their own names.
+The topics in subscriptions and assignments of the classic protocol are renamed, too. What assignors add for themselves
+holds the members' own names.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import StructType
 from ottla.proxy.filters.filter import Filter, RefusedByFilterError
+from ottla.proxy.filters.group_protocol import rename_in_request, rename_in_response
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request, Response, Struct
@@ -155,10 +157,12 @@ class Tenants(Filter):
             raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "name the partitions")
         if call.key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
             _check_resources(request, is_read=call.key is ApiKey.DESCRIBE_CONFIGS)
+        rename_in_request(request, call, self._prefix.__add__)
         self._add(request)
         return request  # type: ignore[no-any-return]
 
     async def on_response(self, response: Any, call: Call) -> Response | None:
+        rename_in_response(response, call, lambda topic: topic.removeprefix(self._prefix))
         self._strip(response)
         return response  # type: ignore[no-any-return]
 

@@ -9,6 +9,13 @@ import pytest
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.internal_records.consumer_protocol import (
+    AssignedTopicPartition,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    build_consumer_protocol,
+)
 from ottla.kproto.messages import request_class, response_class
 from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.kproto.messages.create_topics import (
@@ -23,10 +30,21 @@ from ottla.kproto.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.kproto.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.kproto.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.kproto.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.kproto.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.kproto.messages.list_transactions import ListTransactionsRequest
 from ottla.kproto.messages.metadata import (
@@ -35,7 +53,9 @@ from ottla.kproto.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ottla.kproto.schema import StructType
+from ottla.proxy.filters.group_protocol import subscription
 from ottla.proxy.filters.tenants import OFFERED, Tenants, plan
 from ottla.testing import run_filter
 
@@ -75,6 +95,17 @@ OTHER_NAMES = {
     "AlterableConfig", "CreatableTopicConfig", "CreatableTopicConfigs", "DescribeConfigsResourceResult",
     "DescribeConfigsSynonym", "JoinGroupRequestProtocol",
 }  # fmt: skip
+
+
+def subscribed(topic: str, *, owned: str | None = None) -> bytes:
+    partitions = [] if owned is None else [TopicPartition(topic=owned, partitions=[1])]
+    message = ConsumerProtocolSubscription(topics=[topic], user_data=b"mine", owned_partitions=partitions)
+    return build_consumer_protocol(message, 1)
+
+
+def assigned(topic: str) -> bytes:
+    partitions = [AssignedTopicPartition(topic=topic, partitions=[0, 1])]
+    return build_consumer_protocol(ConsumerProtocolAssignment(assigned_partitions=partitions), 1)
 
 
 def texts(cls: Any) -> Iterator[tuple[Any, str, bool]]:
@@ -182,6 +213,44 @@ def test_patterns_match_within_the_tenants_names() -> None:
     assert asked.subscribed_topic_regex == r"a\.(?:x|y.*)"
     asked, _ = call(ListTransactionsRequest(transactional_id_pattern="p.*"))
     assert asked.transactional_id_pattern == r"a\.(?:p.*)"
+
+
+def test_subscriptions_and_assignments_of_consumers_have_the_longer_names() -> None:
+    mine = subscribed("t", owned="t")
+    asked, answer = call(
+        JoinGroupRequest(protocol_type="consumer", protocols=[JoinGroupRequestProtocol(name="range", metadata=mine)]),
+        JoinGroupResponse(
+            protocol_name="range", members=[JoinGroupResponseMember(metadata=subscribed("a.u", owned="a.v"))]
+        ),
+    )
+    assert asked.protocols[0].metadata == subscribed("a.t", owned="a.t")
+    assert answer.members[0].metadata == subscribed("u", owned="v")
+    for version in (3, 5):
+        kind = "consumer" if version >= 5 else None
+        given = [SyncGroupRequestAssignment(assignment=assigned("t") + b"later fields")]
+        asked, answer = call(
+            SyncGroupRequest(protocol_type=kind, protocol_name="range" if kind else None, assignments=given),
+            SyncGroupResponse(assignment=assigned("a.t")),
+            version=version,
+        )
+        assert asked.assignments[0].assignment == assigned("a.t") + b"later fields"
+        assert answer.assignment == assigned("t")
+    member = DescribedGroupMember(member_metadata=subscribed("a.t"), member_assignment=assigned("a.t"))
+    group = DescribedGroup(group_id="a.g", protocol_type="consumer", members=[member])
+    _, answer = call(DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse(groups=[group]))
+    assert answer.groups[0].members[0].member_metadata == subscribed("t")
+    assert answer.groups[0].members[0].member_assignment == assigned("t")
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\0\0\0", b"\0\1\0\0\0\5abc", subscribed("t")])
+def test_bytes_of_other_protocols_are_left_alone(data: bytes) -> None:
+    asked, answer = call(
+        JoinGroupRequest(protocol_type="connect", protocols=[JoinGroupRequestProtocol(name="x", metadata=data)]),
+        JoinGroupResponse(protocol_name="x", members=[JoinGroupResponseMember(metadata=data)]),
+    )
+    assert (asked.protocols[0].metadata, answer.members[0].metadata) == (data, data)
+    if data != subscribed("t"):
+        assert subscription(data, str.upper) == data
 
 
 def test_what_concerns_all_is_refused() -> None:
