@@ -20,6 +20,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "serve": "start a broker",
+    "test-broker": "start a broker for tests in any language, which control it over HTTP",
     "proxy": "stand in front of a cluster, and forward its clients",
     "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
@@ -46,7 +47,7 @@ COMMANDS: Final = {
 }
 
 # Commands that live in another part of the house. The server never imports it: their modules go by name.
-ELSEWHERE: Final = {"table": "ottla.pipeline.cli"}
+ELSEWHERE: Final = {"table": "ottla.pipeline.cli", "test-broker": "ottla.testing.control"}
 
 
 class CommandError(Exception):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from ottla.cli import load
 
 GUIDE = Path(__file__).parents[2] / "docs/testing.md"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -42,9 +43,9 @@ def test_settings_of_a_project_are_known(pytester: pytest.Pytester) -> None:
 
 def test_commands_are_ones_that_the_command_line_takes() -> None:
     typed = [line.removeprefix("$ ottla ") for _, text in blocks("console") for line in text.splitlines()]
-    commands = [shlex.split(line) for line in typed if line.split()[0] in ("serve", "record", "replay")]
+    commands = [shlex.split(line) for line in typed if line.split()[0] in ("test-broker", "record", "replay")]
     assert len(commands) >= 5
     for name, *words in commands:
         parser = argparse.ArgumentParser(exit_on_error=False)
-        import_module(f"ottla.cli.{name}").configure(parser)
+        load(name).configure(parser)
         parser.parse_intermixed_args(words)
