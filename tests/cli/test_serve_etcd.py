@@ -59,9 +59,7 @@ def test_a_folder_with_metadata_of_its_own_is_refused(
 def test_etcd_that_cannot_be_reached_is_said(tmp_path: Path, capsys: Any) -> None:
     words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), "--metadata", "etcd://127.0.0.1:1/orders"]
     assert main(words) != 0
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("ottla serve: The metadata store in etcd cannot be reached (127.0.0.1:1: ")
-    assert line.endswith("Connection refused).")
+    assert "cannot be reached (127.0.0.1:1: Connection refused)." in capsys.readouterr().err
 
 
 def test_without_httpx_the_extra_is_named(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,6 +359,11 @@ class TestWhatIsRefusedAtTheStart:
         with pytest.raises(StoreUnavailableError, match=r"cannot be reached \(127.0.0.1:1: "):
             await _open("etcd://127.0.0.1:1/a")
 
+    async def test_a_name_that_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ottla.server.metadata.etcd_client.INSIST_SECONDS", 0)
+        with pytest.raises(StoreUnavailableError, match=r"cannot be reached \(nowhere.invalid:2379: .+\)"):
+            await _open("etcd://nowhere.invalid/a")
+
     async def test_something_else_answers(self, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ottla.server.metadata.etcd_client.INSIST_SECONDS", 0)
 
