@@ -58,14 +58,18 @@ class OttlaBroker(BrokerProcess):
 
 
 class OttlaCluster(OttlaBroker):
-    """Three nodes: `ottla serve --nodes 3`. Each partition has one replica."""
+    """Several nodes: `ottla serve --nodes 3`. Each partition has one replica."""
 
     name = "ottla"
     is_cluster = True
 
-    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None, nodes: int = NODES
+    ) -> None:
         super().__init__(folder, port, overrides=ONE_REPLICA | dict(overrides or {}))
-        self._ports = [port] * NODES
+        self._ports = [port] * nodes
+        #: The processes of the nodes, as they were when all of them answered.
+        self.pids: list[int] = []
 
     @property
     def bootstrap(self) -> str:
@@ -74,9 +78,10 @@ class OttlaCluster(OttlaBroker):
     def command(self) -> list[str]:
         command = super().command()
         command[command.index("--listen") + 1] = self.bootstrap
-        return [*command, "--nodes", str(NODES)]
+        return [*command, "--nodes", str(len(self._ports))]
 
     def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
         ready = self.read_ready_line(process, deadline)
         self._ports = [node["port"] for node in ready["nodes"]]
+        self.pids = [node["pid"] for node in ready["nodes"]]
         self.port = self._ports[0]

@@ -76,7 +76,7 @@ def small(build: Build, *, connections: int = 10, partitions: int = 10) -> Workl
         create_topic(broker, topic, partitions)
         if build is offset_commit:
             _load_groups(broker)
-        frames = [_frame(*build(topic, partition)) for partition in range(partitions)]
+        frames = [frame(*build(topic, partition)) for partition in range(partitions)]
         requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
@@ -97,7 +97,7 @@ def producers(connections: int, *, partitions: int = 4) -> Workload:
     def run(broker: BrokerProcess) -> Figures:
         topic = unique(f"producers-{connections}")
         create_topic(broker, topic, partitions)
-        frames = [_frame(*produce(topic, partition)) for partition in range(partitions)]
+        frames = [frame(*produce(topic, partition)) for partition in range(partitions)]
         requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
         measured = requests.run(broker.bootstrap, frames, connections=connections, seconds=_SECONDS)
@@ -112,7 +112,7 @@ def producers(connections: int, *, partitions: int = 4) -> Workload:
     return run
 
 
-def _frame(request: Request, version: int) -> bytes:
+def frame(request: Request, version: int) -> bytes:
     return build_request_frame(request, version, 1, "bench")
 
 
