@@ -29,6 +29,15 @@ def error_response(request: Request, version: int, code: ErrorCode) -> Response 
             return response
 
 
+def item_errors_in_steps(request: Request, version: int, code: ErrorCode) -> Steps[Response | None]:
+    """The same for what the request names, item by item, also where the version could fail as a whole."""
+    if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
+        return None
+    response = response_class(request.API_KEY)()
+    yield from _fail_items(response, request, version, code)
+    return response
+
+
 def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> Steps[Response | None]:
     """`error_response` with stops, for a request that names many things."""
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
@@ -38,9 +47,20 @@ def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> 
     return response
 
 
+# Answers whose parts have the code of the whole as well.
+_SAID_TWICE: Final = (
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+)
 _CODE_FIELDS: Final = ("error_code", "partition_error_code")
 # Where request and response name the same thing differently.
-_ALIASES: Final = {"partition_index": ("index", "partition"), "partition": ("partition_index",)}
+_ALIASES: Final = {
+    "partition_index": ("index", "partition"),
+    "partition": ("partition_index",),
+    "partition_id": ("partition_index",),
+    "topic_name": ("name",),
+}
 _STEP: Final = 64
 
 
@@ -50,7 +70,14 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[No
     for field in fields:
         if field.name in _CODE_FIELDS:
             setattr(answer, field.name, code)
-            return
+            if getattr(answer, "API_KEY", None) not in _SAID_TWICE:
+                return
+            break
+    yield from _fail_items(answer, asked, version, code)
+
+
+def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
+    fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
         element = field.element
         if field.kind == "array" and isinstance(element, StructType) and _has_error_code(element, version):
@@ -74,6 +101,10 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> St
                 setattr(failed, field.name, getattr(item, source))
             elif source is not None and field.kind == "string":
                 setattr(failed, field.name, "")  # as Kafka answers a null name
+        for field in element.FIELDS:
+            inner, named = field.element, getattr(item, field.name, None)
+            if isinstance(inner, StructType) and isinstance(named, list) and not _has_error_code(inner, version):
+                setattr(failed, field.name, [_same(inner, it) for it in named])
     else:
         # In a list of bare names or numbers these are what the first field repeats.
         setattr(failed, fields[0].name, item)
@@ -81,11 +112,22 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> St
     return failed
 
 
+def _same(element: StructType, item: Any) -> Any:
+    """What the item says, as part of an answer."""
+    same = element()
+    for field in element.FIELDS:
+        setattr(same, field.name, getattr(item, field.name))
+    return same
+
+
 def _asked(asked: Any, version: int) -> list[Any]:
     """The first list of the request in this version: what the response's list answers, entry by entry."""
     for field in getattr(asked, "FIELDS", ()):
         if field.kind == "array" and field.versions.includes(version):
-            return getattr(asked, field.name) or []
+            items: list[Any] = getattr(asked, field.name) or []
+            if getattr(asked, "API_KEY", None) is ApiKey.ALTER_REPLICA_LOG_DIRS:
+                return [topic for directory in items for topic in directory.topics]
+            return items
     return []
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.security.authorizer import Authorizer
     from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
@@ -68,6 +69,8 @@ class Broker:
     #: Set when the node listens, and when it serves.
     listeners: OpenConnections | None = None
     is_serving: bool = False
+    #: None where everybody may do everything.
+    authorizer: Authorizer | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
     #: Times the loop's steps, where that was asked for.
     watchdog: LoopWatchdog | None = None

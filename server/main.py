@@ -59,6 +59,7 @@ from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
+from ottla.server.security.authorizer import authorizer_of
 from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.share.leader import ShareLeader
@@ -244,6 +245,7 @@ class Node:
             replica_manager=replica_manager,
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             quotas=quotas,
+            authorizer=authorizer_of(config),
             watchdog=self._watchdog,
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -277,6 +279,8 @@ class Node:
                     other_brokers=partial(_other_brokers, peers),
                 )
                 broker.share = ShareLeader(config, self._clock, replica_manager, broker.coordinators, nursery)
+                if broker.authorizer is not None:
+                    controller.subscribe(broker.authorizer.apply)
                 controller.subscribe(replica_manager.apply)
                 controller.subscribe(fetchers.apply)
                 controller.subscribe(broker.coordinators.follow)

@@ -95,6 +95,7 @@ class ConnectionServer:
         self.budget = RequestBudget(64 * 1024 * 1024)
         self.responses = MemoryBudget(64 * 1024 * 1024)
         broker = SimpleNamespace(
+            authorizer=None,
             budget=self.budget,
             lane=Lane(lambda: 500_000, self.budget.parsed, self.responses),
             replica_manager=SimpleNamespace(response_budget=self.responses),

@@ -28,7 +28,9 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import INTERNAL_TOPICS
+from ottla.server.security.access import Access
 
 _FIRST_BATCHED: Final = 4
 _FIRST_FENCED: Final = 2
@@ -92,12 +94,13 @@ class _Asked:
         asked = cls(transaction, partitions)
         image = context.broker.metadata
         from_client = context.header.api_version < _FIRST_BATCHED
+        closed = _closed_topics(transaction, context.access) if from_client else frozenset[str]()
         refused = {
             partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if from_client and partition.topic in INTERNAL_TOPICS
+            if partition.topic in closed
             else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             async for partition in context.work.over(partitions)
-            if image.partition(*partition) is None or (from_client and partition.topic in INTERNAL_TOPICS)
+            if image.partition(*partition) is None or partition.topic in closed
         }
         if refused:
             asked._codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
@@ -113,6 +116,14 @@ class _Asked:
     async def answer(self, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
         assert self._codes is not None
         return await _answer(self.transaction.topics, self._codes, context)
+
+
+def _closed_topics(asked: AddPartitionsToTxnTransaction, access: Access | None) -> frozenset[str]:
+    """Topics that no client, or not this one, may write to in a transaction."""
+    if access is None:
+        return INTERNAL_TOPICS
+    denied = (it.name for it in asked.topics if not access.allows(AclOperation.WRITE, AclResource.TOPIC, it.name))
+    return INTERNAL_TOPICS.union(denied)
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:

@@ -16,11 +16,13 @@ from ottla.kproto.messages.consumer_group_describe import (
     TopicPartitions,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
+from ottla.server.apis.describe_groups import group_operations
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.security.access import Access
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
@@ -31,7 +33,7 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = group_operations(group.group_id, context)
     return ConsumerGroupDescribeResponse(groups=described)
 
 
@@ -43,6 +45,12 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+    if context.access is not None and not _may_see_topics(group, context, context.access):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
@@ -51,6 +59,18 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         assignor_name=group.assignor,
         members=[await _member(group, member, context) for member in group.members.values()],
     )
+
+
+def _may_see_topics(group: ConsumerGroup, context: RequestContext, access: Access) -> bool:
+    """Whether the sender may see every topic that the answer would name."""
+    image = context.broker.metadata
+    names: set[str] = set()
+    for member in group.members.values():
+        names |= member.subscription.topic_names
+        for topic_id in (*member.current.assigned, *group.target_of(member)):
+            if (topic := image.topic_by_id(topic_id)) is not None:
+                names.add(topic.name)
+    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in names)
 
 
 async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.work import Work
+from ottla.server.security.access import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -83,6 +84,7 @@ class RequestContext:
         "_frame",
         "_held",
         "_is_counted",
+        "access",
         "answered_at",
         "api",
         "begun_at",
@@ -116,6 +118,10 @@ class RequestContext:
         self.body_start = body_start
         self.connection = connection
         self.broker = broker
+        #: What the sender may do; None where everybody may do everything.
+        self.access: Access | None = None
+        if broker.authorizer is not None:
+            self.access = Access(broker.authorizer, connection.principal, connection.peer_host, api.key)
         self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
         #: The work that was counted, None if there was none to count.

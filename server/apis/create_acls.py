@@ -1,4 +1,7 @@
-"""CreateAcls (30): there is no authorizer: each entry is answered SECURITY_DISABLED, as Kafka does it then."""
+"""CreateAcls (30): adds entries to the access control lists, each answered for itself.
+
+An entry that is there already is no error. Without an authorizer each is SECURITY_DISABLED, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,45 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_acls import NO_AUTHORIZER
+from ottla.server.apis.results import outcome
+from ottla.server.errors import kept
+from ottla.server.metadata.acls import Acl, new_acl
+from ottla.server.metadata.errors import MetadataError
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            async for _ in context.work.over(request.creations)
-        ]
-    )
+    if context.access is None:
+        return CreateAclsResponse(
+            results=[
+                AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+                async for _ in context.work.over(request.creations)
+            ]
+        )
+    errors: list[MetadataError | None] = []
+    acls: list[Acl] = []
+    async for it in context.work.over(request.creations):
+        try:
+            acls.append(
+                new_acl(
+                    it.resource_type,
+                    it.resource_name,
+                    it.resource_pattern_type,
+                    it.principal,
+                    it.host,
+                    it.operation,
+                    it.permission_type,
+                )
+            )
+        except MetadataError as error:
+            errors.append(kept(error))
+        else:
+            errors.append(None)
+    try:
+        await context.broker.controller.create_acls(acls)
+    except MetadataError as error:
+        errors = [error if earlier is None else earlier for earlier in errors]
+    results = []
+    async for failure in context.work.over(errors):
+        code, message = outcome(failure)
+        results.append(AclCreationResult(error_code=code, error_message=message))
+    return CreateAclsResponse(results=results)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -21,7 +22,13 @@ from ottla.kproto.messages.create_topics import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.errors import kept
-from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidRequestError, MetadataError
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    MetadataError,
+    TopicNotAuthorizedError,
+)
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
@@ -43,6 +50,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         if topic.name in repeated:
             continue
         try:
+            _check_access(topic.name, context)
             asked.append(_new_topic(topic))
         except MetadataError as error:
             results[topic.name] = kept(error)
@@ -59,6 +67,14 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     )
     broker.quotas.settle(quota, context, response)
     return response
+
+
+def _check_access(name: str, context: RequestContext) -> None:
+    access = context.access
+    if access is None or access.allows_on_cluster(AclOperation.CREATE, is_asked=False):
+        return
+    if not access.allows(AclOperation.CREATE, AclResource.TOPIC, name):
+        raise TopicNotAuthorizedError("Authorization failed.")
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -85,6 +101,16 @@ async def _result(
     if isinstance(result, MetadataError):
         code, message = outcome(result)
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
+    access = context.access
+    if access is not None and not access.allows(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name, is_asked=False):
+        return CreatableTopicResult(
+            name=name,
+            error_message=None,
+            topic_id=result.topic_id,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+        )
     await context.work.rest(_CONFIGS_OF_TOPIC)
     return CreatableTopicResult(
         name=name,

@@ -20,14 +20,17 @@ from ottla.kproto.messages.delete_topics import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.errors import kept
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import (
     InvalidRequestError,
     MetadataError,
     TopicDeletionDisabledError,
+    TopicNotAuthorizedError,
     UnknownTopicError,
     UnknownTopicIdError,
 )
 from ottla.server.metadata.image import MetadataImage
+from ottla.server.security.access import Access
 
 _NO_ID: Final = UUID(int=0)
 
@@ -44,6 +47,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     found: list[UUID | MetadataError] = []
     async for it in context.work.over(asked):
         try:
+            _check_access(it, image, context.access)
             found.append(_resolve(it, names, ids, image))
         except MetadataError as error:
             found.append(kept(error))
@@ -66,6 +70,23 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     )
     context.broker.quotas.settle(quota, context, response)
     return response
+
+
+def _check_access(asked: DeleteTopicState, image: MetadataImage, access: Access | None) -> None:
+    """Raise TopicNotAuthorizedError for what the sender may not delete, which it names itself or by an id."""
+    if access is None or access.allows_on_cluster(AclOperation.DELETE, is_asked=False):
+        return
+    topic = image.topic_by_id(asked.topic_id) if asked.name is None else image.topic(asked.name)
+    name = asked.name if topic is None else topic.name
+    if name is None:
+        return
+    may_know = access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name)
+    if may_know and (topic is None or access.allows(AclOperation.DELETE, AclResource.TOPIC, name)):
+        return
+    error = TopicNotAuthorizedError("Topic authorization failed.")
+    if may_know:
+        error.topic = name
+    raise error
 
 
 def _resolve(asked: DeleteTopicState, names: set[str], ids: set[str], image: MetadataImage) -> UUID:
@@ -92,6 +113,8 @@ def _result(
 ) -> DeletableTopicResult:
     code, message = outcome(error)
     name, topic_id = asked.name, asked.topic_id
+    if isinstance(error, TopicNotAuthorizedError) and name is None:
+        name = error.topic
     if isinstance(found, UUID) and error is None:
         topic = image.topic_by_id(found)
         name, topic_id = (name if topic is None else topic.name), found

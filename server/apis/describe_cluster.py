@@ -15,7 +15,7 @@ from ottla.kproto.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.server.apis.results import NOT_ASKED, cluster_operations
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -53,6 +53,6 @@ async def handle(request: DescribeClusterRequest, context: RequestContext) -> De
         controller_id=image.controller_id,
         brokers=brokers,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context.access) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

@@ -17,6 +17,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.metadata.acls import AclResource
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do with a group without an authorizer.
 ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -27,8 +28,15 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = group_operations(group.group_id, context)
     return DescribeGroupsResponse(groups=described)
+
+
+def group_operations(group_id: str, context: RequestContext) -> int:
+    """The bits of what the sender may do to a group."""
+    if context.access is None:
+        return ALL_GROUP_OPERATIONS
+    return context.access.operations(ALL_GROUP_OPERATIONS, AclResource.GROUP, group_id)
 
 
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:

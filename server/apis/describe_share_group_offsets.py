@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -21,6 +22,7 @@ from ottla.kproto.schema import ZERO_UUID
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
@@ -45,9 +47,13 @@ async def _describe(
     described = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     keys: list[SharePartitionKey] | None = None
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
+    access = context.access
     if asked.topics is not None:
         keys = []
         for topic in asked.topics:
+            if access is not None and not access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic_name):
+                unknown.append(_refused(topic.topic_name, topic.partitions))
+                continue
             known = image.topic(topic.topic_name)
             if known is None:
                 unknown.append(_unknown(topic.topic_name, topic.partitions))
@@ -63,6 +69,10 @@ async def _describe(
         await context.work.rest()
         image_topic = image.topic_by_id(key.topic_id)
         if image_topic is None:
+            continue
+        if access is not None and not access.allows(
+            AclOperation.DESCRIBE, AclResource.TOPIC, image_topic.name, is_asked=False
+        ):
             continue
         answer = topics.get(key.topic_id)
         if answer is None:
@@ -87,6 +97,20 @@ def _partition(
         except (ReplicaError, StorageError) as error:
             answer.error_code, answer.error_message = error_code(error), error_message(error)
     return answer
+
+
+def _refused(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=ZERO_UUID,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index, start_offset=-1, error_code=code, error_message=code.message
+            )
+            for index in partitions
+        ],
+    )
 
 
 def _unknown(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:

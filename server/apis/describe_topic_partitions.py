@@ -18,7 +18,8 @@ from ottla.kproto.messages.describe_topic_partitions import (
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_response
-from ottla.server.apis.results import TOPIC_OPERATIONS
+from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
@@ -38,7 +39,14 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     live = {broker.node_id for broker in image.live_brokers()}
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
+    access = context.access
     async for name in context.work.over(names):
+        if access is not None and not access.allows(
+            AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=bool(asked)
+        ):
+            if asked:
+                answers.append(_refused(name))
+            continue
         topic = image.topic(name)
         if topic is None:
             answers.append(_unknown(name))
@@ -53,7 +61,18 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
         if first + len(page) < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
             break
+    if access is not None:
+        for answer in answers:
+            if answer.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, answer.name or "")
+                answer.topic_authorized_operations = may
     return DescribeTopicPartitionsResponse(topics=answers, next_cursor=next_cursor)
+
+
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_authorized_operations=NOT_ASKED
+    )
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

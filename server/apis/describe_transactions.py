@@ -10,6 +10,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Transaction
+from ottla.server.metadata.acls import AclOperation, AclResource
 
 
 async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
@@ -25,7 +26,12 @@ async def _describe(transactional_id: str, context: RequestContext) -> Transacti
         return TransactionState(transactional_id=transactional_id, error_code=error_code(error))
     await context.work.rest(len(transaction.partitions))
     topics: dict[str, list[int]] = {}
+    access = context.access
     for partition in sorted(transaction.partitions):
+        if access is not None and not access.allows(
+            AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic, is_asked=False
+        ):
+            continue
         topics.setdefault(partition.topic, []).append(partition.partition)
     return TransactionState(
         transactional_id=transactional_id,

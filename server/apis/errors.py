@@ -48,6 +48,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     # Metadata
     metadata.StoreUnavailableError: ErrorCode.REQUEST_TIMED_OUT,
     metadata.ConflictError: ErrorCode.REQUEST_TIMED_OUT,
+    metadata.TopicNotAuthorizedError: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     metadata.InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata.TopicAlreadyExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     metadata.UnknownTopicError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -88,6 +89,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     replica.InvalidSessionEpochError: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     replica.SessionTopicIdError: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     # Coordinators
+    coordinator.GroupNotAuthorizedError: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     coordinator.CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     coordinator.CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     coordinator.NotCoordinatorError: ErrorCode.NOT_COORDINATOR,

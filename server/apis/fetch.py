@@ -33,6 +33,8 @@ from ottla.kproto.messages.fetch import (
 from ottla.kproto.schema import ZERO_UUID, Response
 from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.errors import FetchSessionError
 from ottla.server.replica.fetch import FetchParams, FetchResult
 from ottla.server.replica.fetch import FetchPartition as AskedPartition
@@ -41,6 +43,7 @@ from ottla.server.replica.partition import NO_EPOCH, Isolation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
+    from ottla.server.security.access import Access
 
 #: In one request; a session may have more of them.
 MAX_PARTITIONS: Final = 50_000
@@ -74,7 +77,10 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
         )
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)
-        results = await manager.fetch(params, fetch.partitions, before_wait=context.leave_lane)
+        if context.access is None:
+            results = await manager.fetch(params, fetch.partitions, before_wait=context.leave_lane)
+        else:
+            results = await _fetch_allowed(params, fetch.partitions, context, context.access)
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
@@ -85,6 +91,35 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
     response = FetchResponse(session_id=session_id)
     await _fill(response, fetch.partitions, results, told, context)
     return response
+
+
+async def _fetch_allowed(
+    params: FetchParams, partitions: Sequence[AskedPartition], context: RequestContext, access: Access
+) -> list[FetchResult]:
+    """What the sender may read; a session's partitions are looked at each time."""
+    topics = context.broker.metadata.topics_by_id
+    is_follower = params.is_from_follower
+    may_follow = is_follower and access.allows_on_cluster(AclOperation.CLUSTER_ACTION)
+    may_read: dict[object, bool] = {}
+    allowed = []
+    for number, partition in enumerate(partitions, 1):
+        if not number % _AT_ONCE:
+            await context.work.rest(0)
+        key = partition.name
+        if key not in may_read:
+            topic = topics.get(partition.topic_id)
+            # Nobody has to be kept from an id that is not known.
+            name = topic.name if topic is not None else key if isinstance(key, str) else None
+            may_read[key] = may_follow or (
+                not is_follower and (name is None or access.allows(AclOperation.READ, AclResource.TOPIC, name))
+            )
+        allowed.append(may_read[key])
+    manager = context.broker.replica_manager
+    if all(allowed):
+        return list(await manager.fetch(params, partitions, before_wait=context.leave_lane))
+    asked = [partition for partition, may in zip(partitions, allowed, strict=True) if may]
+    found = iter(await manager.fetch(params, asked, before_wait=context.leave_lane) if asked else ())
+    return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
 
 
 def _params(request: FetchRequest, context: RequestContext) -> FetchParams:

@@ -17,7 +17,9 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import MetadataError
+from ottla.server.security.access import Access
 
 _FIRST_FENCED: Final = 4
 
@@ -25,6 +27,8 @@ _FIRST_FENCED: Final = 4
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)
+    if context.access is not None and (refusal := _refusal(request.transactional_id, context.access)):
+        return _refused(refusal)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -51,6 +55,17 @@ async def _transactional(
     except MetadataError as error:
         return _refused(error_code(error))
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def _refusal(transactional_id: str | None, access: Access) -> ErrorCode:
+    """A transactional producer needs its id, any other the cluster or some topic that it may write to (KIP-679)."""
+    if transactional_id is not None:
+        may = access.allows(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if access.allows_any(AclOperation.WRITE, AclResource.TOPIC):
+        return ErrorCode.NONE
+    may = access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE)
+    return ErrorCode.NONE if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

@@ -25,8 +25,8 @@ from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.metadata_topics import EncodedTopics, View
-from ottla.server.apis.results import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ottla.server.event_loop.work import Work
+from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
@@ -45,7 +45,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     if asked is not None and 10 <= version < 12 and any(it.topic_id != _NO_ID or it.name is None for it in asked):
         return error_response(request, version, ErrorCode.INVALID_REQUEST)
     if asked is None or (version == 0 and not asked):
-        answered: list[TopicImage | MetadataResponseTopic] = list(context.broker.metadata.topics.values())
+        answered: list[TopicImage | MetadataResponseTopic] = await _all(context)
     else:
         distinct = {(it.topic_id, it.name): it for it in asked}
         answered = [await _find(it, request, context) async for it in context.work.over(distinct.values())]
@@ -60,19 +60,41 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=await _encoded(answered, view, context.work),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
+        topics=await _encoded(answered, view, context),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context.access) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
-async def _encoded(topics: list[TopicImage | MetadataResponseTopic], view: View, work: Work) -> list[EncodedTopic]:
+async def _all(context: RequestContext) -> list[TopicImage | MetadataResponseTopic]:
+    """The topics that the sender may see."""
+    access, topics = context.access, context.broker.metadata.topics.values()
+    if access is None:
+        return list(topics)
+    return [
+        it
+        async for it in context.work.over(topics)
+        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False)
+    ]
+
+
+async def _encoded(
+    topics: list[TopicImage | MetadataResponseTopic], view: View, context: RequestContext
+) -> list[EncodedTopic]:
     encoded = []
+    work, access = context.work, context.access
+    asks_operations = view.topic_operations != NOT_ASKED
     for topic in topics:
         if isinstance(topic, TopicImage):
+            if access is not None and asks_operations:
+                may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name)
+                view = view._replace(topic_operations=may)
             encoded.append(await _ENCODED.get(topic, view, work))
         else:
+            if access is not None and asks_operations and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
+                topic.topic_authorized_operations = may
             encoded.append(encode_topic(topic, view.version))
         await work.rest(1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT)
     return encoded
@@ -84,16 +106,24 @@ async def _find(
     broker = context.broker
     if asked.topic_id != _NO_ID:
         topic = broker.metadata.topic_by_id(asked.topic_id)
+        if topic is not None and not _may(context, AclOperation.DESCRIBE, topic.name):
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=asked.topic_id
+            )
         if topic is not None:
             return topic
         name = None if context.header.api_version >= 12 else ""
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
     name = asked.name or ""
+    if not _may(context, AclOperation.DESCRIBE, name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = broker.metadata.topic(name)
     if topic is not None:
         return topic
     try:
         if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+            if not _may_create(context, name):
+                return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
             # Whose quota is used up gets no topic for now, and asks again (KIP-599).
             quota = broker.quotas.mutation_quota(context, strict_from=0)
             return await broker.controller.ensure_topic(name, take_quota=quota.take)
@@ -105,6 +135,19 @@ async def _find(
     except MetadataError as error:
         return MetadataResponseTopic(error_code=error_code(error), name=name)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+
+def _may(context: RequestContext, operation: AclOperation, name: str) -> bool:
+    return context.access is None or context.access.allows(operation, AclResource.TOPIC, name)
+
+
+def _may_create(context: RequestContext, name: str) -> bool:
+    access = context.access
+    return (
+        access is None
+        or access.allows_on_cluster(AclOperation.CREATE, is_asked=False)
+        or access.allows(AclOperation.CREATE, AclResource.TOPIC, name)
+    )
 
 
 def _brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:

@@ -26,8 +26,10 @@ from ottla.kproto.messages.offset_fetch import (
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.security.access import Access
 
 
 class _Answer(NamedTuple):
@@ -67,6 +69,12 @@ async def _fetch(
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
     answers: _Found = {}
+    access = context.access
+    if access is not None:
+        if not access.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+            raise GroupNotAuthorizedError
+        if partitions is not None:
+            partitions = _take_out(partitions, answers, access)
     for some in [partitions] if partitions is None else _slices(partitions):
         await context.work.rest(0)
         found = context.broker.group_coordinator.fetch_offsets(
@@ -74,7 +82,24 @@ async def _fetch(
         )
         async for partition, value in context.work.over(found.items()):
             answers[partition] = _answer(value)
-    return answers
+    if access is None or partitions is not None:
+        return answers
+    return {
+        partition: answer
+        async for partition, answer in context.work.over(answers.items())
+        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic, is_asked=False)
+    }
+
+
+def _take_out(partitions: Sequence[TopicPartition], answers: _Found, access: Access) -> list[TopicPartition]:
+    """The partitions whose topics may be described; the others are answered."""
+    left = []
+    for partition in partitions:
+        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic):
+            left.append(partition)
+        else:
+            answers[partition] = _Answer(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return left
 
 
 def _slices(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

@@ -7,6 +7,8 @@ from typing import Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.server.security.access import Access
 
 #: Bits of the operations that exist for a resource, which without an authorizer are all allowed (KIP-430).
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -14,6 +16,15 @@ CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10,
 
 #: Stands for operations that were not asked for.
 NOT_ASKED: Final = -(1 << 31)
+
+
+def cluster_operations(access: Access | None) -> int:
+    """The bits of what may be done to the cluster; 0 for who may not even describe it, as in Kafka."""
+    if access is None:
+        return CLUSTER_OPERATIONS
+    if not access.allows_on_cluster(AclOperation.DESCRIBE):
+        return 0
+    return access.operations(CLUSTER_OPERATIONS, AclResource.CLUSTER, CLUSTER_NAME)
 
 
 def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:

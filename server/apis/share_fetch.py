@@ -29,10 +29,11 @@ from ottla.kproto.messages.share_fetch import (
 )
 from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.partition import Isolation
 from ottla.server.share.errors import ShareError, ShareSessionLimitReachedError
-from ottla.server.share.fetch import ShareFetchParams
+from ottla.server.share.fetch import ShareFetchParams, ShareFetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from ottla.kproto.messages.share_fetch import AcknowledgementBatch
     from ottla.server.apis.context import RequestContext
-    from ottla.server.share.fetch import ShareFetchResult
     from ottla.server.share.sessions import SessionKey, ShareSession
 
 _RECORD_LIMIT: Final = 1
@@ -85,7 +85,14 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         await manager.release(key)
     elif not request.is_renew_ack:
         params = _params(request, context)
-        results = await manager.fetch(key.group_id, params, session.rotated(), before_wait=context.leave_lane)
+        asked_now = session.rotated()
+        allowed = [partition for partition in asked_now if share_requests.may_read(partition, context)]
+        results = [
+            ShareFetchResult(partition, None, TopicNotAuthorizedError("Topic authorization failed."))
+            for partition in asked_now
+            if len(allowed) < len(asked_now) and partition not in allowed
+        ]
+        results += await manager.fetch(key.group_id, params, allowed, before_wait=context.leave_lane)
     for result in results:
         context.release_after_send(result)
     response = ShareFetchResponse(acquisition_lock_timeout_ms=manager.config(key.group_id).lock_duration_ms)

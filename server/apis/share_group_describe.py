@@ -16,14 +16,16 @@ from ottla.kproto.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from ottla.server.apis.describe_groups import ALL_GROUP_OPERATIONS
+from ottla.server.apis.describe_groups import group_operations
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME
+from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share_group import ShareMember
+    from ottla.server.coordinator.group.share_group import ShareGroup, ShareMember
+    from ottla.server.security.access import Access
 
 
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
@@ -31,7 +33,7 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = group_operations(group.group_id, context)
     return ShareGroupDescribeResponse(groups=described)
 
 
@@ -43,6 +45,12 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         group = context.broker.group_coordinator.describe_share_group(group_id)
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+    if context.access is not None and not _may_see_topics(group, context, context.access):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
@@ -51,6 +59,16 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         assignor_name=ASSIGNOR_NAME,
         members=[await _member(member, context) for member in group.members.values()],
     )
+
+
+def _may_see_topics(group: ShareGroup, context: RequestContext, access: Access) -> bool:
+    """Whether the sender may see every topic that the answer would name."""
+    image = context.broker.metadata
+    names: set[str] = set()
+    for member in group.members.values():
+        names |= member.subscription.topic_names
+        names.update(it.name for id_ in member.current.assigned if (it := image.topic_by_id(id_)) is not None)
+    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in names)
 
 
 async def _member(member: ShareMember, context: RequestContext) -> Member:

@@ -8,6 +8,8 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.errors import UnknownTopicIdError
 from ottla.server.share.errors import InvalidAcknowledgementError
@@ -81,12 +83,23 @@ async def acknowledge(
         if image.topic_by_id(partition.topic_id) is None:
             outcomes[partition] = UnknownTopicIdError("This server does not host this topic ID.")
             continue
+        if not may_read(partition, context):
+            outcomes[partition] = TopicNotAuthorizedError("Topic authorization failed.")
+            continue
         try:
             read[partition] = read_acknowledgements(batches, may_renew=may_renew)
         except InvalidAcknowledgementError as error:
             outcomes[partition] = error
     outcomes.update(await context.broker.share.manager.acknowledge(key, read))
     return outcomes
+
+
+def may_read(partition: TopicIdPartition, context: RequestContext) -> bool:
+    """Whether the sender may read a topic; one that is not known is not kept from anybody."""
+    topic = context.broker.metadata.topic_by_id(partition.topic_id)
+    if context.access is None or topic is None:
+        return True
+    return context.access.allows(AclOperation.READ, AclResource.TOPIC, topic.name)
 
 
 def leader_now(context: RequestContext, partition: TopicIdPartition, error: Exception | None) -> LeaderNow | None:

@@ -5,6 +5,10 @@ class CoordinatorError(Exception):
     """A request that a coordinator refuses; nothing has changed."""
 
 
+class GroupNotAuthorizedError(CoordinatorError):
+    """The principal may not do this to the group."""
+
+
 class CoordinatorNotAvailableError(CoordinatorError):
     """The state's partition has no leader, is offline, or the group is being removed: find the coordinator again."""
 

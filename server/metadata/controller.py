@@ -54,6 +54,7 @@ from ottla.server.metadata.topic_names import CollisionIndex
 from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
+    from ottla.server.metadata.acls import Acl, AclFilter
     from ottla.server.metadata.config_changes import ConfigChange
     from ottla.server.metadata.feature_changes import FeatureUpdate
     from ottla.server.metadata.partition_changes import PartitionUpdate
@@ -431,6 +432,28 @@ class Controller:
                 for key, credential in changes.items()
             ]
             return compares, operations, errors
+
+        return await self._transact(plan)
+
+    async def create_acls(self, acls: Sequence[Acl]) -> None:
+        """Add entries; those that are there already stay."""
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            new = [acl for acl in dict.fromkeys(acls) if acl not in image.acls]
+            compares = [Compare(keys.acl(it), self._loader.revision_of(keys.acl(it))) for it in new]
+            return compares, [Put(keys.acl(it), keys.encode({})) for it in new], None
+
+        await self._transact(plan)
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+        """Remove the entries that any of the filters means; those of each filter are returned."""
+        from ottla.server.metadata.acls import matching
+
+        async def plan(image: MetadataImage) -> _Plan[list[list[Acl]]]:
+            found = matching(image.acls, filters)
+            gone = [keys.acl(it) for it in dict.fromkeys(acl for acls in found for acl in acls)]
+            compares = [Compare(key, self._loader.revision_of(key)) for key in gone]
+            return compares, [Delete(key) for key in gone], found
 
         return await self._transact(plan)
 

@@ -27,6 +27,13 @@ class LeaseExpiredError(MetadataError):
     """The lease is unknown or has ended; its keys are gone."""
 
 
+class TopicNotAuthorizedError(MetadataError):
+    """The principal may not do this to the topic."""
+
+    #: The name of a topic that was meant by its id, if the principal may know it.
+    topic: str | None = None
+
+
 class InvalidTopicError(MetadataError):
     """The topic's name breaks the rules or collides with an existing one."""
 

@@ -17,6 +17,7 @@ from zlib import crc32
 from ottla.server.metadata.persistent_map import PersistentMap
 
 if TYPE_CHECKING:
+    from ottla.server.metadata.acls import Acl
     from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 NO_LEADER: Final = -1
@@ -157,6 +158,8 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    #: The entries of the access control lists.
+    acls: Mapping[Acl, None] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

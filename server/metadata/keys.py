@@ -7,6 +7,7 @@
     /configs/<type>/<name>             configs of a broker, a group or a client metrics subscription
     /quotas/<entity>                   a client quota
     /scram/<mechanism>/<user>          a user's SCRAM credential
+    /acls/<entry>                      one entry of the access control lists
     /brokers/<id>                      a registered broker: where it is reached, its rack, how it last stopped
     /alive/<id>                        on the lease of the broker's session: while it is there the broker is not fenced
     /controller                        on the lease of a broker's session: that broker is the controller
@@ -37,6 +38,7 @@ from ottla.server.metadata.image import (
 )
 
 if TYPE_CHECKING:
+    from ottla.server.metadata.acls import Acl
     from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 CLUSTER: Final = "/cluster/"
@@ -47,6 +49,7 @@ PARTITIONS: Final = "/partitions/"
 CONFIGS: Final = "/configs/"
 QUOTAS: Final = "/quotas/"
 SCRAM: Final = "/scram/"
+ACLS: Final = "/acls/"
 BROKERS: Final = "/brokers/"
 ALIVE: Final = "/alive/"
 CONTROLLER: Final = "/controller"
@@ -115,6 +118,25 @@ def parse_scram(key: str) -> ScramKey:
 
     mechanism, _, user = key.removeprefix(SCRAM).partition("/")
     return user, ScramMechanism(int(mechanism))
+
+
+def acl(entry: Acl) -> str:
+    return ACLS + json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_acl(key: str) -> Acl:
+    from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
+
+    resource, name, pattern, principal, host, operation, permission = json.loads(key.removeprefix(ACLS))
+    return Acl(
+        AclResource(resource),
+        name,
+        AclPattern(pattern),
+        principal,
+        host,
+        AclOperation(operation),
+        AclPermission(permission),
+    )
 
 
 def encode_scram(credential: ScramCredential) -> bytes:

@@ -18,6 +18,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.server.apis import authorization
 from ottla.server.apis.context import Deferred, RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.errors import CloseConnectionError
@@ -110,7 +111,10 @@ class Dispatcher:
 
     async def _handle(self, context: RequestContext) -> None:
         try:
-            context.response = await context.api.handler(context.request, context)
+            if context.access is None:
+                context.response = await context.api.handler(context.request, context)
+            else:
+                context.response = await authorization.handle(context, context.access)
         except CloseConnectionError:
             raise
         except Exception:

@@ -24,9 +24,15 @@ class SecuritySettings:
 
     authorizer_class_name: str = string(
         "",
-        "Class that decides who may do what in Kafka; a broker that is given one refuses to start.",
+        "Who decides who may do what: org.apache.kafka.metadata.authorizer.StandardAuthorizer, by ACLs; nobody if it "
+        "is empty.",
         importance=LOW,
-        in_use=False,
+    )
+    super_users: str = string(
+        "", "Principals that may do everything, as User:name, with semicolons in between.", internal=True
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may use what no access control list names.", internal=True
     )
     principal_builder_class: str = java_class(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

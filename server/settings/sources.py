@@ -15,6 +15,8 @@ from ottla.server.settings.config import BROKER_SETTINGS, BrokerConfig, ConfigEr
 from ottla.server.settings.types import SettingType
 from ottla.server.settings.units import without_unit
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are no settings.
 _ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG")
@@ -84,11 +86,14 @@ def check_consistency(config: BrokerConfig) -> None:
     """Check what no setting can tell by itself; raises ConfigError."""
     for kind in ("group", "group.consumer", "group.share", "group.streams"):
         _check_order(config, f"{kind}.min.session.timeout.ms", f"{kind}.max.session.timeout.ms")
-    if config.authorizer_class_name:
+    if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
         raise ConfigError(
-            f"authorizer.class.name asks for access control by {config.authorizer_class_name}, which this version does "
-            "not have: everybody could do everything."
+            f"authorizer.class.name is {config.authorizer_class_name}, and everybody could do everything without it: "
+            f"Ottla knows {STANDARD_AUTHORIZER}."
         )
+    for name in filter(None, map(str.strip, config.super_users.split(";"))):
+        if ":" not in name:
+            raise ConfigError(f"super.users has {name!r}, which is no principal: write User:{name}.")
     if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
         raise ConfigError(
             "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets somebody in: nobody could."

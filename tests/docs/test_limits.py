@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.server.network.endpoints import listener_protocols
+from ottla.server.security.authorizer import authorizer_of
 from ottla.server.served.api import ApiTable
-from ottla.server.settings.config import ConfigError
 from ottla.server.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +29,10 @@ def test_the_pages_say_the_same(page: str) -> None:
     assert limits(page) == limits(PAGES[0])
 
 
-def test_there_are_no_acls() -> None:
-    assert "No ACLs" in limits(PAGES[0])
-    with pytest.raises(ConfigError, match="access control"):
-        load(flags={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+def test_it_is_open_by_default() -> None:
+    assert "Open by default" in limits(PAGES[0])
+    assert authorizer_of(load()) is None
+    assert set(listener_protocols(load()).values()) == {"PLAINTEXT"}
 
 
 def test_there_are_no_streams_groups() -> None:

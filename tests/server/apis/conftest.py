@@ -64,6 +64,7 @@ class StubContext:
         self.when_kept: Callable[[], None] = lambda: None
         self.work = Work()
         self.counted = None
+        self.access = None
 
     def leave_lane(self) -> None:
         pass

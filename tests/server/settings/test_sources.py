@@ -91,9 +91,9 @@ def test_what_ottla_does_not_need_is_taken_and_can_be_reported(tmp_path: Path) -
             "(in the flag for num.partitions).",
         ),
         (
-            {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
-            "authorizer.class.name asks for access control by org.apache.kafka.metadata.authorizer.StandardAuthorizer, "
-            "which this version does not have: everybody could do everything.",
+            {"authorizer.class.name": "com.example.Mine"},
+            "authorizer.class.name is com.example.Mine, and everybody could do everything without it: "
+            "Ottla knows org.apache.kafka.metadata.authorizer.StandardAuthorizer.",
         ),
         ({"log.retention.ms": "0"}, "log.retention.ms must be -1 (for ever) or at least 1, and is 0."),
         (

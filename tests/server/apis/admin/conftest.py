@@ -71,6 +71,7 @@ def call(broker: FakeBroker) -> Call:
         module = import_module(f"ottla.server.apis.{key.name.lower()}")
         received = codec.parse_request(key, version, codec.build_request(request, version))
         context = SimpleNamespace(
+            access=None,
             broker=broker,
             listener=listener,
             header=SimpleNamespace(api_version=version, client_id="test"),

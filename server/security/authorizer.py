@@ -1,0 +1,166 @@
+"""Who may do what, by the rules of Kafka's StandardAuthorizer.
+
+- A super user may do everything.
+- An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the operation ALL, the literal
+  name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE, and ALTER_CONFIGS allows
+  DESCRIBE_CONFIGS; denying them denies nothing else.
+- One entry that denies beats all that allow. Where there are entries for a resource and none of them allows, it is
+  denied; where there is none at all, `allow.everyone.if.no.acl.found` says.
+
+Answers are kept until an entry changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.metadata.acls import (
+    WILDCARD,
+    Acl,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+)
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.image import MetadataDelta
+    from ottla.server.settings.config import BrokerConfig
+
+_ANYBODY: Final = "User:*"
+_MAX_KEPT: Final = 50_000
+_IMPLIED: Final = {
+    AclOperation.DESCRIBE: frozenset(
+        {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}),
+}
+
+
+class Decision(NamedTuple):
+    """Whether something is allowed, and by which rule."""
+
+    is_allowed: bool
+    rule: str
+
+
+class _Entries:
+    """The entries for one type of resource, by how they name it."""
+
+    def __init__(self) -> None:
+        self.literal: dict[str, list[Acl]] = {}
+        self.prefixed: dict[str, list[Acl]] = {}
+        self.lengths: list[int] = []
+
+    def add(self, acl: Acl) -> None:
+        named = self.literal if acl.pattern is AclPattern.LITERAL else self.prefixed
+        named.setdefault(acl.name, []).append(acl)
+        if named is self.prefixed and len(acl.name) not in self.lengths:
+            self.lengths.append(len(acl.name))
+
+    def of(self, name: str) -> Iterator[Acl]:
+        """All whose resources include the one of this name."""
+        yield from self.literal.get(name, ())
+        if name != WILDCARD:
+            yield from self.literal.get(WILDCARD, ())
+        for length in self.lengths:
+            if length <= len(name):
+                yield from self.prefixed.get(name[:length], ())
+
+
+class Authorizer:
+    """Decides by the entries of the metadata, which `apply` follows."""
+
+    def __init__(self, super_users: Iterable[str], *, allows_without_acl: bool) -> None:
+        self._super_users = frozenset(super_users)
+        self._allows_without_acl = allows_without_acl
+        self._entries: dict[AclResource, _Entries] = {}
+        self._kept: dict[tuple[str, str, AclOperation, AclResource, str], bool] = {}
+
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Follow the metadata."""
+        if delta.after.acls is not delta.before.acls:
+            self.replace(delta.after.acls)
+
+    def replace(self, acls: Iterable[Acl]) -> None:
+        """Decide by these entries from now on."""
+        entries: dict[AclResource, _Entries] = {}
+        for acl in acls:
+            entries.setdefault(acl.resource, _Entries()).add(acl)
+        self._entries = entries
+        self._kept.clear()
+
+    def allows(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> bool:
+        """Whether somebody may do something to one resource."""
+        key = (principal, host, operation, resource, name)
+        known = self._kept.get(key)
+        if known is None:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            known = self._kept[key] = self.decide(*key).is_allowed
+        return known
+
+    def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:
+        """The same with the reason, and not kept."""
+        if principal in self._super_users:
+            return Decision(True, "it is a super user (super.users)")
+        entries = self._entries.get(resource)
+        has_entries = False
+        allowing: Acl | None = None
+        for acl in entries.of(name) if entries is not None else ():
+            has_entries = True
+            if not _concerns(acl, principal, host, operation):
+                continue
+            if acl.permission is AclPermission.DENY:
+                return Decision(False, str(acl))
+            allowing = acl
+        if allowing is not None:
+            return Decision(True, str(allowing))
+        if has_entries:
+            return Decision(False, "there are entries for the resource, and none of them allows it")
+        if self._allows_without_acl:
+            return Decision(True, "there is no entry for the resource (allow.everyone.if.no.acl.found)")
+        return Decision(False, "there is no entry for the resource")
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether there is some resource of the type, or may be one, to which somebody may do something (KIP-679)."""
+        # Kafka asks for this name as well, so that super users, and everybody where no entries are needed, are let in.
+        if self.allows(principal, host, operation, resource, "hardcode"):
+            return True
+        entries = self._entries.get(resource)
+        if entries is None:
+            return False
+        names: dict[tuple[AclPermission, AclPattern], set[str]] = {
+            (permission, pattern): set() for permission in AclPermission for pattern in AclPattern
+        }
+        for named in (entries.literal, entries.prefixed):
+            for acl in (acl for acls in named.values() for acl in acls):
+                exactly = acl.operation in (operation, AclOperation.ALL)
+                if exactly and acl.principal in (principal, _ANYBODY) and acl.host in (host, WILDCARD):
+                    names[acl.permission, acl.pattern].add(acl.name)
+        denied = names[AclPermission.DENY, AclPattern.LITERAL]
+        denied_prefixes = tuple(names[AclPermission.DENY, AclPattern.PREFIXED])
+        if WILDCARD in denied:
+            return False
+        literal = names[AclPermission.ALLOW, AclPattern.LITERAL]
+        if WILDCARD in literal:
+            return True
+        some = (literal - denied) | names[AclPermission.ALLOW, AclPattern.PREFIXED]
+        return any(not name.startswith(denied_prefixes) for name in some)
+
+
+def _concerns(acl: Acl, principal: str, host: str, operation: AclOperation) -> bool:
+    if acl.principal not in (principal, _ANYBODY) or acl.host not in (host, WILDCARD):
+        return False
+    if acl.operation in (operation, AclOperation.ALL):
+        return True
+    return acl.permission is AclPermission.ALLOW and acl.operation in _IMPLIED.get(operation, ())
+
+
+def authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    """What the settings ask for; None where everybody may do everything."""
+    if not config.authorizer_class_name:
+        return None
+    super_users = filter(None, map(str.strip, config.super_users.split(";")))
+    return Authorizer(super_users, allows_without_acl=config.allow_everyone_if_no_acl_found)

@@ -1,0 +1,220 @@
+"""The rules of Kafka's StandardAuthorizer, against a model that looks at every entry, and its own test's cases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.metadata.acls import (
+    ANY,
+    MATCH,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    new_acl,
+)
+from ottla.server.metadata.errors import InvalidRequestError
+from ottla.server.security.authorizer import Authorizer, authorizer_of
+from ottla.server.settings.config import BrokerConfig
+
+ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+LITERAL, PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
+READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
+TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
+HOST = "10.0.0.1"
+
+
+def acl(
+    name: str,
+    operation: AclOperation = READ,
+    *,
+    pattern: AclPattern = LITERAL,
+    principal: str = "User:bob",
+    host: str = "*",
+    permission: AclPermission = ALLOW,
+    resource: AclResource = TOPIC,
+) -> Acl:
+    return Acl(resource, name, pattern, principal, host, operation, permission)
+
+
+def authorizer(*acls: Acl, super_users: tuple[str, ...] = (), allows_without_acl: bool = False) -> Authorizer:
+    made = Authorizer(super_users, allows_without_acl=allows_without_acl)
+    made.replace(acls)
+    return made
+
+
+def may(made: Authorizer, name: str, operation: AclOperation = READ, host: str = HOST) -> bool:
+    return made.allows("User:bob", host, operation, TOPIC, name)
+
+
+names = st.text("ab", min_size=1, max_size=3)
+acls = st.builds(
+    Acl,
+    st.sampled_from([TOPIC, GROUP]),
+    names | st.just("*"),
+    st.sampled_from(AclPattern),
+    st.sampled_from(["User:bob", "User:eve", "User:*"]),
+    st.sampled_from(["*", HOST, "10.0.0.2"]),
+    st.sampled_from([READ, WRITE, DESCRIBE, ALL, AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS]),
+    st.sampled_from(AclPermission),
+)
+
+
+def model(entries: list[Acl], operation: AclOperation, name: str, *, default: bool) -> bool:
+    """Every entry by the words of the documentation."""
+    implied = {
+        DESCRIBE: {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER},
+        AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
+    }
+    of_resource = [
+        it
+        for it in entries
+        if it.resource is TOPIC and (name.startswith(it.name) if it.pattern is PREFIXED else it.name in (name, "*"))
+    ]
+    concerned = [it for it in of_resource if it.principal in ("User:bob", "User:*") and it.host in (HOST, "*")]
+    if any(it.permission is DENY and it.operation in (operation, ALL) for it in concerned):
+        return False
+    enough = {operation, ALL} | implied.get(operation, set())
+    if any(it.permission is ALLOW and it.operation in enough for it in concerned):
+        return True
+    return default and not of_resource
+
+
+@given(
+    st.lists(acls, max_size=12),
+    st.sampled_from([READ, WRITE, DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE]),
+    names,
+    st.booleans(),
+)
+def test_decisions_are_the_models(entries: list[Acl], operation: AclOperation, name: str, default: bool) -> None:
+    made = authorizer(*entries, allows_without_acl=default)
+    assert may(made, name, operation) is model(entries, operation, name, default=default)
+    assert may(made, name, operation) is model(entries, operation, name, default=default)  # the one that was kept
+
+
+@given(st.lists(acls, max_size=8), st.lists(acls, max_size=8), names)
+def test_what_was_kept_is_forgotten_with_the_entries(before: list[Acl], after: list[Acl], name: str) -> None:
+    made = authorizer(*before)
+    may(made, name)
+    made.replace(after)
+    assert may(made, name) is model(after, READ, name, default=False)
+
+
+@given(st.lists(acls, max_size=10))
+def test_who_may_write_to_one_topic_may_write_to_some(entries: list[Acl]) -> None:
+    made = authorizer(*entries)
+    some = made.allows_any("User:bob", HOST, WRITE, TOPIC)
+    one = any(may(made, name, WRITE) for name in ("a", "b", "ab", "ba", "aab", "bbb"))
+    assert some or not one
+
+
+class TestAnyResource:
+    """As Kafka's AuthorizerTest has it for authorizeByResourceType."""
+
+    @pytest.mark.parametrize(
+        ("entries", "expected"),
+        [
+            ([], False),
+            ([acl("t", WRITE)], True),
+            ([acl("t", READ)], False),
+            ([acl("t", WRITE, pattern=PREFIXED)], True),
+            ([acl("*", WRITE), acl("t", WRITE, permission=DENY)], True),
+            ([acl("*", WRITE), acl("*", WRITE, permission=DENY)], False),
+            ([acl("t", WRITE), acl("t", WRITE, permission=DENY)], False),
+            ([acl("team", WRITE), acl("te", WRITE, pattern=PREFIXED, permission=DENY)], False),
+            ([acl("t", WRITE, pattern=PREFIXED), acl("te", WRITE, pattern=PREFIXED, permission=DENY)], True),
+            ([acl("t", WRITE, principal="User:eve")], False),
+            ([acl("t", WRITE, host="10.9.9.9")], False),
+            ([acl("t", WRITE, resource=GROUP)], False),
+        ],
+    )
+    def test_cases(self, entries: list[Acl], expected: bool) -> None:
+        assert authorizer(*entries).allows_any("User:bob", HOST, WRITE, TOPIC) is expected
+
+    def test_super_users_and_the_default(self) -> None:
+        denied = acl("*", WRITE, permission=DENY)
+        assert authorizer(denied, super_users=("User:bob",)).allows_any("User:bob", HOST, WRITE, TOPIC)
+        assert authorizer(allows_without_acl=True).allows_any("User:bob", HOST, WRITE, TOPIC)
+        assert not authorizer(denied, allows_without_acl=True).allows_any("User:bob", HOST, WRITE, TOPIC)
+
+
+class TestReasons:
+    def test_each(self) -> None:
+        made = authorizer(acl("t"), acl("t", permission=DENY, host="10.9.9.9"), super_users=("User:root",))
+
+        def reason(principal: str, name: str, host: str = HOST) -> tuple[bool, str]:
+            return made.decide(principal, host, READ, TOPIC, name)
+
+        assert reason("User:bob", "t") == (True, "ALLOW User:bob READ on TOPIC t")
+        assert reason("User:bob", "t", "10.9.9.9") == (False, "DENY User:bob READ on TOPIC t from 10.9.9.9")
+        assert reason("User:eve", "t")[1] == "there are entries for the resource, and none of them allows it"
+        assert reason("User:bob", "u") == (False, "there is no entry for the resource")
+        assert reason("User:root", "u") == (True, "it is a super user (super.users)")
+
+    def test_a_super_user_is_denied_nothing(self) -> None:
+        assert may(authorizer(acl("*", ALL, permission=DENY), super_users=("User:bob",)), "t")
+
+
+class TestSettings:
+    def test_none_is_asked_by_default(self) -> None:
+        assert authorizer_of(BrokerConfig({})) is None
+
+    def test_super_users_may_have_commas(self) -> None:
+        made = authorizer_of(
+            BrokerConfig(
+                {
+                    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                    "super.users": " User:CN=a,O=b ; User:bob;",
+                }
+            )
+        )
+        assert made is not None
+        assert may(made, "t")
+        assert made.allows("User:CN=a,O=b", HOST, READ, TOPIC, "t")
+        assert not made.allows("User:eve", HOST, READ, TOPIC, "t")
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        ("asked", "expected"),
+        [
+            (AclFilter(), {"ab", "a*", "*"}),
+            (AclFilter(name="ab"), {"ab"}),
+            (AclFilter(name="ab", pattern=MATCH), {"ab", "a*", "*"}),
+            (AclFilter(name="xy", pattern=MATCH), {"*"}),
+            (AclFilter(name="a", pattern=PREFIXED), {"a*"}),
+            (AclFilter(name="a", pattern=LITERAL), set()),
+            (AclFilter(pattern=LITERAL), {"ab", "*"}),
+            (AclFilter(resource=GROUP), set()),
+            (AclFilter(principal="User:bob", host="*", operation=READ, permission=ALLOW), {"ab", "a*", "*"}),
+            (AclFilter(operation=ALL), set()),
+        ],
+    )
+    def test_what_they_mean(self, asked: AclFilter, expected: set[str]) -> None:
+        entries = {"ab": acl("ab"), "a*": acl("a", pattern=PREFIXED), "*": acl("*")}
+        assert {name for name, entry in entries.items() if asked.accepts(entry)} == expected
+
+    @pytest.mark.parametrize("asked", [AclFilter(resource=0), AclFilter(pattern=9), AclFilter(operation=0)])
+    def test_numbers_that_mean_nothing(self, asked: AclFilter) -> None:
+        with pytest.raises(InvalidRequestError, match="Unknown"):
+            asked.check()
+
+    @pytest.mark.parametrize(
+        ("parts", "words"),
+        [
+            ((ANY, "t", LITERAL, "User:a", "*", READ, ALLOW), "Invalid resourceType ANY"),
+            ((TOPIC, "t", MATCH, "User:a", "*", READ, ALLOW), "Invalid patternType MATCH"),
+            ((TOPIC, "t", LITERAL, "User:a", "*", 0, ALLOW), "Invalid operation UNKNOWN"),
+            ((TOPIC, "t", LITERAL, "User:a", "*", READ, ANY), "Invalid permissionType ANY"),
+            ((TOPIC, "", LITERAL, "User:a", "*", READ, ALLOW), "empty resource name"),
+            ((TOPIC, "t", LITERAL, "alice", "*", READ, ALLOW), "Could not parse principal"),
+            ((AclResource.CLUSTER, "c", LITERAL, "User:a", "*", READ, ALLOW), "kafka-cluster"),
+        ],
+    )
+    def test_entries_that_are_none(self, parts: tuple[int, str, int, str, str, int, int], words: str) -> None:
+        with pytest.raises(InvalidRequestError, match=words):
+            new_acl(*parts)
