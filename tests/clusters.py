@@ -13,7 +13,7 @@ from ottla.server.main import Node
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.store import Compare, KeyValue, Listing, Operation, Watch
+from ottla.server.metadata.store import Change, Compare, KeyValue, Listing, Operation, Watch
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.disk import Disk
 from ottla.storage.disk.simulated_disk import SimulatedDisk
@@ -37,7 +37,18 @@ class NodeStore:
 
     def __init__(self, shared: MemoryMetadataStore) -> None:
         self._shared = shared
-        self.is_cut_off = False
+        self._is_cut_off = False
+        self._waiting: set[trio.CancelScope] = set()
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._is_cut_off
+
+    @is_cut_off.setter
+    def is_cut_off(self, now: bool) -> None:
+        self._is_cut_off = now
+        for scope in self._waiting if now else ():
+            scope.cancel()
 
     def _reach(self) -> MemoryMetadataStore:
         if self.is_cut_off:
@@ -53,8 +64,21 @@ class NodeStore:
     async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
         return await self._reach().commit(compares, operations)
 
-    def watch(self, prefix: str, after_revision: int) -> AbstractAsyncContextManager[Watch]:
-        return self._reach().watch(prefix, after_revision)
+    @asynccontextmanager
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watch]:
+        async with self._reach().watch(prefix, after_revision) as watch:
+            yield _NodeWatch(self, watch)
+
+    async def receive(self, watch: Watch) -> Change:
+        """The next change, unless the node is cut off before it comes."""
+        self._reach()
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                return await watch.receive()
+            finally:
+                self._waiting.discard(scope)
+        raise StoreUnavailableError("The metadata store cannot be reached.")
 
     async def grant_lease(self, ttl_ms: int) -> int:
         return await self._reach().grant_lease(ttl_ms)
@@ -67,6 +91,15 @@ class NodeStore:
 
     async def close(self) -> None:
         self.is_cut_off = True
+
+
+class _NodeWatch:
+    def __init__(self, store: NodeStore, watch: Watch) -> None:
+        self._store = store
+        self._watch = watch
+
+    async def receive(self) -> Change:
+        return await self._store.receive(self._watch)
 
 
 class Member(RunningNode):
