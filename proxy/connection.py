@@ -152,7 +152,7 @@ class Connection:
     def flow_options(self) -> dict[str, Any]:
         """What both flows have in common."""
         shared = self.shared
-        return {"chunks": shared.chunks, "budget": shared.budget, "max_frame_bytes": shared.max_frame_bytes}
+        return {"chunks": shared.chunks, "max_frame_bytes": shared.max_frame_bytes}
 
 
 class Requests(Flow):
@@ -161,7 +161,8 @@ class Requests(Flow):
     sender = "the client"
 
     def __init__(self, connection: Connection, upstream: Transport) -> None:
-        super().__init__(connection.client, upstream, moved=self._has_moved, **connection.flow_options())
+        budget = connection.shared.requests
+        super().__init__(connection.client, upstream, budget=budget, moved=self._has_moved, **connection.flow_options())
         self._connection = connection
         self._metrics = connection.shared.metrics
         self._offer = connection.shared.offer
@@ -252,7 +253,8 @@ class Responses(Flow):
     sender = "upstream"
 
     def __init__(self, connection: Connection, upstream: Transport) -> None:
-        super().__init__(upstream, connection.client, moved=self._has_moved, **connection.flow_options())
+        budget = connection.shared.responses
+        super().__init__(upstream, connection.client, budget=budget, moved=self._has_moved, **connection.flow_options())
         self._connection = connection
         self._metrics = connection.shared.metrics
         self._in_flight = connection.in_flight

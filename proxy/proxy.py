@@ -61,7 +61,7 @@ class Proxy:
     def assert_nothing_held(self) -> None:
         """After `serve`: every connection has given back what it took."""
         assert self._shared.chunks.lent == 0
-        assert self._shared.budget.used_bytes == 0
+        assert self._shared.requests.used_bytes == self._shared.responses.used_bytes == 0
         assert not self._doors.connection_count
 
     async def serve(self, task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED) -> None:

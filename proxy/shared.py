@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     max_frame_bytes: int = 104_857_600
     """Of a request or an answer: Kafka's default of socket.request.max.bytes."""
     memory_bytes: int = 256 * 1024 * 1024
-    """For frames that are held whole."""
+    """For frames that are held whole; half for requests, half for answers."""
     idle_seconds: float = 660.0
     """A connection on which nothing moves ends; a minute later than a broker would end it."""
 
@@ -56,7 +56,9 @@ class Shared:
         self.connect = connect
         self.accept = accept
         self.chunks = Chunks()
-        self.budget = FrameBudget(settings.memory_bytes)
+        # Each has half of it: requests wait for upstream, which may wait until an answer finds room.
+        self.requests = FrameBudget(settings.memory_bytes // 2)
+        self.responses = FrameBudget(settings.memory_bytes // 2)
         self.max_frame_bytes = settings.max_frame_bytes
         self.metrics = Metrics()
         #: By this a request of the proxy is known where it comes back.

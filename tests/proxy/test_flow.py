@@ -19,6 +19,8 @@ from ottla.kproto.messages.heartbeat import HeartbeatRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.proxy.connection import MAX_IN_FLIGHT, Connection
+from ottla.proxy.filters.chain import Named
+from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.memory import FrameBudget
 from ottla.proxy.shared import Settings, Shared
 from tests.client.brokers import BrokerSide, Received, answer, beat, versions
@@ -88,12 +90,20 @@ class MemoryTransport:
         self._changed = trio.Event()
 
 
+class Sees(Filter):
+    """Wants produced records, and changes nothing."""
+
+    @request_hook(ProduceRequest)
+    async def see(self, request: ProduceRequest, call: Call) -> None:
+        await trio.lowlevel.checkpoint()
+
+
 class Ends:
     """A connection with both of its ends."""
 
-    def __init__(self, seed: int, **settings: Any) -> None:
+    def __init__(self, seed: int, *, filters: Sequence[Named] = (), **settings: Any) -> None:
         random = Random(seed)
-        self.shared = Shared(Settings([("u", 1)], ("", 0), **settings))
+        self.shared = Shared(Settings([("u", 1)], ("", 0), **settings), filters)
         self.client, self.upstream = MemoryTransport(random), MemoryTransport(random)
         self.connection = Connection(
             self.client, self.shared, lambda node_id, host, port: ("proxy", 5), peer="p", listener="l"
@@ -158,7 +168,7 @@ async def test_streams_come_out_as_they_went_in_however_they_are_cut(seed: int) 
         ends.client.arrives(b"")
     assert ends.upstream.closed
     assert ends.shared.chunks.lent == 0
-    assert ends.shared.budget.used_bytes == 0
+    assert ends.shared.requests.used_bytes == ends.shared.responses.used_bytes == 0
 
 
 async def test_so_many_requests_wait_for_answers_and_no_more() -> None:
@@ -206,7 +216,28 @@ async def test_a_cancellation_at_any_moment_gives_everything_back() -> None:
             nursery.cancel_scope.cancel()
         assert ends.upstream.closed
         assert ends.shared.chunks.lent == 0
-        assert ends.shared.budget.used_bytes == 0
+        assert ends.shared.requests.used_bytes == ends.shared.responses.used_bytes == 0
+
+
+async def test_an_answer_finds_room_while_requests_wait_for_theirs() -> None:
+    """Upstream takes no request before its answer is taken: both waiting for one budget would be for ever."""
+    ends = Ends(3, filters=[Named("sees", Sees())], memory_bytes=400_000)
+    ends.upstream.takes = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.connection.serve, ends.upstream)
+        ends.client.arrives(build_request_frame(MetadataRequest(topics=[]), 12, 1, "c"))
+        ends.upstream.take_again()
+        await trio.testing.wait_all_tasks_blocked()
+        (asked,) = ends.requests()
+        ends.upstream.takes = False
+        ends.client.arrives(produce(300_000, 2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert ends.shared.requests.used_bytes > 0
+        brokers = [MetadataResponseBroker(node_id=1, host="h", port=1, rack="r" * 30_000) for _ in range(12)]
+        ends.upstream.arrives(answer(asked, MetadataResponse(brokers=brokers)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(ends.client.sent) > 360_000
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_budget_lets_frames_in_in_order_and_a_huge_one_alone() -> None:
