@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-__all__ = ["Committer", "Compacted", "Other", "Passing", "consume_all"]
+__all__ = ["Committer", "Compacted", "Other", "Passing", "Transactions", "consume_all"]
 
 SMALL_SEGMENTS = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
 REQUEST_TIMEOUT_S = 5.0
@@ -171,8 +172,64 @@ class Committer(Other):
         return [] if is_right else [f"the group is at {found}, and {self._acknowledged} was acknowledged"]
 
 
+class Transactions(Other):
+    """Transactions over all partitions of a topic, every third aborted: each is there whole, once, or not at all."""
+
+    NAME, PARTITIONS = "transactional", 3
+
+    def __init__(self, bootstrap: str, replicas: int = 1) -> None:
+        super().__init__(bootstrap)
+        admin = self.admin()
+        admin.create_topics([NewTopic(self.NAME, self.PARTITIONS, replicas)])[self.NAME].result()
+        self._number = 0
+        self._committed: set[int] = set()
+        self._unknown: set[int] = set()
+        self._producer: Producer | None = None
+
+    def turn(self) -> None:
+        if self._producer is None:
+            producer = self.producer(
+                **{"transactional.id": "numbers", "transaction.timeout.ms": 30_000, "message.timeout.ms": 25_000}
+            )
+            producer.init_transactions(30)
+            self._producer = producer
+        self._number += 1
+        try:
+            self._producer.begin_transaction()
+            for partition in range(self.PARTITIONS):
+                self._producer.produce(self.NAME, b"%d" % self._number, partition=partition)
+            if self._number % 3:
+                self._unknown.add(self._number)
+                self._producer.commit_transaction(30)
+                self._unknown.discard(self._number)
+                self._committed.add(self._number)
+            else:
+                self._producer.abort_transaction(30)
+        except KafkaException:
+            # Whoever comes next under this id ends what was under way, one way or the other.
+            self._producer = None
+            raise
+
+    def wrong(self) -> list[str]:
+        while True:
+            try:
+                self.turn()  # ends what the last one has left open
+                break
+            except KafkaException:
+                continue
+        found = Counter(int(value) for *_, value in consume_all(self.bootstrap, self.NAME, self.PARTITIONS))
+        partly = {number: count for number, count in found.items() if count != self.PARTITIONS}
+        missing = self._committed - found.keys()
+        strange = found.keys() - self._committed - self._unknown
+        return (
+            [f"transactions are there in part or twice: {partly}"] * bool(partly)
+            + [f"transactions that were committed are missing: {sorted(missing)[:20]}"] * bool(missing)
+            + [f"transactions that were aborted are there: {sorted(strange)[:20]}"] * bool(strange)
+        )
+
+
 def consume_all(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, int, bytes, bytes]]:
-    """(partition, offset, key, value) of all records of a topic that nobody writes to."""
+    """(partition, offset, key, value) of all committed records of a topic that nobody writes to."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False})
     ends = {}
     for partition in range(partitions):

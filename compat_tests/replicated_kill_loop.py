@@ -5,8 +5,8 @@
 Three nodes hold three replicas of each partition, of which two must be in sync. An idempotent producer with acks=all
 numbers its records in each partition and goes on over every fault by its own retries. In the end each partition is
 read from its beginning: the numbers must be those of all records, once and in order; and the replicas must be equal,
-byte for byte. Beside it a topic is compacted and a group commits its offsets, over coordinators that move. The exit
-code is 0 only if all that holds.
+byte for byte. Beside it a topic is compacted, a group commits its offsets and transactions end, over coordinators that
+move. The exit code is 0 only if all that holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compat_tests.kill_loop_others import Committer, Compacted, Other
+from compat_tests.kill_loop_others import Committer, Compacted, Other, Transactions
 from ottla.client.client import Client
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -253,7 +253,12 @@ def run(faults: int, seed: int, data_dir: str | None = None, kinds: Sequence[str
         load = Load(cluster.bootstrap)
         worker = threading.Thread(target=load.run, daemon=True)
         worker.start()
-        others: list[Other] = [Compacted(cluster.bootstrap, REPLICAS), Committer(cluster.bootstrap, TOPIC)]
+        bootstrap = cluster.bootstrap
+        others: list[Other] = [
+            Compacted(bootstrap, REPLICAS),
+            Committer(bootstrap, TOPIC),
+            Transactions(bootstrap, REPLICAS),
+        ]
         for other in others:
             other.start()
         of_nodes = Faults(cluster, moments)
