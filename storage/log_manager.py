@@ -317,6 +317,8 @@ class LogManager:
         for loss in recovery.losses:
             context.damage.found(loss.path, loss.position, loss.message)
         recovery.hand_over(store)
+        if recovery.losses or recovery.logs.lost:
+            store.lost_something()
         for log in recovery.logs.lost:
             known_end = log.log_end_offset
             await log.find_end()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.image import MetadataImage, ResourceType
+from ottla.server.metadata.image import NO_LEADER, MetadataImage, ResourceType
 from ottla.server.metadata.keys import encode_described_topic
 from ottla.server.replica.errors import (
     NotLeaderError,
@@ -37,7 +37,11 @@ _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
 class HostedPartitions:
-    """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole."""
+    """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
+
+    One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told of it, and
+    has it leave the in-sync set.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class HostedPartitions:
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
         changed: Callable[[Partition], None],
+        doubted: Callable[[Partition], None],
         now_ms: Callable[[], int],
         max_lag_ms: int,
     ) -> None:
@@ -55,6 +60,8 @@ class HostedPartitions:
         self._log_config = log_config
         self._min_insync_replicas = min_insync_replicas
         self._changed = changed
+        self._doubted = doubted
+        self._doubtful: set[Partition] = set()
         self._now_ms = now_ms
         self._max_lag_ms = max_lag_ms
         #: The epochs of the brokers that are alive, for all partitions.
@@ -143,9 +150,18 @@ class HostedPartitions:
             self._unopened.add((topic.topic_id, index))
             return
         await partition.settled()
-        partition.apply(state, self._now_ms())
+        partition.apply(self._as_far_as_sure(partition, state), self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
+
+    def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
+        if partition not in self._doubtful:
+            return state
+        if self._node_id not in state.isr or len(state.isr) == 1:
+            self._doubtful.discard(partition)  # it has left, or nobody has more
+            return state
+        self._doubted(partition)
+        return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
@@ -166,6 +182,8 @@ class HostedPartitions:
             max_lag_ms=self._max_lag_ms,
         )
         self._by_log[log] = partition
+        if log.may_lack_records:
+            self._doubtful.add(partition)
         return partition
 
     async def _remove(self, topic: TopicImage, removed: Sequence[Partition]) -> None:
@@ -174,6 +192,7 @@ class HostedPartitions:
         for partition in removed:
             del partitions[partition.index]
             self._by_log.pop(partition.log, None)
+            self._doubtful.discard(partition)
         if not partitions:
             del self._topics[topic.topic_id]
             self.traffic.pop(topic.topic_id, None)

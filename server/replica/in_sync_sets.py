@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
+from ottla.server.metadata.partition_changes import leave
 
 if TYPE_CHECKING:
     from ottla.server.metadata.partition_changes import PartitionUpdate
@@ -44,6 +46,7 @@ class InSyncSets:
         partitions: Iterable[Partition],
         clock: Clock,
         *,
+        node_id: int,
         max_lag_ms: int,
         changed: Callable[[Partition], None],
     ) -> None:
@@ -51,13 +54,21 @@ class InSyncSets:
         self.shrinks = 0
         self._partitions = partitions
         self._clock = clock
+        self._node_id = node_id
         self._max_lag_ms = max_lag_ms
         self._changed = changed
         self._due: dict[Partition, None] = {}
         self._wanted = trio.Event()
         #: Changes of which it is not known whether they were made: they are asked for until that is known.
         self._unanswered: dict[Partition, IsrChange] = {}
+        #: Those whose sets this node is to leave.
+        self._leaving: dict[Partition, None] = {}
         self._is_cut_off = False
+
+    def leave(self, partition: Partition) -> None:
+        """Let this node leave a set: what it has of the partition may not be all."""
+        self._leaving[partition] = None
+        self._wanted.set()
 
     def review(self, partition: Partition) -> None:
         """Somebody may join or leave: look at it soon. Costs nothing where it is done already."""
@@ -93,6 +104,24 @@ class InSyncSets:
                     begun[partition] = change
             if begun:
                 await self._carry_out(begun, change_partitions)
+            if self._leaving:
+                await self._leave(change_partitions)
+
+    async def _leave(self, change_partitions: ChangePartitions) -> None:
+        leaving, self._leaving = self._leaving, {}
+        named = ", ".join(f"{it.topic}-{it.index}" for it in list(leaving)[:_NAMED])
+        others = f" and {len(leaving) - _NAMED} others" if len(leaving) > _NAMED else ""
+        text = "%s%s may lack records here, as files are damaged: they leave the in-sync sets and are filled again"
+        logger.error(text, named, others, extra={"partitions": len(leaving)})
+        asked: dict[PartitionKey, PartitionUpdate] = {
+            (it.topic_id, it.index): partial(leave, broker=self._node_id, live=it.live_brokers) for it in leaving
+        }
+        try:
+            await change_partitions(asked)
+        except (StoreUnavailableError, ConflictError):
+            self._leaving = leaving | self._leaving
+            await trio.sleep(RETRY_SECONDS)
+            self._wanted.set()
 
     async def _carry_out(self, begun: dict[Partition, IsrChange], change_partitions: ChangePartitions) -> None:
         before = {partition: len(partition.isr) for partition in begun}

@@ -124,10 +124,13 @@ class ReplicaManager:
             log_config=log_config,
             min_insync_replicas=min_insync_replicas,
             changed=self._signal,
+            doubted=lambda partition: self.in_sync_sets.leave(partition),
             now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,
         )
-        self.in_sync_sets = InSyncSets(self._partitions, clock, max_lag_ms=max_lag_ms, changed=self._signal)
+        self.in_sync_sets = InSyncSets(
+            self._partitions, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=self._signal
+        )
         self._closed = False
 
     # Partitions -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -391,6 +391,11 @@ class Partition:
         self._isr_change = None
         self._count_maximal_isr()
         return self.advance_high_watermark(now_ms)
+
+    @property
+    def live_brokers(self) -> Collection[int]:
+        """The brokers that are alive, as far as this node knows now."""
+        return self._brokers.keys()
 
     def low_watermark(self) -> int:
         """The least log start offset over the live replicas: below it no replica serves anything (DeleteRecords)."""

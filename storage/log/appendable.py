@@ -104,6 +104,11 @@ class AppendableLog(LogState, ABC):
         """Whether what it was given cannot be written for now, as the disk is full."""
         return self.store.writer.is_stalled
 
+    @property
+    def may_lack_records(self) -> bool:
+        """Whether something of its store was missing or damaged when that was opened."""
+        return self.store.has_lost
+
     async def wait_for_room(self) -> None:
         """Wait until the store takes appends; raises StoreOfflineError or LogClosedError if it never will."""
         await self.store.writer.wait_for_room()

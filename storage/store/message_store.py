@@ -52,6 +52,7 @@ class MessageStore:
         "dirty",
         "doomed",
         "files",
+        "has_lost",
         "lock",
         "logs",
         "recovery_position",
@@ -68,6 +69,8 @@ class MessageStore:
         self.doomed = DoomedFiles(context, self.files.gate)
         self.writer = BlockWriter(context, self.files, self)
         self.logs: dict[bytes, StoreLog] = {}
+        #: Something of its files was missing or damaged when it was opened: any of its logs may lack records.
+        self.has_lost = False
         self.dirty: dict[StoreLog, None] = {}
         self.snapshots: dict[bytes, bytes] = {}
         self.recovery_position = 0
@@ -187,6 +190,10 @@ class MessageStore:
     def changed(self, log: StoreLog) -> None:
         """The next checkpoint must take this log's state."""
         self.dirty[log] = None
+
+    def lost_something(self) -> None:
+        """Recovery has found that something is missing or damaged."""
+        self.has_lost = True
 
     def damaged(self, log: StoreLog) -> None:
         """The log cannot be cleaned until a restart."""

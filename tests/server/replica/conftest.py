@@ -94,6 +94,7 @@ class FakeLog:
         self.room = trio.Event()
         self.room.set()
         self.offline = False
+        self.may_lack_records = False
         self.checks_take_long = False
         self.checked = trio.Event()
         self.checking = 0

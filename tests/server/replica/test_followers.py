@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import trio
@@ -233,6 +234,28 @@ async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(run_clu
         leader = cluster[1].image.topics["t"].partitions[0].leader
         await cluster.until(leader_is(leader, (1, 2, 3)))
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+def remove_data(folder: Path) -> None:
+    """An accident: the files with the records are gone, those beside them are not."""
+    for path in folder.rglob("*.data"):
+        path.unlink()
+
+
+async def test_a_replica_whose_files_are_lost_lets_others_lead_and_is_filled_from_them(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+        await create(cluster, (1, 2, 3))
+        await acknowledged(cluster[1], b"a", b"b")
+        await until_equal(cluster, 1, 2, 3)
+        folder = Path(cluster[1].broker.log_manager.node_dir.path)
+        await cluster.kill(1)
+        remove_data(folder)
+        await cluster.start(1)
+        await cluster.until(lambda image: leader_is(2)(image) or leader_is(3)(image))
+        leader = cluster[2].image.topics["t"].partitions[0].leader
+        await acknowledged(cluster[leader], b"c")
+        await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b", b"c"]
 
 
 async def test_a_replica_that_is_far_behind_begins_where_its_leader_does(run_cluster: RunCluster) -> None:
