@@ -311,9 +311,15 @@ class Recovery:
     def _set_aside(self, segments: list[Segment]) -> None:
         """What follows a cut segment cannot count: a log keeps a prefix."""
         for segment in segments:
+            if segment.is_lost:
+                # Perhaps an earlier start has set it aside, and was killed before the list was replaced.
+                if not self._disk.exists(segment.data_path + ASIDE_MARK):
+                    self.losses.append(Loss(segment.data_path, -1, f"{segment.data_path} is lost"))
+                self._keep_evidence(segment)
+                continue
             keys = {"path": segment.data_path}
             logger.error("%s: set aside, the segment before it ends early", segment.data_path, extra=keys)
-            self._disk.rename(segment.data_path, segment.data_path + ".cut")
+            self._disk.rename(segment.data_path, segment.data_path + ASIDE_MARK)
 
     def _list_segments(self, names: list[str]) -> list[Segment]:
         """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""

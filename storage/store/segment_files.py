@@ -142,6 +142,9 @@ def mark_losses(disk: Disk, segments: Sequence[Segment]) -> list[Loss]:
         if segment.is_lost:
             found.append(Loss(segment.data_path, -1, f"{segment.data_path} is lost, {segment.size_bytes} bytes"))
             continue
+        if segment.tables is not None:
+            # A recovery has read it from its first byte on, and may have cut it, which it has said: it is written to.
+            continue
         known_bytes = segment.listed_bytes
         if not known_bytes and place + 1 < len(segments) and not _ends_at(segment, segments[place + 1].position):
             known_bytes = indexed_bytes(disk, segment) or 0

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import trio
 
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import CorruptLogError
@@ -214,3 +215,36 @@ async def test_the_last_segment_is_missed(harness: Any, caplog: Any) -> None:
         log = await harness.open(manager, 0)
         assert (await harness.read_all(log))[-1] == (end, b"after")
         assert log.log_end_offset == end + 1
+
+
+async def test_a_listed_segment_that_was_cut_is_written_on(harness: Any) -> None:
+    """Without a checkpoint all is read again, and cut at the damage: the list speaks of more than there is then."""
+    folder = await fill(harness)
+    (folder / "checkpoint").unlink()
+    listed = (folder / "segments").read_bytes()
+    path = sorted(folder.glob("*.data"))[1]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"OtBk", len(content) // 2) + 50] ^= 1
+    path.write_bytes(bytes(content))
+    for _ in range(2):
+        async with harness.manager(tail_cache_bytes=0) as manager:
+            log = await harness.open(manager, 0)
+            end = log.log_end_offset
+            assert 0 < end < COUNT // 2
+            segment = log.store.files.active
+            assert not segment.is_lost
+            assert segment.size_bytes == (await trio.Path(segment.data_path).stat()).st_size
+            harness.append(log, b"after")
+            await log.flush()
+            assert (await harness.read_all(log))[-1] == (end, b"after")
+    async with harness.manager(tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, 0)
+        assert [value for _, value in await harness.read_all(log)][-2:] == [b"after", b"after"]
+    # A kill before the list was replaced: what it names behind the cut was set aside.
+    (folder / "segments").write_bytes(listed)
+    async with harness.manager(tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, 0)
+        assert [value for _, value in await harness.read_all(log)][-2:] == [b"after", b"after"]
+        harness.append(log, b"again")
+        await log.flush()
+        assert (await harness.read_all(log))[-1][1] == b"again"
