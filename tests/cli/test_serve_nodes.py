@@ -160,6 +160,22 @@ def test_a_node_that_dies_is_started_again_on_its_port_and_the_others_go_on(star
     assert cluster.stop() == 0
 
 
+def test_a_service_manager_hears_of_all_nodes_from_one_process(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        cluster = start("--nodes", "2")
+        assert manager.recv(1000).startswith(b"READY=1\nSTATUS=serving with 2 nodes on 127.0.0.1:")
+        assert cluster.stop() == 0
+        assert manager.recv(1000) == b"STOPPING=1"
+        manager.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.recv(1000)
+
+
 def test_nodes_end_in_order_when_the_process_that_looks_after_them_is_killed(start: Start) -> None:
     cluster = start("--nodes", "2")
     cluster.process.kill()
