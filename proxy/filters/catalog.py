@@ -16,6 +16,7 @@ ENTRY_POINTS: Final = "ottla.proxy.filters"
 
 OWN: Final = {
     "faults": "ottla.proxy.filters.faults:Faults",
+    "limits": "ottla.proxy.filters.limits:Limits",
     "tenants": "ottla.proxy.filters.tenants:Tenants",
 }
 

@@ -50,7 +50,7 @@ class Rule:
             raise ValueError(f"a rule has no {unknown[0]!r}; known are {', '.join(sorted(_KNOWN))}")
         if not any(table.get(deed) for deed in _DEEDS):
             raise ValueError(f"a rule does nothing: write one of {', '.join(_DEEDS)}")
-        self.api = _api(table["api"]) if "api" in table else None
+        self.api = api_named(table["api"]) if "api" in table else None
         self.topic: str | None = table.get("topic")
         self.client_id: re.Pattern[str] | None = (
             pattern("client-id", table["client-id"]) if "client-id" in table else None
@@ -136,7 +136,8 @@ def _topics(request: Any) -> set[str | None]:
     return found
 
 
-def _api(name: Any) -> ApiKey:
+def api_named(name: Any) -> ApiKey:
+    """The API that Kafka calls so, as `OffsetCommit`; ValueError, in a sentence, if there is none."""
     try:
         return ApiKey[re.sub(r"(?<!^)(?=[A-Z])", "_", str(name)).upper()]
     except KeyError:

@@ -435,3 +435,47 @@ def test_a_fault_drops_a_request_or_loses_its_answer() -> None:
     with pytest.raises(RefusedError, match="which a fault loses"):
         run_filter(fault(**{"lose-answer": True}), HEARTBEAT, upstream)
     assert len(asked) == 1
+
+
+# Limits
+
+
+def limits(**options: Any) -> Filter:
+    return make_filters([{"type": "limits", **options}])[0].filter
+
+
+def test_records_beyond_a_size_are_refused() -> None:
+    one = limits(topics="small-.*", **{"max-record-bytes": 10})
+    leader = Leader()
+    answer: Any = run_filter(one, produce(batch(b"9 bytes .."[:9]), batch(b"ten bytes!"), topic="small-1"), leader)
+    codes = {it.index: it.error_code for it in answer.responses[0].partition_responses}
+    assert codes == {0: 0, 1: ErrorCode.MESSAGE_TOO_LARGE}
+    run_filter(one, produce(batch(b"ten bytes!"), topic="large"), leader)
+    assert leader.stored.keys() == {("small-1", 0), ("large", 0)}
+
+
+def test_topics_of_too_many_partitions_and_whole_apis_are_refused() -> None:
+    from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+    one = limits(**{"max-partitions": 3, "refused-apis": ["DeleteTopics"]})
+    refused: Any = run_filter(one, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4)]))
+    assert refused.topics[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert refused.topics[0].error_message == "at most 3 partitions a topic"
+    passed: Any = run_filter(one, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=3)]))
+    assert passed.topics == []
+    refused = run_filter(one, DeleteTopicsRequest(topic_names=["t"]), version=5)
+    assert refused.responses[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert ApiKey.PRODUCE not in one.requests() | one.responses()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max-partitions": -1}, "max-partitions: -1 is not a whole number above 0"),
+        ({"refused-apis": "DeleteTopics"}, "refused-apis: write a list"),
+        ({"refused-apis": ["Nothing"]}, "Kafka has no 'Nothing'"),
+    ],
+)
+def test_limits_that_are_none(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ProxyError, match=sentence):
+        limits(**options)
