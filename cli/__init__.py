@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
     "quota": "list, set and unset what users, clients and addresses may use",
     "user": "add, list and delete users who authenticate with a password",
+    "cert": "make certificates for more brokers and for clients",
     "acl": "add, list, delete and explain who may do what",
     "group": "list, describe, seek and delete groups",
     "transaction": "list, describe and abort transactions",

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from ottla.cli import CommandError, doctor_machine, doctor_network, options, serve
+from ottla.cli import CommandError, doctor_machine, doctor_network, options, serve, serve_config
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
 from ottla.cli.nodes.plan import make_plan
 from ottla.cli.serve_config import load_config
@@ -40,8 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(finding.level == FAIL for finding in findings) else 0
 
 
+def _check_keys(arguments: argparse.Namespace) -> None:
+    """Looking must not make any."""
+    if arguments.secure and not (serve_config.data_dir(arguments) / "security").exists():
+        raise CommandError("start once with --secure, which makes the keys that there are to look at")
+
+
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
+        _check_keys(arguments)
         configs = [load_config(arguments)] if arguments.nodes is None else make_plan(arguments).configs
     except (ConfigError, CommandError) as error:
         yield fail("settings", str(error), "mend the file, the environment or the flag that it comes from")

@@ -47,13 +47,19 @@ class Starter(Protocol):
 class Shell:
     """A person, a script or a service manager, who reads standard output and sends signals."""
 
-    def __init__(self) -> None:
+    def __init__(self, secure: Path | None = None) -> None:
+        """`secure` is the data folder of `--secure`: how to connect is told, too."""
+        self._secure = secure
         # A terminal that goes away asks for the end, too, unless somebody has seen to it (nohup).
         hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
         self.stop_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, *hung_up)
 
     def ready(self, ready: Ready) -> None:
         _announce(ready)
+        if self._secure is not None:
+            from ottla.cli.secure import tell
+
+            tell(self._secure, f"{ready.endpoints[0].host}:{ready.endpoints[0].port}")
         notify(READY, f"STATUS=serving on {ready.endpoints[0].host}:{ready.endpoints[0].port}")
 
     async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:

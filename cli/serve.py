@@ -7,7 +7,7 @@ import gc
 from pathlib import Path
 
 from ottla.cli import CommandError, options
-from ottla.cli.serve_config import load_config
+from ottla.cli.serve_config import data_dir, load_config
 from ottla.server.telemetry import logs
 
 _MEMORY_MIB = 1024
@@ -59,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
     )
     parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="encrypt, ask for passwords and check access; keys and an administrator are made in the data folder",
+    )
+    parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings: a TOML file or Kafka's server.properties"
     )
     parser.add_argument(
@@ -98,5 +103,5 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise CommandError(str(error)) from None
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
-    run_node(arguments, config, Shell())
+    run_node(arguments, config, Shell(secure=data_dir(arguments) if arguments.secure else None))
     return 0

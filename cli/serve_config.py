@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli import CommandError
@@ -22,18 +23,7 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
     from ottla.server.settings.sources import load
 
     flags = dict(arguments.set)
-    listen = arguments.listen or []
-    if arguments.port is not None:
-        listen = [f"127.0.0.1:{arguments.port}", *listen]
-    if listen:
-        flags["listeners"] = ",".join(map(_named, range(len(listen)), listen))
-        flags.setdefault(
-            "listener.security.protocol.map", ",".join(f"{_name(n)}:PLAINTEXT" for n in range(len(listen)))
-        )
-    if arguments.advertise:
-        flags["advertised.listeners"] = ",".join(
-            _named(number, text if ":" in text else f"{text}:0") for number, text in enumerate(arguments.advertise)
-        )
+    _set_listeners(flags, arguments)
     if arguments.memory is not None:
         if arguments.memory < 1 or arguments.data_dir is not None:
             raise CommandError("give --memory at least 1 MiB, and no --data-dir: nothing is kept in a folder")
@@ -62,9 +52,42 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
     )
 
 
+def _set_listeners(flags: dict[str, str], arguments: argparse.Namespace) -> None:
+    """Where to listen, how, and what clients are told."""
+    listen = arguments.listen or []
+    if arguments.port is not None:
+        listen = [f"127.0.0.1:{arguments.port}", *listen]
+    if listen:
+        flags["listeners"] = ",".join(map(_named, range(len(listen)), listen))
+        flags.setdefault(
+            "listener.security.protocol.map", ",".join(f"{_name(n)}:PLAINTEXT" for n in range(len(listen)))
+        )
+    if arguments.secure:
+        flags.pop("listener.security.protocol.map", None)
+        flags.update(_secure(arguments, listen))
+    if arguments.advertise:
+        flags["advertised.listeners"] = ",".join(
+            _named(number, text if ":" in text else f"{text}:0", is_secure=arguments.secure)
+            for number, text in enumerate(arguments.advertise)
+        )
+
+
+def _secure(arguments: argparse.Namespace, listen: list[str]) -> dict[str, str]:
+    if arguments.memory is not None or arguments.nodes is not None:
+        raise CommandError("--secure keeps keys in a data folder of one broker: leave out --memory and --nodes")
+    from ottla.cli.secure import settings
+
+    return settings(data_dir(arguments), listen, arguments.advertise or [])
+
+
+def data_dir(arguments: argparse.Namespace) -> Path:
+    """Where `--secure` keeps its files."""
+    return Path(arguments.data_dir or "ottla-data")
+
+
 def _name(number: int) -> str:
     return "PLAINTEXT" if number == 0 else f"PLAINTEXT_{number + 1}"
 
 
-def _named(number: int, address: str) -> str:
-    return f"{_name(number)}://{address}"
+def _named(number: int, address: str, *, is_secure: bool = False) -> str:
+    return f"{'SASL_SSL' if is_secure else _name(number)}://{address}"

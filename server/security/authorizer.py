@@ -76,7 +76,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allows_without_acl = allows_without_acl
         self._entries: dict[AclResource, _Entries] = {}
-        self._kept: dict[tuple[str, str, AclOperation, AclResource, str], bool] = {}
+        self._kept: dict[tuple[str, str, int, str], bool] = {}
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Follow the metadata."""
@@ -93,12 +93,14 @@ class Authorizer:
 
     def allows(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> bool:
         """Whether somebody may do something to one resource."""
-        key = (principal, host, operation, resource, name)
+        # Members of enumerations are slow to hash.
+        key = (principal, host, operation * 16 + resource, name)
         known = self._kept.get(key)
         if known is None:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            known = self._kept[key] = self.decide(*key).is_allowed
+            decision = self.decide(principal, host, operation, resource, name)
+            known = self._kept[key] = decision.is_allowed
         return known
 
     def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:

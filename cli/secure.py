@@ -1,0 +1,128 @@
+"""`ottla serve --secure`: a broker that encrypts, asks who is there, and checks what they may do, on an empty folder.
+
+The first start makes what it needs in `security/` inside the data folder, readable by its owner alone; every later one
+uses what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.cli import CommandError
+from ottla.cli.certificates import Pair, issue, make_authority
+
+FOLDER: Final = "security"
+ADMIN: Final = "admin"
+LISTENER: Final = "SASL_SSL"
+_DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
+
+
+class SecureFolder(NamedTuple):
+    """Where keys, certificates and the administrator's password are."""
+
+    path: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.path / "ca.pem"
+
+    @property
+    def authority_key(self) -> Path:
+        return self.path / "ca.key"
+
+    @property
+    def broker(self) -> Path:
+        return self.path / "broker.pem"
+
+    @property
+    def password(self) -> Path:
+        return self.path / "admin.password"
+
+    def read_authority(self) -> Pair:
+        """The authority that signs; CommandError if there is none."""
+        try:
+            return Pair(self.authority_key.read_bytes(), self.authority.read_bytes())
+        except OSError:
+            raise CommandError(f"there is no authority in {self.path}: `ottla serve --secure` makes one") from None
+
+
+def settings(data_dir: Path, listen: list[str], advertise: list[str]) -> dict[str, str]:
+    """What `--secure` stands for; makes the files that are missing."""
+    addresses = listen or [_DEFAULT_ADDRESS]
+    if len(addresses) > 1:
+        raise CommandError("--secure has one listener; for more write the settings that docs/security.md names")
+    folder = SecureFolder(data_dir.absolute() / FOLDER)
+    host = addresses[0].rpartition(":")[0].strip("[]")
+    told = (advertise[0].rpartition(":")[0] if ":" in advertise[0] else advertise[0]) if advertise else host
+    if not folder.broker.exists():
+        _make(folder, sorted({told, host, socket.gethostname(), "localhost", "127.0.0.1"} - {"", "0.0.0.0", "::"}))
+    password = folder.password.read_text().strip()
+    _write_properties(folder, password)
+    prefix = f"listener.name.{LISTENER.lower()}"
+    return {
+        "listeners": f"{LISTENER}://{addresses[0]}",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        f"{prefix}.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{password}";'
+        ),
+        "ssl.keystore.location": str(folder.broker),
+        "ssl.truststore.location": str(folder.authority),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+
+
+def tell(data_dir: Path, bootstrap: str) -> None:
+    """Say on standard error where the files are, and how to try it."""
+    folder = data_dir.absolute() / FOLDER
+    print(
+        f"secure: user {ADMIN}, files in {folder} (client.properties for Java and ottla, librdkafka.properties)\n"
+        f"  ottla topic list -b {bootstrap} --command-config {folder / 'client.properties'}\n"
+        f"  kcat -L -b {bootstrap} -F {folder / 'librdkafka.properties'}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """A file that nobody else may read; it is whole or not there."""
+    unfinished = path.with_name(path.name + ".new")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    unfinished.replace(path)
+
+
+def _make(folder: SecureFolder, hosts: list[str]) -> None:
+    authority = make_authority(f"Ottla CA {secrets.token_hex(4)}")
+    broker = issue(authority, "broker", hosts)
+    try:
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(folder.authority, authority.certificate)
+        write_private(folder.authority_key, authority.key)
+        write_private(folder.password, secrets.token_urlsafe(24).encode() + b"\n")
+        write_private(folder.broker, broker.key + broker.certificate)  # the last: with it all is there
+    except OSError as error:
+        raise CommandError(f"cannot keep keys in {folder.path}: {error.strerror}") from None
+
+
+def _write_properties(folder: SecureFolder, password: str) -> None:
+    java = (
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{ADMIN}" password="{password}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={folder.authority}\n"
+    )
+    librdkafka = (
+        "security.protocol=SASL_SSL\n"
+        f"sasl.mechanism=PLAIN\nsasl.username={ADMIN}\nsasl.password={password}\nssl.ca.location={folder.authority}\n"
+    )
+    for name, text in (("client.properties", java), ("librdkafka.properties", librdkafka)):
+        if not (folder.path / name).exists():
+            write_private(folder.path / name, text.encode())

@@ -1,0 +1,86 @@
+"""`ottla serve --secure` and `ottla cert`: what they make, that it works, and that nobody else may read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+OTTLA = str(Path(sys.executable).parent / "ottla")
+
+
+def ottla(*words: str, code: int = 0, **options: str) -> str:
+    done = subprocess.run([OTTLA, *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == code, done.stderr
+    return str(done.stdout + done.stderr)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a secure broker, and the folder of its keys."""
+    command = [OTTLA, "serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
+    with (folder.parent / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (folder.parent / "log").read_text()
+        yield f"127.0.0.1:{json.loads(line)['port']}", folder / "security"
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_on_an_empty_folder_and_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with served(data) as (bootstrap, keys):
+        admin = ["-b", bootstrap, "--command-config", str(keys / "client.properties")]
+        ottla("topic", "create", "t", *admin)
+        password = (keys / "admin.password").read_text().strip()
+        for path in keys.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        assert stat.S_IMODE(keys.stat().st_mode) == 0o700
+        said = (tmp_path / "log").read_text()
+        assert f"kcat -L -b {bootstrap} -F {keys / 'librdkafka.properties'}" in said
+        assert password not in said
+        # Without a password, and without an authority that is trusted, nobody is let in.
+        assert "the connection" in ottla("topic", "list", "-b", bootstrap, code=1)
+        librdkafka = ["-b", bootstrap, "--command-config", str(keys / "librdkafka.properties")]
+        assert ottla("topic", "list", *librdkafka).splitlines()[1].startswith("t ")
+        # A user may do nothing until an entry allows it.
+        made = ottla("user", "add", "alice", "--generate", *admin).strip()
+        alice = keys.parent.parent / "alice.properties"
+        alice.write_text(
+            f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=alice\nsasl.password={made}\n"
+            f"ssl.ca.location={keys / 'ca.pem'}\n"
+        )
+        by_alice = ["-b", bootstrap, "--command-config", str(alice)]
+        assert len(ottla("topic", "list", *by_alice).splitlines()) == 1
+        ottla("acl", "add", "alice", "describe", "topic:t", *admin)
+        assert len(ottla("topic", "list", *by_alice).splitlines()) == 2
+    with served(data) as (bootstrap, keys):
+        assert (keys / "admin.password").read_text().strip() == password
+        assert "alice" in ottla("user", "list", "-b", bootstrap, "--command-config", str(keys / "client.properties"))
+
+
+def test_certificates_for_others(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "there is no authority" in ottla("cert", "alice", "--data-dir", str(data), code=1)
+    with served(data):
+        pass
+    output = tmp_path / "two.pem"
+    words = ["cert", "CN=two,O=Ottla", "--host", "two.example", "--data-dir", str(data), "--output", str(output)]
+    assert ottla(*words).strip() == str(output)
+    assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
+    assert b"PRIVATE KEY" in output.read_bytes()
+    assert b"BEGIN CERTIFICATE" in output.read_bytes()
+    assert "is there already" in ottla(*words, code=1)
