@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apach
 
 compat-nodes: .venv/.test-ready jars clients ## the same scenarios on three nodes: of Ottla, or with BROKER=kafka3 of Apache Kafka
 	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} --ignore=compat_tests/spark
+
+test-security: .venv/.test-ready jars clients ## TLS, SASL and access control: all clients, and beside Apache Kafka
+	$(PYTEST) compat_tests -m security
 
 test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}

@@ -83,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    if item.get_closest_marker("security") is not None and "security" not in config.option.markexpr:
+        return True
     if "groups" not in config.option.markexpr and item.get_closest_marker("groups") is not None:
         return True
     has_nodes = config.getoption("--broker").removesuffix("-proxy") in ("ottla3", "kafka3")

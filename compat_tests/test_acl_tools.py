@@ -76,6 +76,7 @@ def test_ottla_acl(broker: SecureOttla) -> None:
     assert "there is no such entry" in refused(broker, "admin", "acl", "delete", "--all")
 
 
+@pytest.mark.security
 @pytest.mark.java
 def test_kafka_acls(broker: SecureOttla) -> None:
     tools = JavaTools()

@@ -97,7 +97,7 @@ from ottla.server.apis.authorization import RULES
 from ottla.server.metadata.acls import AclOperation as Op
 from ottla.server.metadata.acls import AclResource as On
 
-pytestmark = [pytest.mark.java, pytest.mark.kafka]
+pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.security]
 
 # user: what it may do. A name that ends with * is a prefix; a minus before the operation denies it.
 RIGHTS: dict[str, list[tuple[str, On, str]]] = {

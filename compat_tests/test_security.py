@@ -86,6 +86,7 @@ def test_a_client_is_let_in(sasl_broker: SecureOttla, client: str, mechanism: st
     assert CLIENTS[client](sasl_broker.bootstrap, topic, properties(mechanism)) == VALUE
 
 
+@pytest.mark.security
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_client_with_a_wrong_password_says_so(
     sasl_broker: SecureOttla, client: str, mechanism: str, caplog: pytest.LogCaptureFixture
@@ -96,6 +97,7 @@ def test_a_client_with_a_wrong_password_says_so(
     assert "authentication fail" in f"{refused.value} {caplog.text}".lower()
 
 
+@pytest.mark.security
 @pytest.mark.java
 def test_java(sasl_broker: SecureOttla, tmp_path: Path) -> None:
     tools = JavaTools()

@@ -16,6 +16,8 @@ from compat_tests.test_security import JAAS, SecureOttla, client
 
 __all__ = ["client"]
 
+pytestmark = pytest.mark.security
+
 _numbers = itertools.count(1)
 
 

@@ -406,6 +406,8 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
     from ottla.server.http.server import HttpServer
 
     console = _CONSOLE if config.ottla_console_enable else None
+    if console is not None and config.authorizer_class_name:
+        logger.warning("the web console asks nobody who they are: what it shows and does is not checked by ACLs")
     return HttpServer(parse_http_address(config.ottla_http_listen), console)
 
 
