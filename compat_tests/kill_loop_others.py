@@ -211,12 +211,14 @@ class Transactions(Other):
             raise
 
     def wrong(self) -> list[str]:
+        deadline = time.monotonic() + 120
         while True:
             try:
                 self.turn()  # ends what the last one has left open
                 break
-            except KafkaException:
-                continue
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    return [f"no transaction ends any more: {error}"]
         found = Counter(int(value) for *_, value in consume_all(self.bootstrap, self.NAME, self.PARTITIONS))
         partly = {number: count for number, count in found.items() if count != self.PARTITIONS}
         missing = self._committed - found.keys()

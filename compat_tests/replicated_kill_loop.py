@@ -33,6 +33,7 @@ from ottla.testing import Cluster
 TOPIC, PARTITIONS, REPLICAS = "numbers", 12, 3
 SETTINGS = {
     "auto.create.topics.enable": "false",
+    "log.cleaner.backoff.ms": "200",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -284,9 +285,8 @@ def run(faults: int, seed: int, data_dir: str | None = None, kinds: Sequence[str
     if load.acknowledged + load.failed.total() != sum(load.sent):
         wrong.append(f"{load.acknowledged} of {sum(load.sent)} records were answered")
     gaps = ", ".join(f"{kind} {max(gaps):.1f} s ({len(gaps)} times)" for kind, gaps in sorted(gaps_s.items()))
-    summary = (
-        f"{faults} faults, {load.acknowledged} records acknowledged; longest gaps between acknowledgements: {gaps}"
-    )
+    done = ", ".join(f"{type(other).__name__.lower()} {other.done} times" for other in others)
+    summary = f"{faults} faults, {load.acknowledged} records acknowledged, {done}; longest gaps: {gaps}"
     return Outcome(summary, wrong)
 
 

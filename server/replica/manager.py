@@ -67,6 +67,7 @@ class ReplicaManagerCounters:
         "fetches",
         "file_reads",
         "memory_reads",
+        "replicated_bytes",
     )
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class ReplicaManagerCounters:
         self.fetched_bytes = 0
         self.fetch_errors = 0
         self.memory_reads = 0
+        self.replicated_bytes = 0
         self.file_reads = 0
 
 

@@ -124,8 +124,6 @@ class ReplicaFetcher:
     ) -> None:
         """`broker_epoch` is that of this node's registration, -1 before there is one."""
         self.leader_id = leader_id
-        #: Bytes of batches that were appended.
-        self.fetched_bytes = 0
         self._manager = manager
         self._connect = connect
         self._config = config
@@ -313,7 +311,7 @@ class ReplicaFetcher:
                 await log.wait_for_room()
             held.enter(log.store.writer)
             partition.append_as_follower(piece, epoch, self._clock.time_ms())
-            self.fetched_bytes += len(piece)
+            self._manager.counters.replicated_bytes += len(piece)
             if self._pace.is_over:
                 held.leave_to_wait()
                 await self._pace.rest()

@@ -58,6 +58,13 @@ LOCAL_UNDER_REPLICATED: Final = gauge(
 LOCAL_UNDER_MIN_ISR: Final = gauge(
     "ottla_under_min_isr_partitions", "Partitions led here with fewer in-sync replicas than min.insync.replicas."
 )
+ISR_EXPANDS: Final = counter(
+    "ottla_isr_expands_total", "Times that replicas joined the in-sync set of a partition led here."
+)
+ISR_SHRINKS: Final = counter(
+    "ottla_isr_shrinks_total", "Times that replicas left the in-sync set of a partition led here."
+)
+REPLICATED: Final = counter("ottla_replicated_bytes_total", "Bytes of record batches taken over from other brokers.")
 
 TOPIC_BYTES_IN: Final = counter("ottla_topic_bytes_in_total", "Bytes of record batches appended to the topic.", "topic")
 TOPIC_BYTES_OUT: Final = counter("ottla_topic_bytes_out_total", "Bytes of record batches fetched by clients.", "topic")
@@ -70,7 +77,8 @@ TOPIC_SIZE: Final = gauge("ottla_topic_size_bytes", "Size of the topic's partiti
 METRICS: Final = (
     *(BROKERS, BROKER_INFO, TOPIC_PARTITIONS, CURRENT_OFFSET, OLDEST_OFFSET, LEADER, REPLICAS, IN_SYNC, PREFERRED),
     *(UNDER_REPLICATED, OMITTED, TOPICS, LOCAL_PARTITIONS, LOCAL_LEADERS, LOCAL_OFFLINE, LOCAL_UNDER_REPLICATED),
-    *(LOCAL_UNDER_MIN_ISR, TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_SIZE),
+    *(LOCAL_UNDER_MIN_ISR, ISR_EXPANDS, ISR_SHRINKS, REPLICATED),
+    *(TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_SIZE),
 )
 
 _STATE: Final[tuple[tuple[Metric, Callable[[PartitionState], float]], ...]] = (
@@ -123,6 +131,10 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.unopened_partitions)
     yield single(LOCAL_UNDER_REPLICATED, totals.under_replicated)
     yield single(LOCAL_UNDER_MIN_ISR, totals.under_min_isr)
+    in_sync_sets = broker.replica_manager.in_sync_sets
+    yield single(ISR_EXPANDS, in_sync_sets.expands)
+    yield single(ISR_SHRINKS, in_sync_sets.shrinks)
+    yield single(REPLICATED, broker.replica_manager.counters.replicated_bytes)
     traffic = broker.replica_manager.traffic
     held = [(topic.name, traffic[topic.topic_id]) for topic in listed if topic.topic_id in traffic]
     for metric, read_traffic in _TRAFFIC:

@@ -101,6 +101,7 @@ async def test_followers_have_what_the_leader_has_byte_for_byte(run_cluster: Run
         for follower in (2, 3):
             log = partition_at(cluster[follower]).log
             assert log.end_offset_for_epoch(log.latest_epoch) == (partition_at(cluster[1]).leader_epoch, 40)
+        assert cluster[3].broker.replica_manager.counters.replicated_bytes == len(data)
 
 
 async def test_nothing_is_acknowledged_that_not_all_in_sync_have(run_cluster: RunCluster) -> None:
@@ -158,6 +159,7 @@ async def test_the_death_of_a_follower_holds_up_nobody_for_long(run_cluster: Run
         await cluster.start(3)
         await cluster.until(leader_is(1, (1, 2, 3)))
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+        assert cluster[1].broker.replica_manager.in_sync_sets.expands == 1
 
 
 async def test_two_of_three_dead(run_cluster: RunCluster) -> None:
