@@ -74,6 +74,7 @@ from ottla.storage.node_dir import make_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.server.coordinator.share.cluster import OtherShareCoordinators
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
@@ -277,6 +278,7 @@ class Node:
                     controller.ensure_topic,
                     nursery,
                     other_brokers=partial(_other_brokers, peers),
+                    other_share_coordinators=partial(_other_share_coordinators, peers),
                 )
                 broker.share = ShareLeader(config, self._clock, replica_manager, broker.coordinators, nursery)
                 if broker.authorizer is not None:
@@ -398,6 +400,12 @@ def _other_brokers(peers: Peers) -> OtherBrokers:
     from ottla.server.apis.other_brokers import PeerBrokers
 
     return PeerBrokers(peers)
+
+
+def _other_share_coordinators(peers: Peers) -> OtherShareCoordinators:
+    from ottla.server.apis.other_share_coordinators import PeerShareCoordinators
+
+    return PeerShareCoordinators(peers)
 
 
 def _http_server(config: BrokerConfig) -> HttpServer | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.server.apis.context import RequestContext
     from ottla.server.coordinator.group.share_offsets import ShareOffset
+    from ottla.server.metadata.image import TopicImage
 
 
 async def handle(
@@ -79,22 +80,21 @@ async def _describe(
             answer = topics[key.topic_id] = DescribeShareGroupOffsetsResponseTopic(
                 topic_id=key.topic_id, topic_name=image_topic.name
             )
-        answer.partitions.append(_partition(key, offset, context))
+        answer.partitions.append(await _partition(key, image_topic, offset, context))
     described.topics = [*topics.values(), *unknown]
     return described
 
 
-def _partition(
-    key: SharePartitionKey, offset: ShareOffset, context: RequestContext
+async def _partition(
+    key: SharePartitionKey, topic: TopicImage, offset: ShareOffset, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponsePartition:
     answer = DescribeShareGroupOffsetsResponsePartition(
         partition_index=key.partition, start_offset=offset.start_offset, leader_epoch=offset.leader_epoch
     )
     if offset.start_offset != UNINITIALIZED_START_OFFSET and offset.complete != UNINITIALIZED_COUNT:
         try:
-            log = context.broker.replica_manager.get_partition(key.topic_id, key.partition).log
-            answer.lag = log.high_watermark - offset.start_offset - offset.complete
-        except (ReplicaError, StorageError) as error:
+            answer.lag = await _end_offset(key, topic, context) - offset.start_offset - offset.complete
+        except (CoordinatorError, ReplicaError, StorageError) as error:
             answer.error_code, answer.error_message = error_code(error), error_message(error)
     return answer
 
@@ -111,6 +111,15 @@ def _refused(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsRespo
             for index in partitions
         ],
     )
+
+
+async def _end_offset(key: SharePartitionKey, topic: TopicImage, context: RequestContext) -> int:
+    """What consumers may see of a partition ends here; its leader is asked."""
+    broker = context.broker
+    leader = topic.partitions[key.partition].leader
+    if leader == broker.node_id:
+        return broker.replica_manager.get_partition(key.topic_id, key.partition).log.high_watermark
+    return await broker.coordinators.other_share_coordinators.end_offset(leader, topic.name, key.partition)
 
 
 def _unknown(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:

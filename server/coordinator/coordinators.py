@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.consumer import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.group.share import ShareGroupConfig
+    from ottla.server.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
     from ottla.server.coordinator.share.coordinator import ShareCoordinator
-    from ottla.server.coordinator.share.local import LocalPersister
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers, Participation
@@ -43,7 +43,7 @@ _GROUP_MODULES: Final = (
 )
 _SHARE_MODULES: Final = (
     "ottla.server.coordinator.share.coordinator",
-    "ottla.server.coordinator.share.local",
+    "ottla.server.coordinator.share.cluster",
     "ottla.server.coordinator.settings",
 )
 _TRANSACTION_MODULES: Final = (
@@ -63,7 +63,8 @@ def _load(topic: str, modules: Sequence[str]) -> None:
 class Coordinators:
     """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`.
 
-    `other_brokers` makes what transactions over several brokers need, once they do.
+    `other_brokers` makes what transactions over several brokers need, once they do, and `other_share_coordinators` what
+    share groups need.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Coordinators:
         ensure_topic: Callable[[str], Awaitable[object]],
         nursery: trio.Nursery,
         other_brokers: Callable[[], OtherBrokers],
+        other_share_coordinators: Callable[[], OtherShareCoordinators],
     ) -> None:
         """`ensure_topic` makes an internal topic that is not there yet."""
         self._config = config
@@ -84,6 +86,7 @@ class Coordinators:
         self._ensure_topic = ensure_topic
         self._nursery = nursery
         self._make_other_brokers = other_brokers
+        self._make_other_share_coordinators = other_share_coordinators
         self._image = MetadataImage()
 
     async def follow(self, delta: MetadataDelta) -> None:
@@ -105,6 +108,8 @@ class Coordinators:
 
     def close(self) -> None:
         """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
+        if "persister" in vars(self):
+            self.persister.close()
         for made in map(vars(self).get, ("transactions", "groups", "shares")):
             if made is not None:
                 made.runtime.close()
@@ -154,11 +159,26 @@ class Coordinators:
         )
 
     @cached_property
-    def persister(self) -> LocalPersister:
+    def persister(self) -> ClusterPersister:
         """What keeps the state of share partitions, for group coordinators and the leaders of partitions."""
-        from ottla.server.coordinator.share.local import LocalPersister
+        from ottla.server.coordinator.share.cluster import ClusterPersister
 
-        return LocalPersister(self.shares, self._ensure_topic)
+        return ClusterPersister(
+            self._config.node_id,
+            self.shares,
+            self.other_share_coordinators,
+            leader_of=self._leader_of_share_state,
+            ensure_topic=self._ensure_topic,
+        )
+
+    @cached_property
+    def other_share_coordinators(self) -> OtherShareCoordinators:
+        """How other brokers are asked about share groups."""
+        return self._make_other_share_coordinators()
+
+    def _leader_of_share_state(self, partition: int) -> int:
+        state = self._image.partition(SHARE_GROUP_STATE, partition)
+        return -1 if state is None else state.leader
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:

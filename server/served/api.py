@@ -121,7 +121,7 @@ _TRANSACTIONS: Final = (
 )
 _SHARE: Final = (
     "ottla.server.coordinator.share.coordinator",
-    "ottla.server.coordinator.share.local",
+    "ottla.server.coordinator.share.cluster",
     "ottla.server.share.config",
     "ottla.server.share.manager",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.server.coordinator.share import records
-from ottla.server.coordinator.share.state import NO_EPOCH, UNINITIALIZED_COUNT, SharePartitionKey, ShareState, combine
+from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, combine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +57,10 @@ class ShareEntry:
     def take_update(self, value: ShareUpdateValue) -> None:
         """A change was committed."""
         state = self.state
-        start_offset = state.start_offset if value.start_offset == -1 else value.start_offset
-        leader_epoch = state.leader_epoch if value.leader_epoch == NO_EPOCH else value.leader_epoch
-        count = value.delivery_complete_count
+        # One that was stored late says nothing newer: the start never goes back, but by another beginning.
+        start_offset = max(state.start_offset, value.start_offset)
+        leader_epoch = max(state.leader_epoch, value.leader_epoch)
+        count = value.delivery_complete_count if value.start_offset >= state.start_offset else UNINITIALIZED_COUNT
         self.state = ShareState(
             state.state_epoch,
             leader_epoch,

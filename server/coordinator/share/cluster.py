@@ -1,0 +1,192 @@
+"""The persister of a cluster: a share partition is coordinated where its partition of the state topic is led."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import trio
+
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ottla.server.coordinator.share.coordinator import ShareCoordinator
+    from ottla.server.coordinator.share.persister import Initialization
+    from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateChange
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+RETRY_SECONDS: Final = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)
+"""A coordinator that is being loaded, or that moves, is asked again after these pauses, and then given up."""
+
+_PASSING: Final = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
+
+
+class OtherShareCoordinators(Protocol):
+    """What other brokers know of share groups. Each call ends in bounded time, or raises CoordinatorError."""
+
+    async def initialize(
+        self, node_id: int, wanted: Sequence[Initialization]
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]: ...
+    async def read(self, node_id: int, key: SharePartitionKey, leader_epoch: int) -> ShareState: ...
+    async def write(self, node_id: int, key: SharePartitionKey, change: StateChange) -> None: ...
+    async def delete(
+        self, node_id: int, keys: Sequence[SharePartitionKey]
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]: ...
+    async def read_summary(self, node_id: int, key: SharePartitionKey) -> ShareState: ...
+    async def end_offset(self, node_id: int, topic: str, partition: int) -> int: ...
+
+
+class ClusterPersister:
+    """Implements `Persister`. `ensure_topic` makes the state topic when it is first needed.
+
+    `leader_of` says which broker leads a partition of the state topic, -1 for none. What a coordinator refuses for the
+    moment is asked again: every change may be stored twice, and late. `on_reset` hears of every share partition that
+    was begun anew or forgotten by this broker, for those that hold it in memory.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        coordinator: ShareCoordinator,
+        others: OtherShareCoordinators,
+        *,
+        leader_of: Callable[[int], int],
+        ensure_topic: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._node_id = node_id
+        self._coordinator = coordinator
+        self._others = others
+        self._leader_of = leader_of
+        self._ensure_topic = ensure_topic
+        self._is_closed = False
+        self.on_reset: Callable[[SharePartitionKey], None] = lambda key: None
+
+    def close(self) -> None:
+        """Ask nobody again: this node stops."""
+        self._is_closed = True
+
+    def _find(self, key: SharePartitionKey) -> tuple[int, OtherShareCoordinators | None]:
+        """The broker of a share partition's coordinator, and how it is asked; None if it is this one."""
+        node_id = self._leader_of(self._coordinator.partition_for(key))
+        if node_id == self._node_id:
+            return node_id, None
+        if node_id < 0:
+            raise CoordinatorNotAvailableError(f"nobody keeps the state of {key.coordinator_key} now")
+        return node_id, self._others
+
+    async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        try:
+            await self._ensure_topic(SHARE_GROUP_STATE)
+        except Exception as error:  # noqa: BLE001 - whatever the metadata store says, nothing is kept yet
+            return {each.key: CoordinatorNotAvailableError(str(error)) for each in wanted}
+
+        async def ask(
+            node_id: int, some: Sequence[Initialization]
+        ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+            if node_id == self._node_id:
+                return await self._coordinator.initialize(some)
+            return await self._others.initialize(node_id, some)
+
+        return await self._ask_all(wanted, lambda each: each.key, ask)
+
+    async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        async def ask(
+            node_id: int, some: Sequence[SharePartitionKey]
+        ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+            if node_id == self._node_id:
+                return await self._coordinator.delete(some)
+            return await self._others.delete(node_id, some)
+
+        return await self._ask_all(keys, lambda key: key, ask)
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
+        async def read() -> ShareState:
+            node_id, others = self._find(key)
+            if others is None:
+                return await self._coordinator.read(key, leader_epoch)
+            return await others.read(node_id, key, leader_epoch)
+
+        return await self._repeated(read)
+
+    async def write(self, key: SharePartitionKey, change: StateChange) -> None:
+        async def write() -> None:
+            node_id, others = self._find(key)
+            if others is None:
+                await self._coordinator.write(key, change)
+            else:
+                await others.write(node_id, key, change)
+
+        await self._repeated(write)
+
+    async def read_summary(
+        self, keys: Sequence[SharePartitionKey]
+    ) -> Mapping[SharePartitionKey, ShareState | CoordinatorError]:
+        async def summary(key: SharePartitionKey) -> ShareState:
+            node_id, others = self._find(key)
+            if others is None:
+                return self._coordinator.read_summary(key)
+            return await others.read_summary(node_id, key)
+
+        found: dict[SharePartitionKey, ShareState | CoordinatorError] = {}
+        for key in keys:
+            try:
+                found[key] = await self._repeated(partial(summary, key))
+            except CoordinatorError as error:
+                found[key] = error
+        return found
+
+    async def _repeated(self, ask: Callable[[], Awaitable[R]]) -> R:
+        for pause in RETRY_SECONDS:
+            try:
+                return await ask()
+            except _PASSING:
+                if self._is_closed:
+                    raise
+                await trio.sleep(pause)
+        return await ask()
+
+    async def _ask_all(
+        self,
+        wanted: Sequence[T],
+        key_of: Callable[[T], SharePartitionKey],
+        ask: Callable[[int, Sequence[T]], Awaitable[Mapping[SharePartitionKey, CoordinatorError | None]]],
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        """Ask the coordinators of all, and again for those that were refused for the moment."""
+        outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
+        left: Sequence[T] = wanted
+        for pause in (*RETRY_SECONDS, None):
+            for node_id, some in self._by_node(left, key_of, outcomes).items():
+                outcomes.update(await ask(node_id, some))
+            left = [each for each in left if isinstance(outcomes[key_of(each)], _PASSING)]
+            if not left or pause is None or self._is_closed:
+                break
+            await trio.sleep(pause)
+        for key, error in outcomes.items():
+            if error is None:
+                self.on_reset(key)
+        return outcomes
+
+    def _by_node(
+        self,
+        wanted: Iterable[T],
+        key_of: Callable[[T], SharePartitionKey],
+        outcomes: dict[SharePartitionKey, CoordinatorError | None],
+    ) -> dict[int, list[T]]:
+        by_node: dict[int, list[T]] = {}
+        for each in wanted:
+            try:
+                node_id, _ = self._find(key_of(each))
+                by_node.setdefault(node_id, []).append(each)
+            except CoordinatorError as error:
+                outcomes[key_of(each)] = error
+        return by_node
