@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser("list", help="list groups")
     listing.add_argument("--state", action="append", default=[], help="only groups in this state; may be repeated")
-    listing.add_argument("--type", action="append", default=[], choices=["classic", "consumer"], help="only this type")
+    listing.add_argument(
+        "--type", action="append", default=[], choices=["classic", "consumer", "share"], help="only this type"
+    )
     options.add_json(listing)
     listing.set_defaults(act=_list)
 

@@ -9,20 +9,26 @@ from typing import Any, NamedTuple
 
 from ottla.cli import CommandError, options
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator, Group, committed_offsets, find_group
+from ottla.client.group_state import SHARE, Coordinator, Group, committed_offsets, find_group, share_positions
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 
 
 class Progress(NamedTuple):
-    """How far a group is in one partition. None: not committed, or the partition is gone."""
+    """How far a group is in one partition. None: not committed, or the partition is gone.
+
+    Of a share group the offset is that of the first record that is not over, and `unfinished` how many are not.
+    """
 
     partition: TopicPartition
     offset: int | None
     end_offset: int | None
     member_id: str | None
+    unfinished: int | None = None
 
     @property
     def lag(self) -> int | None:
+        if self.unfinished is not None:
+            return self.unfinished
         if self.offset is None or self.end_offset is None:
             return None
         return max(0, self.end_offset - self.offset)
@@ -43,7 +49,33 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
         _print_group(group, progress)
 
 
+def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
+    """A partition may be assigned to several members: all are named."""
+    positions = share_positions(coordinator, group.group_id)
+    holders: dict[TopicPartition, list[str]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            holders.setdefault(partition, []).append(member.member_id)
+    partitions = sorted(positions.keys() | holders.keys())
+    ends = offsets_at(client, partitions, LATEST)
+    progress = []
+    for each in partitions:
+        position = positions.get(each)
+        progress.append(
+            Progress(
+                each,
+                None if position is None else position.start_offset,
+                ends.get(each),
+                " ".join(sorted(holders.get(each, ()))) or None,
+                None if position is None else position.lag,
+            )
+        )
+    return progress
+
+
 def _progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
+    if group.group_type == SHARE:
+        return _share_progress(client, coordinator, group)
     committed = committed_offsets(coordinator, group.group_id)
     holders = {partition: member.member_id for member in group.members for partition in member.assignment}
     partitions = sorted(committed.keys() | holders.keys())

@@ -1,7 +1,7 @@
 """What a cluster knows of a group: its members, its offsets and how far they lag.
 
-Classic groups and groups of the consumer protocol (KIP-848) come out as the same values. Each request goes to the
-group's coordinator and is repeated while that is loading or moving, no longer than the timeout.
+Classic groups, groups of the consumer protocol (KIP-848) and share groups (KIP-932) come out as the same values. Each
+request goes to the group's coordinator and is repeated while that is loading or moving, no longer than the timeout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
@@ -20,9 +20,17 @@ from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.schema import Request
+
+#: The type of a share group.
+SHARE: Final = "share"
 
 # These name topics, and one group at a time: every broker has them, and nothing later is needed here.
 _FETCH_BY_NAME: Final = 7
@@ -45,13 +53,13 @@ class Member:
     client_id: str
     host: str
     epoch: int | None
-    """Of the consumer protocol; None for a classic member."""
+    """None for a classic member."""
     assignment: list[TopicPartition]
 
 
 @dataclass(slots=True)
 class Group:
-    """A group with its members. `epoch` is that of the consumer protocol, None for a classic group."""
+    """A group with its members. `epoch` is that of its newer protocol, None for a classic group."""
 
     group_id: str
     group_type: str
@@ -138,7 +146,7 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
         group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
     ).groups[0]
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
+        return _find_share_group(coordinator, group_id)
     if described.error_code:
         raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
     group = Group(
@@ -163,6 +171,62 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
             )
         )
     return group
+
+
+def _find_share_group(coordinator: Coordinator, group_id: str) -> Group | None:
+    try:
+        coordinator.connection(group_id).version(ApiKey.SHARE_GROUP_DESCRIBE)
+    except UnsupportedVersionError:
+        return None  # A broker from before KIP-932 has no share groups.
+    described = coordinator.call(
+        group_id, ShareGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
+    ).groups[0]
+    if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    if described.error_code:
+        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    group = Group(
+        group_id,
+        SHARE,
+        described.group_state,
+        described.assignor_name,
+        coordinator.node_id(group_id),
+        described.group_epoch,
+    )
+    for member in described.members:
+        topics = member.assignment.topic_partitions
+        assignment = sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
+        group.members.append(
+            Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment)
+        )
+    return group
+
+
+class SharePosition(NamedTuple):
+    """Where a share group is with a partition: the first record that is not over, and how many records are not."""
+
+    start_offset: int
+    lag: int | None
+
+
+def share_positions(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, SharePosition]:
+    """Where a share group is with all partitions that it has begun with."""
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    answer = coordinator.call(
+        group_id,
+        DescribeShareGroupOffsetsRequest(groups=[asked]),
+        lambda answer: int(answer.groups[0].error_code),
+    ).groups[0]
+    if answer.error_code:
+        raise BrokerError(answer.error_code, answer.error_message, what=f"offsets of group {group_id}")
+    return {
+        TopicPartition(topic.topic_name, each.partition_index): SharePosition(
+            each.start_offset, each.lag if each.lag >= 0 else None
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.start_offset >= 0
+    }
 
 
 def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, int]:

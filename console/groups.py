@@ -1,7 +1,8 @@
-"""What a page says of a group, the same for both protocols."""
+"""What a page says of a group, the same for all protocols."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.kproto.errors import DecodeError
@@ -9,6 +10,7 @@ from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssi
 from ottla.server.coordinator.errors import GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup, ShareMember
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -31,7 +33,7 @@ class MemberView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group. `epoch` is a classic group's generation, or the group epoch of KIP-848."""
+    """A group. `epoch` is a classic group's generation, or the group epoch of KIP-848 and KIP-932."""
 
     group_id: str
     protocol: str
@@ -59,10 +61,11 @@ def list_groups(broker: Broker) -> dict[str, GroupListing]:
 def describe(broker: Broker, group_id: str) -> GroupView:
     """The group as it is now. Raises CoordinatorError."""
     coordinator = broker.group_coordinator
-    try:
+    with suppress(GroupIdNotFoundError):
         return _consumer_view(broker, coordinator.describe_consumer_group(group_id))
-    except GroupIdNotFoundError:
-        return _classic_view(coordinator.describe_group(group_id))
+    with suppress(GroupIdNotFoundError):
+        return _share_view(broker, coordinator.describe_share_group(group_id))
+    return _classic_view(coordinator.describe_group(group_id))
 
 
 def _classic_view(group: ClassicGroup) -> GroupView:
@@ -101,6 +104,23 @@ def _consumer_view(broker: Broker, group: ConsumerGroup) -> GroupView:
         group.assignor,
         None,
         [_consumer_member(broker, member) for member in group.members.values()],
+    )
+
+
+def _share_view(broker: Broker, group: ShareGroup) -> GroupView:
+    members = [_share_member(broker, member) for member in group.members.values()]
+    return GroupView(group.group_id, "share", group.state.value, group.group_epoch, ASSIGNOR_NAME, None, members)
+
+
+def _share_member(broker: Broker, member: ShareMember) -> MemberView:
+    image, subscription = broker.metadata, member.subscription
+    assignment = sorted(
+        (topic.name, sorted(partitions))
+        for topic_id, partitions in member.current.assigned.items()
+        if (topic := image.topic_by_id(topic_id)) is not None
+    )
+    return MemberView(
+        member.member_id, None, subscription.client_id, subscription.client_host, member.current.epoch, assignment
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator, committed_offsets, find_group
+from ottla.client.group_state import SHARE, Coordinator, committed_offsets, find_group, share_positions
+from ottla.client.group_state import Group as FoundGroup
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 
@@ -18,11 +19,11 @@ class Group:
     state: str
     """Empty, PreparingRebalance, CompletingRebalance, Stable; of the consumer protocol also Assigning, Reconciling."""
     protocol: str
-    """`classic` or `consumer` (KIP-848)."""
+    """`classic`, `consumer` (KIP-848) or `share` (KIP-932)."""
     members: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """What each member has been assigned, by member id."""
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    """What the group has committed."""
+    """What the group has committed; of a share group the first record that is not over."""
     lag: dict[tuple[str, int], int] = field(default_factory=dict)
     """How many records of each of these partitions are not committed."""
 
@@ -36,6 +37,9 @@ def list_groups(client: Client, timeout_seconds: float) -> dict[str, Group]:
         found = find_group(coordinator, name)
         if found is None:
             continue  # it was deleted meanwhile
+        if found.group_type == SHARE:
+            groups[name] = _share_group(coordinator, found)
+            continue
         committed = committed_offsets(coordinator, name)
         ends = offsets_at(client, committed, LATEST)
         groups[name] = Group(
@@ -47,6 +51,18 @@ def list_groups(client: Client, timeout_seconds: float) -> dict[str, Group]:
             {_pair(partition): end - committed[partition] for partition, end in ends.items()},
         )
     return groups
+
+
+def _share_group(coordinator: Coordinator, found: FoundGroup) -> Group:
+    positions = share_positions(coordinator, found.group_id)
+    return Group(
+        found.group_id,
+        found.state,
+        found.group_type,
+        {member.member_id: [_pair(partition) for partition in member.assignment] for member in found.members},
+        {_pair(partition): position.start_offset for partition, position in positions.items()},
+        {_pair(partition): position.lag for partition, position in positions.items() if position.lag is not None},
+    )
 
 
 def _pair(partition: TopicPartition) -> tuple[str, int]:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
+    if not share_requests.is_enabled(context):
+        return ShareAcknowledgeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     key = share_requests.session_key(request.group_id, request.member_id)
     if key is None:
         what = "group" if request.group_id is None else "member"

@@ -47,6 +47,8 @@ _RECORD_LIMIT: Final = 1
 
 
 async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
+    if not share_requests.is_enabled(context):
+        return ShareFetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     key = share_requests.session_key(request.group_id, request.member_id)
     refusal = _refusal(request, key)
     if key is None or refusal is not None:

@@ -16,6 +16,7 @@ from ottla.kproto.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
+from ottla.server.apis import share_requests
 from ottla.server.apis.describe_groups import group_operations
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError
@@ -39,6 +40,8 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
 
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     await context.work.rest()
+    if not share_requests.is_enabled(context):
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:

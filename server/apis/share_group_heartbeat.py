@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
 from ottla.server.coordinator.group.share import ShareHeartbeat
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> ShareGroupHeartbeatResponse:
+    if not share_requests.is_enabled(context):
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     names = request.subscribed_topic_names
     try:
         _check(request)

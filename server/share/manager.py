@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 class ShareCounters:
     """What share groups have done here since the start."""
 
-    __slots__ = ("acknowledged", "acquired_records", "expired_locks", "fetches", "released_sessions")
+    __slots__ = ("acknowledged", "acquired_records", "expired_locks", "fetches")
 
     def __init__(self) -> None:
         self.fetches = 0
         self.acquired_records = 0
         #: Records by the type of their acknowledgement.
         self.acknowledged: dict[int, int] = {}
+        #: Of share partitions that have ended.
         self.expired_locks = 0
-        self.released_sessions = 0
 
 
 class SharePartitionManager:

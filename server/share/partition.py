@@ -126,6 +126,11 @@ class SharePartition:
         assert self.life is not Life.LOADING
         return self._in_flight
 
+    @property
+    def in_flight_count(self) -> int:
+        """How many offsets are in flight; none while it is not loaded."""
+        return self._in_flight.count if self.life is Life.ACTIVE else 0
+
     # Its life
 
     async def load(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.telemetry import cluster, groups, node
+from ottla.server.telemetry import cluster, groups, node, shares
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SECTIONS: Final = (
     ("The cluster, its topics and partitions", cluster),
     ("Groups and transactions", groups),
+    ("Share groups", shares),
     ("This broker", node),
 )
 

@@ -190,6 +190,7 @@ def _replicas(broker: Broker) -> Iterator[Family]:
         manager.append_purgatory,
         manager.fetch_purgatory,
         manager.delete_records_purgatory,
+        manager.share_fetch_purgatory,
         broker.group_coordinator.purgatory,
         broker.group_coordinator.answers,
     ]

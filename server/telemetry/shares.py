@@ -1,0 +1,57 @@
+"""Share groups as the leaders of their partitions see them. Nothing of it is there before a member has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.event_loop.pace import Pace
+from ottla.server.telemetry.metric import Family, counter, gauge, single
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+SESSIONS: Final = gauge("ottla_share_sessions", "Share sessions of members that fetch from this broker.")
+EVICTIONS: Final = counter("ottla_share_session_evictions_total", "Share sessions that ended with their connection.")
+PARTITIONS: Final = gauge("ottla_share_partitions", "Share partitions that are held in memory, by group.", "group")
+IN_FLIGHT: Final = gauge(
+    "ottla_share_in_flight_records", "Records from the start offset to the last one fetched, by group.", "group"
+)
+FETCHES: Final = counter("ottla_share_fetches_total", "Share fetches.")
+ACQUIRED: Final = counter("ottla_share_acquired_records_total", "Records that were given to members.")
+ACKNOWLEDGED: Final = counter(
+    "ottla_share_acknowledged_records_total", "Records that members acknowledged, by how.", "type"
+)
+EXPIRED: Final = counter("ottla_share_expired_locks_total", "Locks that ended before what they held was acknowledged.")
+
+METRICS: Final = (SESSIONS, EVICTIONS, PARTITIONS, IN_FLIGHT, FETCHES, ACQUIRED, ACKNOWLEDGED, EXPIRED)
+
+_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
+
+
+async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
+    """The families of this module."""
+    manager = broker.share.made
+    if manager is None:
+        return
+    counters = manager.counters
+    pace = Pace()
+    partitions: Counter[str] = Counter()
+    in_flight: Counter[str] = Counter()
+    expired = counters.expired_locks
+    for share in list(manager):
+        partitions[share.key.group_id] += 1
+        in_flight[share.key.group_id] += share.in_flight_count
+        expired += share.expired_locks
+        await pace.rest()
+    room = broker.config.ottla_metrics_max_partitions
+    groups = sorted(partitions)[:room]
+    yield single(SESSIONS, len(manager.sessions))
+    yield single(EVICTIONS, manager.sessions.evictions)
+    yield Family(PARTITIONS, [((group,), partitions[group]) for group in groups])
+    yield Family(IN_FLIGHT, [((group,), in_flight[group]) for group in groups])
+    yield single(FETCHES, counters.fetches)
+    yield single(ACQUIRED, counters.acquired_records)
+    yield Family(ACKNOWLEDGED, [((_TYPES[kind],), count) for kind, count in sorted(counters.acknowledged.items())])
+    yield single(EXPIRED, expired)
