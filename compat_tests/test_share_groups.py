@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from compat_tests.clients.base import AdminClient, Client, Record
+from compat_tests.clients.confluent_share import ConfluentShareConsumer
 from compat_tests.clients.java_client import JavaDriver
 from compat_tests.clients.java_share import Delivered, JavaShareConsumer
+from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages.incremental_alter_configs import (
@@ -257,3 +259,86 @@ def test_what_was_acknowledged_survives_the_broker(
         if records:
             member.acknowledge(records)
     assert all(again[offset] > 1 for offset in taken if offset % 2 == 0 and offset in again and taken[offset])
+
+
+def test_librdkafka_shares_with_java(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic, partitions=2)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    java, librdkafka = join(broker), ConfluentShareConsumer(broker.bootstrap, group, [topic])
+    taken: list[Delivered] = []
+    rounds = 0
+    deadline = time.monotonic() + 60
+    while len(taken) < 60 or rounds < 6:
+        assert time.monotonic() < deadline, f"only {len(taken)} came"
+        if rounds < 6:
+            produce(client, topic, 10, first=rounds * 10)
+        rounds += 1
+        for member in (java, librdkafka):
+            records = member.poll(500)
+            if records:
+                assert set(member.acknowledge(records).values()) == {0}
+            taken += records
+    librdkafka.close()
+    assert sorted(int(record.value) for record in taken) == list(range(60))
+
+
+def test_librdkafka_releases_and_rejects(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 2)
+    member = ConfluentShareConsumer(broker.bootstrap, group, [topic])
+
+    for kind in ("RELEASE", "REJECT"):
+        records = member.poll_until_some()
+        assert [record.offset for record in records] == [0, 1]
+        assert member.acknowledge(records, kind) == {f"{topic}-0": 0}
+    produce(client, topic, 1, first=2)
+    assert [record.offset for record in member.poll_until_some()] == [2]
+    member.close()
+
+
+def test_kafkas_tools_consume_describe_reset_and_delete(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest")
+    produce(client, topic, 4)
+    tools = JavaTools()
+    try:
+        where = ("--bootstrap-server", broker.bootstrap)
+        console = tools.run(
+            "consumer.ConsoleShareConsumer", *where, "--topic", topic, "--group", group, "--max-messages", "4",
+            "--timeout-ms", "30000",
+        )  # fmt: skip
+        assert console.out.split() == ["0", "1", "2", "3"]
+
+        def share_groups(*arguments: str) -> Done:
+            return tools.run("consumer.group.ShareGroupCommand", *where, *arguments)
+
+        assert [group, "Empty"] in share_groups("--list", "--state").lines
+        offsets = share_groups("--describe", "--group", group, "--offsets")
+        (row,) = [line for line in offsets.lines if line[0] == group]
+        assert row[:3] == [group, topic, "0"]
+        assert row[-1] == "0", "a lag"
+
+        reset = share_groups("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+        assert [group, topic, "0", "0"] in reset.lines, reset
+        again = tools.run(
+            "consumer.ConsoleShareConsumer", *where, "--topic", topic, "--group", group, "--max-messages", "4",
+            "--timeout-ms", "30000",
+        )  # fmt: skip
+        assert again.out.split() == ["0", "1", "2", "3"]
+
+        forgotten = share_groups("--delete-offsets", "--group", group, "--topic", topic)
+        assert [topic, "Successful"] in forgotten.lines, forgotten
+        assert "was successful" in share_groups("--delete", "--group", group).out
+        assert [group, "Empty"] not in share_groups("--list", "--state").lines
+    finally:
+        tools.close()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ShareConsumer
 
 PROTOCOLS = ("classic", "consumer")
 
@@ -146,3 +146,31 @@ def test_failures_say_what_to_do(broker: Any) -> None:
         assert done.stderr.startswith(b"ottla group: ")
         assert words in done.stderr.decode(), arguments
     broker.run("group", "delete", "none", "--if-exists")
+
+
+def test_a_share_group(broker: Any) -> None:
+    broker.run("topic", "create", "flights", "-p", "2")
+    broker.run("config", "set", "group", "shared", "share.auto.offset.reset=earliest")
+    produce(broker, "flights", 0, 5)
+    consumer = ShareConsumer({"bootstrap.servers": broker.address, "group.id": "shared", "client.id": "reader"})
+    consumer.subscribe(["flights"])
+    deadline = time.monotonic() + 30
+    taken = 0
+    while taken < 5:
+        assert time.monotonic() < deadline, "nothing was delivered"
+        taken += len(list(consumer.poll(0.2)))
+    consumer.commit_sync(10)
+    assert groups(broker, "--type", "share") == {"shared": {"type": "share", "state": "Stable", "protocol": "share"}}
+    found = described(broker, "shared")
+    assert (found["type"], found["assignor"], [member["client"] for member in found["members"]]) == (
+        "share",
+        "simple",
+        ["reader"],
+    )
+    (member,) = [member["member"] for member in found["members"]]
+    rows = {row["partition"]: row for row in found["offsets"]}
+    assert (rows[0]["lag"], rows[0]["end_offset"], rows[0]["member"]) == (0, 5, member)
+    assert b"Stable" in broker.run("group", "describe", "shared").stdout
+    consumer.close()
+    broker.run("group", "delete", "shared")
+    assert groups(broker, "--type", "share") == {}
