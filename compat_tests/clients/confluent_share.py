@@ -30,7 +30,12 @@ class ConfluentShareConsumer:
         delivered = []
         for message in self._consumer.poll(timeout_ms / 1000):
             assert message.error() is None, message.error()
-            delivered.append(Delivered(message.topic(), message.partition(), message.offset(), message.value(), 0))
+            topic, partition, offset, value = message.topic(), message.partition(), message.offset(), message.value()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            assert isinstance(value, bytes)
+            delivered.append(Delivered(topic, partition, offset, value, delivery_count=0))
         return delivered
 
     def poll_until_some(self, timeout_seconds: float = 30) -> list[Delivered]:
