@@ -290,13 +290,17 @@ class InFlight:
         lock.held += run.count
 
     def release(self, member_id: str) -> Transition:
-        """Begin to give back all that a member holds; it counts as not delivered (its session has ended)."""
+        """Begin to give back all that a member holds (its session has ended).
+
+        Of a batch of which it has acknowledged nothing, the delivery does not count.
+        """
         transition = Transition()
         for batch in self._batches:
             self._cut_at_start(batch)
+            is_whole = len(batch.runs) == 1
             for run in batch.runs:
                 if run.before is None and run.lock is not None and run.lock.member_id == member_id:
-                    self._begin(transition, run, DeliveryState.AVAILABLE, undo_delivery=True)
+                    self._begin(transition, run, DeliveryState.AVAILABLE, undo_delivery=is_whole)
         return transition
 
     def _begin(self, transition: Transition, run: Run, state: DeliveryState, *, undo_delivery: bool = False) -> None:

@@ -198,7 +198,7 @@ async def test_a_session_that_ends_gives_back_what_the_member_held(serve_node: S
         assert await first.acquire() == [(0, 1, 1)]
         first.session_epoch = -1
         assert acquired_of(await first.fetch((0, 0, ACCEPT))) == []
-        assert await second.acquire() == [(1, 1, 1)]
+        assert await second.acquire() == [(1, 1, 2)]
         first.session_epoch = 1
         assert (await first.fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 

@@ -219,6 +219,7 @@ async def test_what_is_listed_one_by_one_is_bounded(loaded: Serve) -> None:
 async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) -> None:
     async with loaded() as (node, _):
         node.broker.watchdog = LoopWatchdog()
+        assert not list(node.broker.share.manager)  # Made when it is asked for.
         found = await scrape(node)
     declared = {metric.name: metric for _, section in catalog.SECTIONS for metric in section.METRICS}
     kinds = {name: metric.kind for name, metric in declared.items()}
