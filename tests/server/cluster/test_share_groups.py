@@ -36,8 +36,10 @@ async def members(cluster: Cluster, coordinator: int) -> list[ShareClient]:
     change = ConfigChange("share.auto.offset.reset", ConfigOperation.SET, "earliest")
     assert await cluster[1].broker.controller.alter_configs({resource: [change]}) == {resource: None}
     member = ShareClient(await cluster[coordinator].connect(), group, "m")
-    await member.beat(subscribed_topic_names=["t"])
     with trio.fail_after(20):
+        # The coordinator may be loading.
+        while (await member.beat(subscribed_topic_names=["t"])).error_code:
+            await trio.sleep(0.02)
         while sum(map(len, member.assigned.values())) < PARTITIONS:
             await trio.sleep(0.02)
             await member.beat()
