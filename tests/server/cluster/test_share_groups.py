@@ -38,7 +38,8 @@ async def members(cluster: Cluster, coordinator: int) -> list[ShareClient]:
     member = ShareClient(await cluster[coordinator].connect(), group, "m")
     with trio.fail_after(20):
         # The coordinator may be loading.
-        while (await member.beat(subscribed_topic_names=["t"])).error_code:
+        while not member.epoch:
+            await member.beat(subscribed_topic_names=["t"])
             await trio.sleep(0.02)
         while sum(map(len, member.assigned.values())) < PARTITIONS:
             await trio.sleep(0.02)
