@@ -104,12 +104,17 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> St
         for field in element.FIELDS:
             inner, named = field.element, getattr(item, field.name, None)
             if isinstance(inner, StructType) and isinstance(named, list) and not _has_error_code(inner, version):
-                setattr(failed, field.name, [_same(inner, it) for it in named])
+                setattr(failed, field.name, [_same(inner, it) for it in named if _says_all(inner, it)])
     else:
         # In a list of bare names or numbers these are what the first field repeats.
         setattr(failed, fields[0].name, item)
     yield from _fail(failed, item, version, code)
     return failed
+
+
+def _says_all(element: StructType, item: Any) -> bool:
+    """Whether the item names all that the answer's part consists of: else that tells of what was not done."""
+    return all(hasattr(item, field.name) for field in element.FIELDS)
 
 
 def _same(element: StructType, item: Any) -> Any:

@@ -371,6 +371,11 @@ async def _refuse_other_cluster(node_dir: NodeDir, store: MetadataStore) -> None
 def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None:
     """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
     advertised_endpoints(config, addresses)
+    if _asks_for_anything(config):
+        from ottla.server.network.guard import entrances
+        from ottla.server.security.credentials import Credentials
+
+        entrances(config, Credentials(dict))
     tried = [(address, "--port") for address in addresses]
     if config.ottla_http_listen:
         tried.append((parse_http_address(config.ottla_http_listen), "--http"))
@@ -378,9 +383,13 @@ def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None
         open_listening_socket(address.host, address.port, config.socket_listen_backlog_size, flag).close()
 
 
+def _asks_for_anything(config: BrokerConfig) -> bool:
+    return any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values())
+
+
 def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -> Guard | None:
     """What asks clients who they are; None, and nothing of it loaded, where no listener does. ConfigError."""
-    if not any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values()):
+    if not _asks_for_anything(config):
         return None
     from ottla.server.network.guard import Guard
 

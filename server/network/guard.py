@@ -55,11 +55,11 @@ class Guard:
     async def _renew(self, what: str) -> None:
         async with self._changing:
             try:
-                entrances = await trio.to_thread.run_sync(self._entrances)
+                renewed = await trio.to_thread.run_sync(self._entrances)
             except ConfigError as error:
                 logger.warning("the listeners keep their %s: %s", what, error, extra={"error": str(error)})
             else:
-                self._listeners.set_entrances(entrances)
+                self._listeners.set_entrances(renewed)
                 if what == "certificates":
                     logger.info("new connections get the new certificates")
 
@@ -73,8 +73,13 @@ class Guard:
         ]
 
     def _entrances(self) -> dict[str, Entrance]:
-        return {
-            name: entrance(self._config, name, protocol, self._credentials)
-            for name, protocol in listener_protocols(self._config).items()
-            if protocol != "PLAINTEXT"
-        }
+        return entrances(self._config, self._credentials)
+
+
+def entrances(config: BrokerConfig, credentials: Credentials) -> dict[str, Entrance]:
+    """What each listener that asks for anything asks for. Reads files, and raises ConfigError."""
+    return {
+        name: entrance(config, name, protocol, credentials)
+        for name, protocol in listener_protocols(config).items()
+        if protocol != "PLAINTEXT"
+    }

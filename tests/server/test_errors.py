@@ -82,11 +82,14 @@ def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> No
     internal = {
         "ChecksTakeLongError",
         "DataDirLockedError",
+        "DataDirUnusableError",
         "UnsupportedFormatError",
         "UnexpectedAppendOffsetError",
         "WatchLaggedError",
         "LeaseExpiredError",
         "DuplicateBrokerIdError",
+        "MetadataDamagedError",
+        "MoveRefusedError",
     }
     missing = {cls.__name__ for cls in leaves if cls not in ERROR_CODES} - internal
     assert missing == set()
