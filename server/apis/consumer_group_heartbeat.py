@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat (68): the consumer protocol's one request (KIP-848).
 
 - Epoch 0 joins and must come with everything: a rebalance timeout, a subscription and an empty list of partitions.
-  From version 1 the member chooses its own id, and may subscribe by a regular expression, which RE2 evaluates.
+  From version 1 the member chooses its own id, and may subscribe by a regular expression, which RE2 evaluates; it
+  matches only topics that the member may describe.
 - Epoch -1 leaves, -2 leaves for a while (static members). What a later heartbeat leaves out has not changed.
 - The assignment is answered when it has changed, and to requests that say everything.
 - An error names the reason in `error_message`.
@@ -15,6 +16,7 @@ from ottla.kproto.messages.consumer_group_heartbeat import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.results import may_describe
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
 from ottla.server.coordinator.group.assignors import ASSIGNORS
 from ottla.server.coordinator.group.consumer import Heartbeat
@@ -93,4 +95,5 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
         topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=None if owned is None else {topic.topic_id: frozenset(topic.partitions) for topic in owned},
+        may_describe=may_describe(context.access),
     )

@@ -9,6 +9,7 @@
 from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
+from ottla.server.apis.results import may_describe
 from ottla.server.coordinator.errors import CoordinatorError, MemberIdRequiredError
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
@@ -43,6 +44,7 @@ async def _join_request(request: JoinGroupRequest, context: RequestContext) -> J
         ],
         known_member_id_required=version >= 4 and request.group_instance_id is None,
         supports_skipping_assignment=version >= 9,
+        may_describe=may_describe(context.access),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from ottla.kproto.errors import ErrorCode
@@ -25,6 +26,11 @@ def cluster_operations(access: Access | None) -> int:
     if not access.allows_on_cluster(AclOperation.DESCRIBE):
         return 0
     return access.operations(CLUSTER_OPERATIONS, AclResource.CLUSTER, CLUSTER_NAME)
+
+
+def may_describe(access: Access | None) -> Callable[[str], bool] | None:
+    """Whether the sender may describe a topic, which is not what its request is about; None where everybody may."""
+    return None if access is None else partial(access.allows, AclOperation.DESCRIBE, AclResource.TOPIC, is_asked=False)
 
 
 def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:

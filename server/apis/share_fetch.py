@@ -88,12 +88,13 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     elif not request.is_renew_ack:
         params = _params(request, context)
         asked_now = session.rotated()
-        allowed = [partition for partition in asked_now if share_requests.may_read(partition, context)]
-        results = [
-            ShareFetchResult(partition, None, TopicNotAuthorizedError("Topic authorization failed."))
-            for partition in asked_now
-            if len(allowed) < len(asked_now) and partition not in allowed
-        ]
+        allowed = []
+        for partition in asked_now:
+            if share_requests.may_read(partition, context):
+                allowed.append(partition)
+            else:
+                denial = TopicNotAuthorizedError("Topic authorization failed.")
+                results.append(ShareFetchResult(partition, None, denial))
         results += await manager.fetch(key.group_id, params, allowed, before_wait=context.leave_lane)
     for result in results:
         context.release_after_send(result)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 audit = logging.getLogger("ottla.audit")
 
 _ALL_OPERATIONS: Final = tuple(AclOperation)
+_MAX_SHOWN_LENGTH: Final = 249
 
 
 class Access:
@@ -56,6 +57,7 @@ class Access:
 
     def _tell(self, operation: AclOperation, resource: AclResource, name: str, *, is_allowed: bool) -> None:
         decision = self._authorizer.decide(self._principal, self._host, operation, resource, name)
+        name = _shown(name)
         audit.log(
             logging.DEBUG if is_allowed else logging.INFO,
             "%s is %s %s on %s %s from %s by %s: %s",
@@ -77,3 +79,9 @@ class Access:
                 "rule": decision.rule,
             },
         )
+
+
+def _shown(name: str) -> str:
+    """A name that a client chose, as one line holds it: nobody writes lines of his own into the log."""
+    name = name if len(name) <= _MAX_SHOWN_LENGTH else f"{name[:_MAX_SHOWN_LENGTH]}…"
+    return name if name.isprintable() else ascii(name)

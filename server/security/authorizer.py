@@ -7,7 +7,7 @@
 - One entry that denies beats all that allow. Where there are entries for a resource and none of them allows, it is
   denied; where there is none at all, `allow.everyone.if.no.acl.found` says.
 
-Answers are kept until an entry changes.
+Answers are kept until an entry changes, so many of them, and only about names that are not too long.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _ANYBODY: Final = "User:*"
 _MAX_KEPT: Final = 50_000
+#: As long as a topic's name may be. Names come from clients, whether there is such a thing or not: answers about longer
+#: ones are not kept, or they would fill the memory.
+_MAX_KEPT_NAME_LENGTH: Final = 249
 _IMPLIED: Final = {
     AclOperation.DESCRIBE: frozenset(
         {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
@@ -97,10 +100,11 @@ class Authorizer:
         key = (principal, host, operation * 16 + resource, name)
         known = self._kept.get(key)
         if known is None:
-            if len(self._kept) >= _MAX_KEPT:
-                self._kept.clear()
-            decision = self.decide(principal, host, operation, resource, name)
-            known = self._kept[key] = decision.is_allowed
+            known = self.decide(principal, host, operation, resource, name).is_allowed
+            if len(name) <= _MAX_KEPT_NAME_LENGTH:
+                if len(self._kept) >= _MAX_KEPT:
+                    self._kept.clear()
+                self._kept[key] = known
         return known
 
     def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:

@@ -75,9 +75,13 @@ class Credentials:
         return ScramMechanism.SCRAM_SHA_256, self._unknown(user, ScramMechanism.SCRAM_SHA_256)
 
     def _unknown(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        salt = hmac.digest(self._secret, f"{int(mechanism)}/{user}".encode(), "sha256")[:_SALT_BYTES]
+        # As somebody's that exists: others may have made theirs with more iterations or salt than `ottla user` does.
+        like = next((it for key, it in self._stored().items() if key[1] == mechanism), None)
+        salt_bytes, iterations = (_SALT_BYTES, MIN_ITERATIONS) if like is None else (len(like.salt), like.iterations)
+        name = f"{int(mechanism)}/{user}".encode()
+        salt = hashlib.shake_256(hmac.digest(self._secret, name, "sha256")).digest(salt_bytes)
         size_bytes = hashlib.new(mechanism.digest).digest_size
-        return ScramCredential(salt, secrets.token_bytes(size_bytes), secrets.token_bytes(size_bytes), MIN_ITERATIONS)
+        return ScramCredential(salt, secrets.token_bytes(size_bytes), secrets.token_bytes(size_bytes), iterations)
 
 
 def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:

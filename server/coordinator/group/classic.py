@@ -36,6 +36,7 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
+from ottla.server.coordinator.group.plan import MayDescribe
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
@@ -56,6 +57,8 @@ class JoinRequest(NamedTuple):
     protocols: Sequence[Protocol]
     known_member_id_required: bool
     supports_skipping_assignment: bool
+    #: Whether the sender may describe a topic; None where everybody may. For groups of the consumer protocol.
+    may_describe: MayDescribe | None = None
 
 
 class ClassicProtocol:

@@ -64,7 +64,9 @@ class ClassicMembers:
         else:
             start = former.current
         subscription = _subscription(request, said)
-        member = await self._consumer.step(group, member_id, former, subscription, start, self._owned(said))
+        member = await self._consumer.step(
+            group, member_id, former, subscription, start, self._owned(said), request.may_describe
+        )
         self._consumer.prolong(group, member)
         member.rebalance_deadline = math.inf
         self._consumer.expect(member)  # its SyncGroup

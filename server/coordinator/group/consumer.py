@@ -40,7 +40,7 @@ from ottla.server.coordinator.group.consumer_group import (
     Subscription,
 )
 from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.plan import Plan
+from ottla.server.coordinator.group.plan import MayDescribe, Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
@@ -64,6 +64,8 @@ class Heartbeat(NamedTuple):
     topic_regex: str | None
     server_assignor: str | None
     owned: Assignment | None
+    #: Whether the sender may describe a topic; None where everybody may.
+    may_describe: MayDescribe | None = None
 
 
 class HeartbeatResult(NamedTuple):
@@ -147,7 +149,8 @@ class ConsumerProtocol:
         member_id = beat.member_id or str(uuid.uuid4())
         before = Current() if former is None else former.current
         start = before.rejoined() if beat.member_epoch == JOIN_EPOCH else before
-        member = await self.step(group, member_id, former, _subscription(former, beat), start, beat.owned)
+        subscription = _subscription(former, beat)
+        member = await self.step(group, member_id, former, subscription, start, beat.owned, beat.may_describe)
         self.touch(group, member)
         changed = former is None or member.current.assigned != before.assigned or _is_full(beat)
         return HeartbeatResult(
@@ -165,14 +168,23 @@ class ConsumerProtocol:
         subscription: Subscription,
         start: Current,
         owned: Assignment | None,
+        may_describe: MayDescribe | None,
     ) -> ConsumerMember:
         """Commit what a member says of itself, and its next step towards the target from where it stands (`start`).
 
         `former` is the member as it was, under another id if a static one came back; None for a new one.
+        `may_describe` is as in `Plan`.
         """
         group_id = group.group_id
         interval_ms = self._config(group_id).assignment_interval_ms
-        planned = Plan(group, self._topics, member_id, subscription, assignment_interval_ms=interval_ms)
+        planned = Plan(
+            group,
+            self._topics,
+            member_id,
+            subscription,
+            assignment_interval_ms=interval_ms,
+            may_describe=may_describe,
+        )
         written: list[CoordinatorRecord] = []
         if former is not None and former.member_id != member_id:
             # A static member came back under a new id: it inherits where it stood and what it was to have.

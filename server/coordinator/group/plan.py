@@ -1,5 +1,6 @@
 """What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -14,6 +15,10 @@ from ottla.server.coordinator.replay import CoordinatorRecord
 
 ASSIGNED_ON_THE_LOOP: Final = 200
 """Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""
+_LOOKED_AT_ONCE: Final = 100
+
+MayDescribe = Callable[[str], bool]
+"""Whether somebody may describe a topic of this name."""
 
 
 class Plan:
@@ -27,7 +32,13 @@ class Plan:
         subscription: Subscription,
         *,
         assignment_interval_ms: int,
+        may_describe: MayDescribe | None = None,
     ) -> None:
+        """Expressions match only topics that the member `may_describe`, all if that is None.
+
+        As in Kafka (`filterTopicDescribeAuthorizedTopics`) that holds for all expressions of the group: the rights of
+        the member whose request has them matched count.
+        """
         self.group = group
         self.target = group.target
         self.target_epoch = group.target_epoch
@@ -35,6 +46,7 @@ class Plan:
         self._assignment_interval_ms = assignment_interval_ms
         self._regex_records: list[CoordinatorRecord] = []
         self._topics = topics
+        self._may_describe = may_describe
         self._member_id = member_id
         self._replaced: ConsumerMember | None = None
         self._regexes = dict(group.regexes)
@@ -69,7 +81,7 @@ class Plan:
             known = self._regexes.get(regex)
             if known is not None and known.version >= version:
                 continue
-            matched = await self._topics.matching(regex)
+            matched = await self._described(await self._topics.matching(regex))
             resolved = ResolvedRegex(matched, version, now_ms)
             if known is None or known.topics != matched:
                 self._regex_records.append(consumer_records.resolved_regex(group_id, regex, resolved))
@@ -79,6 +91,18 @@ class Plan:
             self._regexes[regex] = resolved
         for regex in sorted(self._regexes.keys() - used):
             self._regex_records.append(consumer_records.regex_tombstone(group_id, regex))
+
+    async def _described(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the topics that the member may describe."""
+        if self._may_describe is None:
+            return names
+        left = set()
+        for number, name in enumerate(names, 1):
+            if self._may_describe(name):
+                left.add(name)
+            if not number % _LOOKED_AT_ONCE:
+                await trio.lowlevel.checkpoint()
+        return frozenset(left)
 
     async def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:
         """Raise the group's epoch if its topics or members changed, and then compute the target anew."""

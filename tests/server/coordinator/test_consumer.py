@@ -1,6 +1,7 @@
 """The consumer protocol (KIP-848) over a log in memory and on the mock clock."""
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
@@ -249,6 +250,18 @@ async def test_a_changed_subscription_changes_the_assignment(world: World) -> No
     await consumer.beat(topic_names=frozenset({"u"}))
     await world.settle(consumer)
     assert consumer.owned == {topic_id("u"): frozenset(range(3))}
+
+
+async def test_a_regular_expression_matches_only_what_the_member_may_describe(world: World) -> None:
+    world.topics.set(t1=1, t2=2, secret=4)
+    allowed = {"t1"}
+    consumer = Consumer(world, "a", may_describe=lambda name: name in allowed)
+    await consumer.beat(topic_regex=".*", owned={}, rebalance_timeout_ms=60_000)
+    assert set(consumer.owned) == {topic_id("t1")}
+    allowed.add("t2")
+    world.topics.image = replace(world.topics.image, revision=world.topics.image.revision + 1)  # as an entry raises it
+    await world.settle(consumer)
+    assert set(consumer.owned) == {topic_id("t1"), topic_id("t2")}
 
 
 async def test_a_regular_expression_follows_the_topics(world: World) -> None:

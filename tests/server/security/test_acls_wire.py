@@ -12,10 +12,12 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.kproto.messages.describe_acls import DescribeAclsRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -61,9 +63,16 @@ async def connect(node: RunningNode, user: str) -> Client:
     return client
 
 
-async def allow(node: RunningNode, operation: AclOperation, name: str = "t", *, permission: int = 3) -> None:
+async def allow(
+    node: RunningNode,
+    operation: AclOperation,
+    name: str = "t",
+    *,
+    permission: int = 3,
+    resource: AclResource = AclResource.TOPIC,
+) -> None:
     creation = AclCreation(
-        resource_type=AclResource.TOPIC,
+        resource_type=resource,
         resource_name=name,
         resource_pattern_type=3,
         principal="User:bob",
@@ -146,6 +155,29 @@ async def test_a_fetch_session_follows_the_entries(serve_acls: Callable[..., Any
         assert topic.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+async def test_a_regular_expression_tells_nothing_of_topics_that_may_not_be_described(
+    serve_acls: Callable[..., Any],
+) -> None:
+    async with serve_acls() as node:
+        await node.create_topic("other")
+        await allow(node, READ, "g", resource=AclResource.GROUP)
+        await allow(node, READ)
+        bob = await connect(node, "bob")
+        described = await bob.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+        join = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_regex=".*",
+            topic_partitions=[],
+        )
+        await bob.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # which makes the topic of the offsets
+        answer = await bob.call(join, 1)
+        assert answer.error_code == 0, answer.error_message
+        assert [it.topic_id for it in answer.assignment.topic_partitions] == [described.topics[0].topic_id]
+
+
 async def test_metadata_hides_what_may_not_be_described(serve_acls: Callable[..., Any]) -> None:
     async with serve_acls() as node:
         topic_id = await node.create_topic("secret")
@@ -203,6 +235,19 @@ async def test_the_audit_log_says_who_what_and_why(
     assert (
         "User:bob is allowed DESCRIBE on TOPIC t from 127.0.0.1 by METADATA: ALLOW User:bob READ on TOPIC t" in allowed
     )
+
+
+async def test_nobody_writes_lines_of_his_own_into_the_audit_log(
+    serve_acls: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.audit")
+    async with serve_acls() as node:
+        bob = await connect(node, "bob")
+        for name in ("t\nUser:admin is allowed", "x" * 30_000):
+            await bob.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9)
+    lines = [it.getMessage() for it in caplog.records if it.name == "ottla.audit"]
+    assert len(lines) == 2
+    assert all(line.isprintable() and len(line) < 400 for line in lines)
 
 
 async def test_everybody_where_no_entry_is_needed(serve_acls: Callable[..., Any]) -> None:

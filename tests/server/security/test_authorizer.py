@@ -178,6 +178,15 @@ class TestSettings:
         assert not made.allows("User:eve", HOST, READ, TOPIC, "t")
 
 
+def test_what_clients_make_up_does_not_fill_the_memory() -> None:
+    made = authorizer(acl("t"))
+    assert not may(made, "x" * 250)
+    assert not made._kept
+    for number in range(50_001):
+        assert not may(made, f"{number}")
+    assert 0 < len(made._kept) <= 50_000
+
+
 class TestFilters:
     @pytest.mark.parametrize(
         ("asked", "expected"),

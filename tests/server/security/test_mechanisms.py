@@ -86,6 +86,11 @@ class TestScram:
         assert first == again != other
         assert len(first) == len(ALICE["alice", SHA_256].salt)
 
+    async def test_an_unknown_user_looks_like_those_whose_credentials_were_made_elsewhere(self) -> None:
+        stored = {("eve", SHA_256): ScramCredential(b"s" * 26, b"k" * 32, b"k" * 32, 8192)}
+        unknown = Credentials(lambda: stored).scram("nobody", SHA_256)
+        assert (len(unknown.salt), unknown.iterations) == (26, 8192)
+
     async def test_messages_that_were_heard_are_of_no_use_in_another_exchange(self, credentials: Credentials) -> None:
         asked = client.begin("SCRAM-SHA-256", "alice", "wonder")
         first = asked.step(b"")
