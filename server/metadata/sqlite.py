@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final, TypeVar
 
 import trio
@@ -54,6 +55,7 @@ _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sql
 
 FORMAT_VERSION: Final = 2
 _BUSY_TIMEOUT_S: Final = 5.0
+_BUSY_PAUSE_S: Final = 0.01
 #: So many of the latest transactions stay in the change log for other nodes to read.
 _CHANGE_LOG_LENGTH: Final = 10_000
 #: The processes that share the file look for ended leases at random times within this, so that one does the work.
@@ -371,7 +373,7 @@ async def open_sqlite_store(
     def open_file() -> SqliteMetadataStore:
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
-            _prepare(connection, path)
+            _in_turn(lambda: _prepare(connection, path))
             check_all(connection)
         except BaseException:
             connection.close()
@@ -389,6 +391,19 @@ async def open_sqlite_store(
         return await trio.to_thread.run_sync(open_file)
     except sqlite3.Error as error:
         raise StoreUnavailableError(f"The metadata store {path} cannot be opened: {error}.") from error
+
+
+def _in_turn(work: Callable[[], None]) -> None:
+    """Try again while others open the file: SQLite does not wait by itself where two change the journal's mode."""
+    give_up_at = monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            # The low byte is the error, the others say more of it.
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or monotonic() >= give_up_at:
+                raise
+        sleep(_BUSY_PAUSE_S)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -347,15 +347,26 @@ class GroupCoordinator:
     async def describe_share_offsets(
         self, group_id: str, partitions: Sequence[SharePartitionKey] | None
     ) -> dict[SharePartitionKey, ShareOffset]:
-        """Where a share group is with partitions; with all that it has begun with, for None."""
-        if partitions is None:
+        """Where a share group is with partitions; with all that it has begun with, for None.
+
+        Who keeps their state is asked only for those: it may be away, and a request may name any number of others.
+        """
+        try:
             begun = self.describe_share_group(group_id).state_partitions.initialized
-            partitions = [
-                SharePartitionKey(group_id, topic_id, index)
-                for topic_id, (_, indexes) in begun.items()
-                for index in sorted(indexes)
-            ]
-        return await self._share_offsets.describe(partitions)
+        except GroupIdNotFoundError:
+            if partitions is None:
+                raise
+            begun = {}
+        known = [
+            SharePartitionKey(group_id, topic_id, index)
+            for topic_id, (_, indexes) in begun.items()
+            for index in sorted(indexes)
+        ]
+        if partitions is None:
+            return await self._share_offsets.describe(known)
+        asked = frozenset(partitions)
+        described = await self._share_offsets.describe([key for key in known if key in asked])
+        return {key: described.get(key, ShareOffset()) for key in partitions}
 
     async def alter_share_offsets(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]]

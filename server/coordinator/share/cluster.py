@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
@@ -14,6 +13,7 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
 )
 from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
+from ottla.server.errors import kept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -138,11 +138,17 @@ class ClusterPersister:
             return await others.read_summary(node_id, key)
 
         found: dict[SharePartitionKey, ShareState | CoordinatorError] = {}
-        for key in keys:
-            try:
-                found[key] = await self._repeated(partial(summary, key))
-            except CoordinatorError as error:
-                found[key] = error
+        left: Sequence[SharePartitionKey] = keys
+        for pause in (*RETRY_SECONDS, None):
+            for key in left:
+                try:
+                    found[key] = await summary(key)
+                except CoordinatorError as error:
+                    found[key] = kept(error)
+            left = [key for key in left if isinstance(found[key], _PASSING)]
+            if not left or pause is None or self._is_closed:
+                break
+            await trio.sleep(pause)
         return found
 
     async def _repeated(self, ask: Callable[[], Awaitable[R]]) -> R:

@@ -84,7 +84,8 @@ def test_the_parts_of_the_time_add_up() -> None:
 
 def test_no_part_of_the_time_is_negative() -> None:
     api = SimpleNamespace(metrics=ApiMetrics(ApiKey.HEARTBEAT))
-    context = RequestContext(api, None, 0, SimpleNamespace(body=b""), None, None)  # type: ignore[arg-type]
+    broker = SimpleNamespace(authorizer=None)
+    context = RequestContext(api, None, 0, SimpleNamespace(body=b""), None, broker)  # type: ignore[arg-type]
     context.request = HeartbeatRequest()
     # Something else has noted its wait in this request's time.
     context.remote_seconds = 100.0
