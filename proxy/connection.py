@@ -140,6 +140,9 @@ class Connection:
             logger.warning("closed the connection from %r: %s", self, error, extra=self.keys(str(error)))
         except (OSError, EndOfStreamError) as error:
             logger.debug("the connection from %r was lost: %s", self, error, extra=self.keys(str(error)))
+        except Exception as error:
+            # What a filter has made of a message, for one: it is nobody else's fault.
+            logger.exception("closed the connection from %r, which failed", self, extra=self.keys(repr(error)))
         if flow is self._requests and flow.is_stopped:
             self.end_if_done()
         else:

@@ -152,8 +152,7 @@ class Doors:
             try:
                 upstream = await self._reach(name, client, peer)
                 if upstream is not None:
-                    localize = self._localizer(client)
-                    await self._carry(Connection(client, self._shared, localize, peer=peer, listener=name), upstream)
+                    await self._carry(name, client, upstream, peer)
             finally:
                 client.close()
         except OSError as error:
@@ -162,7 +161,15 @@ class Doors:
             self._shared.metrics.open[name] -= 1
             self._count -= 1
 
-    async def _carry(self, connection: Connection, upstream: Transport) -> None:
+    async def _carry(self, name: str, client: Transport, upstream: Transport, peer: str) -> None:
+        try:
+            connection = Connection(client, self._shared, self._localizer(client), peer=peer, listener=name)
+        except Exception as error:
+            # A filter that cannot take this client ends none but its connection.
+            keys = {"client": peer, "listener": name, "error": repr(error)}
+            logger.exception("closed the connection from %s, which a filter cannot take", peer, extra=keys)
+            upstream.close()
+            return
         self._connections.add(connection)
         try:
             await connection.serve(upstream)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -107,6 +108,27 @@ class Upper(RecordFilter):
         kept = [record for record in await batch.records() if record.value != b"SECRET"]
         if len(kept) < len(await batch.records()):
             batch.replace(kept)
+
+
+class FailsForOne(Filter):
+    """Cannot take its first client."""
+
+    def __init__(self) -> None:
+        self.has_failed = False
+
+    def for_client(self, client: Client) -> Filter:
+        if not self.has_failed:
+            self.has_failed = True
+            raise KeyError("a bug")
+        return self
+
+
+class AnswersNonsense(Filter):
+    """Makes something of an answer that is none."""
+
+    @response_hook(MetadataResponse)
+    async def answer(self, response: MetadataResponse, call: Call) -> MetadataResponse:
+        return {}  # type: ignore[return-value]
 
 
 class Counts(Filter):
@@ -324,6 +346,21 @@ async def test_a_filter_may_have_a_state_for_each_connection(serve_proxy: Serve)
         client, other = await running.connect(), await running.connect()
         assert [(await client.call(HEARTBEAT, 4)).throttle_time_ms for _ in range(3)] == [1, 2, 3]
         assert (await other.call(HEARTBEAT, 4)).throttle_time_ms == 1
+
+
+@pytest.mark.parametrize("fails", [FailsForOne(), AnswersNonsense()])
+async def test_a_filter_that_fails_ends_one_connection_and_not_the_proxy(
+    fails: Filter, serve_proxy: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream = Upstream()
+    upstream.handlers[ApiKey.HEARTBEAT] = lambda received: HeartbeatResponse()
+    async with serve_proxy(upstream, filters=[Named("fails", fails)]) as running:
+        client = await running.connect()
+        with trio.fail_after(10), pytest.raises((EOFError, trio.BrokenResourceError)):
+            await client.call(MetadataRequest(topics=[]), 12)
+        other = await running.connect()
+        assert (await other.call(HEARTBEAT, 4)).error_code == ErrorCode.NONE
+    assert "Traceback" in caplog.text
 
 
 async def test_records_are_filtered_in_versions_that_name_topics(serve_proxy: Serve) -> None:
