@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.errors import kept
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
@@ -166,7 +167,7 @@ class ShareFetchOperation:
         for (result, share), offset, each in zip(self._ready, offsets, fetched, strict=True):
             try:
                 left -= self._acquire(result, share, offset, each, left)
-            except (ShareError, ReplicaError, StorageError) as error:
+            except (ShareError, CoordinatorError, ReplicaError, StorageError) as error:
                 result.error = kept(error)
                 each.release()
 
@@ -185,7 +186,8 @@ class ShareFetchOperation:
             return 0
         records = memoryview(fetched.records.to_bytes())
         # What others hold lies in between: as much as may be in flight has to be looked at.
-        batches = list(_walk(records, offset + share.in_flight.max_records + max_records))
+        most = share.in_flight.max_records
+        batches = list(_walk(records, offset, most + min(most, max_records)))
         result.acquired = share.acquire(
             self._params.member_id,
             offset,
@@ -211,11 +213,14 @@ class _FetchedBatch(NamedTuple):
     producer_id: int
 
 
-def _walk(records: memoryview, end_offset: int) -> Iterator[_FetchedBatch]:
-    """The record batches that begin before an offset."""
-    position = 0
+def _walk(records: memoryview, offset: int, count: int) -> Iterator[_FetchedBatch]:
+    """The record batches that begin within so many offsets, of the one that was asked for or of the first there is."""
+    position = end_offset = 0
     while position + _HEADER.size <= len(records):
         base_offset, length, attributes, last_delta, producer_id = _HEADER.unpack_from(records, position)
+        if not position:
+            # Compaction may have left nothing for far more offsets than that.
+            end_offset = max(offset, base_offset) + count
         if base_offset >= end_offset:
             return
         end = position + _LENGTH_PREFIX_BYTES + length
