@@ -16,7 +16,7 @@ from ottla.server.coordinator.errors import (
     UninitializedShareError,
     UnknownSharePartitionError,
 )
-from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, StateChange
+from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
 from ottla.server.errors import kept
 from ottla.server.replica.errors import NotLeaderError, ReplicaError
 from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
@@ -47,6 +47,14 @@ _FENCING = (
     UnknownSharePartitionError,
     GroupIdNotFoundError,
 )
+_STATES = frozenset(map(int, DeliveryState))
+
+
+def _require_sense(state: ShareState) -> None:
+    """Raise CoordinatorError for what cannot be anybody's state: the coordinator stores whatever it is told."""
+    for batch in state.batches:
+        if batch.first_offset > batch.last_offset or batch.delivery_state not in _STATES:
+            raise CoordinatorError(f"the stored state makes no sense: {batch}")
 
 
 class Life(Enum):
@@ -137,6 +145,7 @@ class SharePartition:
         """Read its state; ends it if that cannot be. Where nothing is stored, `share.auto.offset.reset` decides."""
         try:
             state = await self._persister.read(self.key, self.leader_epoch)
+            _require_sense(state)
             start_offset = state.start_offset
             if start_offset == UNINITIALIZED_START_OFFSET:
                 start_offset = await self._first_offset()

@@ -228,6 +228,19 @@ async def test_a_share_partition_that_ends_while_it_is_loaded(autojump_clock: Mo
     assert isinstance(world.share.error, NotLeaderError)
 
 
+@pytest.mark.parametrize("batch", [StateBatch(5, 4, 0, 1), StateBatch(0, 4, 3, 1)], ids=["backwards", "unknown state"])
+async def test_state_that_makes_no_sense_ends_the_share_partition_alone(
+    batch: StateBatch, autojump_clock: MockClock
+) -> None:
+    """Whoever may write state may write anything."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        world.persister.state = ShareState(1, 0, 0, 0, (batch,))
+        nursery.start_soon(world.share.load)
+    assert world.ended == [world.share]
+    assert isinstance(world.share.error, CoordinatorError)
+
+
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [
