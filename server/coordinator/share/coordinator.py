@@ -197,8 +197,8 @@ class ShareCoordinator:
         shard, entry = self._find(key)
         if entry is None:
             return None
-        entry.is_ending = True
-        return self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard)
+        entry.deletion = self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard)
+        return entry.deletion
 
     def read_summary(self, key: SharePartitionKey) -> ShareState:
         """Where a share partition stands (`Persister.read_summary`)."""

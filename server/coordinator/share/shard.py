@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ottla.kproto.internal_records.share_state import ShareUpdateValue
     from ottla.kproto.records import EndTxnMarker
+    from ottla.server.coordinator.partition import Write
     from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 
 
@@ -19,13 +20,13 @@ class ShareEntry:
     """One share partition as its committed records describe it, and what has been promised of it meanwhile.
 
     `state_epoch` and `leader_epoch` run ahead of the log: from the moment at which a later writer was let in, an
-    earlier one is refused, so that no write of his can come after what the later one is told. `is_ending` says that its
-    removal is on its way.
+    earlier one is refused, so that no write of his can come after what the later one is told. `deletion` is its
+    removal.
     """
 
     __slots__ = (
         "created_ms",
-        "is_ending",
+        "deletion",
         "is_snapshotting",
         "leader_epoch",
         "snapshot_epoch",
@@ -43,8 +44,13 @@ class ShareEntry:
         self.updates = 0
         self.state_epoch = state.state_epoch
         self.leader_epoch = state.leader_epoch
-        self.is_ending = False
+        self.deletion: Write | None = None
         self.is_snapshotting = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its removal is on its way; one that could not be stored changes nothing."""
+        return self.deletion is not None and self.deletion.error is None
 
     def take_snapshot(self, state: ShareState, snapshot_epoch: int, offset: int) -> None:
         """A later snapshot was committed."""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.coordinator.errors import (
+    CoordinatorNotAvailableError,
     FencedShareLeaderError,
     FencedStateEpochError,
     InvalidRequestError,
@@ -162,6 +163,16 @@ async def test_what_was_forgotten_takes_no_writes(world: World) -> None:
     with pytest.raises(UninitializedShareError):
         await world.coordinator.read(KEY, 1)
     assert world.coordinator.read_summary(KEY).start_offset == -1
+
+
+async def test_what_could_not_be_forgotten_is_served_still(world: World, log: Any) -> None:
+    await world.begin()
+    log.error = CoordinatorNotAvailableError("too few replicas")
+    outcomes = await world.coordinator.delete([KEY])
+    assert isinstance(outcomes[KEY], CoordinatorNotAvailableError)
+    log.error = None
+    await world.coordinator.write(KEY, change())
+    assert (await world.coordinator.read(KEY, 1)).state_epoch == 1
 
 
 async def test_what_does_not_exist_is_refused(world: World) -> None:
