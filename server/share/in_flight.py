@@ -18,7 +18,7 @@ a restart knows nothing of is made available at once, where Kafka keeps a window
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.server.coordinator.share.state import DeliveryState, StateBatch
 from ottla.server.share.errors import InvalidAcknowledgementError, InvalidRecordStateError
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ottla.server.share.records import Acknowledgement, Span
+
+B = TypeVar("B", Batch, Run)
 
 GAP: Final = 0
 ACCEPT: Final = 1
@@ -266,10 +268,7 @@ class InFlight:
     def _runs_between(self, first: int, last: int) -> list[tuple[Batch, Run]]:
         """The runs that have something of [first, last], each with its batch, as they are now."""
         return [
-            (batch, run)
-            for batch in self._batches_between(first, last)
-            for run in batch.runs
-            if run.first <= last and run.last >= first
+            (batch, run) for batch in self._batches_between(first, last) for run in _of_range(batch.runs, first, last)
         ]
 
     def _require_held(self, run: Run, member_id: str, *, may_be: bool) -> None:
@@ -406,8 +405,7 @@ class InFlight:
 
     def _batches_between(self, first: int, last: int) -> list[Batch]:
         """The batches that have something of [first, last]."""
-        begin = bisect_left(self._batches, first, key=_last_of)
-        return self._batches[begin : bisect_right(self._batches, last, key=_first_of)]
+        return _of_range(self._batches, first, last)
 
 
 class _Acquisition:
@@ -484,9 +482,15 @@ def _pieces(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, int]]:
             begin = index
 
 
-def _first_of(batch: Batch) -> int:
-    return batch.first
+def _of_range(ordered: list[B], first: int, last: int) -> list[B]:
+    """Those that have something of [first, last]."""
+    begin = bisect_left(ordered, first, key=_last_of)
+    return ordered[begin : bisect_right(ordered, last, key=_first_of)]
 
 
-def _last_of(batch: Batch) -> int:
-    return batch.last
+def _first_of(some: Batch | Run) -> int:
+    return some.first
+
+
+def _last_of(some: Batch | Run) -> int:
+    return some.last
