@@ -229,6 +229,7 @@ def test_heartbeats_that_are_refused(members: list[Member], topic: Topic) -> Non
     member = members[0]
     refused = {
         "no member": member.beat(0, [topic.name], member_id=""),
+        "a member of 37 characters": member.beat(0, [topic.name], member_id="m" * 37),
         "no topics": member.beat(0),
         "an empty subscription": member.beat(0, []),
         "an epoch that cannot be": member.beat(-2, [topic.name]),
@@ -241,6 +242,7 @@ def test_heartbeats_that_are_refused(members: list[Member], topic: Topic) -> Non
     refused["a member that is not there"] = members[1].beat(1)
     assert {case: name(answer.error_code) for case, answer in refused.items()} == {
         "no member": "INVALID_REQUEST",
+        "a member of 37 characters": "INVALID_REQUEST",
         "no topics": "INVALID_REQUEST",
         "an empty subscription": "INVALID_REQUEST",
         "an epoch that cannot be": "INVALID_REQUEST",

@@ -73,7 +73,7 @@ def _partition_data(
 ) -> PartitionData:
     data = PartitionData(partition_index=partition.partition)
     if refused is not None:
-        data.error_code, data.error_message = error_code(refused), error_message(refused)
+        data.error_code, data.error_message = share_requests.partition_error_code(refused), error_message(refused)
     leader = share_requests.leader_now(context, partition, refused)
     if leader is not None:
         data.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)

@@ -77,7 +77,8 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             # The client asks again at once: let it wait as long as it would for records.
             context.leave_lane()
             purgatory = context.broker.replica_manager.share_fetch_purgatory
-            await purgatory.wait([], lambda: None, request.max_wait_ms)
+            # Nobody signals the key: it lets the end of the purgatory find who waits.
+            await purgatory.wait([key], lambda: None, request.max_wait_ms)
         return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
     if session is not None and session.epoch == 1:
         context.connection.on_close(key, partial(manager.connection_closed, key, context.connection))
@@ -188,7 +189,7 @@ def _partition_data(
     data = PartitionData(partition_index=partition.partition, records=b"")
     error = None if result is None else result.error
     if error is not None:
-        data.error_code, data.error_message = error_code(error), error_message(error)
+        data.error_code, data.error_message = share_requests.partition_error_code(error), error_message(error)
     elif result is not None and result.records is not None:
         data.records = result.records
         data.acquired_records = [
@@ -196,7 +197,7 @@ def _partition_data(
             for first, last, count in result.acquired
         ]
     if refused is not None:
-        data.acknowledge_error_code = error_code(refused)
+        data.acknowledge_error_code = share_requests.partition_error_code(refused)
         data.acknowledge_error_message = error_message(refused)
     leader = share_requests.leader_now(context, partition, error or refused)
     if leader is not None:

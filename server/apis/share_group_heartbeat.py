@@ -63,7 +63,9 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
+    """Refuse what contradicts itself, as KafkaApis and GroupCoordinatorService do before they look at any group."""
+    if share_requests.session_key(request.group_id, request.member_id) is None:
+        raise InvalidRequestError("Invalid member id in the request.")
     for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if value is not None and not value.strip():
             raise InvalidRequestError(f"{name} can't be empty.")

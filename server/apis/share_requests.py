@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    NotCoordinatorError,
+    UninitializedShareError,
+)
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.metadata.features import SHARE_VERSION
@@ -19,13 +27,24 @@ from ottla.server.share.records import Acknowledgement
 from ottla.server.share.sessions import SessionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla.server.apis.context import RequestContext
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 FIRST_VERSION_WITH_RENEWAL: Final = 2
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+#: What members are told of their share partition's coordinator (SharePartition.fetchPersisterError in Kafka): they know
+#: of leaders, but not of who stores what the leaders say.
+_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
+    FencedStateEpochError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    FencedShareLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    NotCoordinatorError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    UninitializedShareError: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 class AcknowledgementBatch(Protocol):
@@ -54,6 +73,12 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey | Non
     if group_id is None or not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
         return None
     return SessionKey(group_id, member_id)
+
+
+def partition_error_code(error: Exception) -> ErrorCode:
+    """What members are told of a partition that cannot be served."""
+    code = _CODES.get(type(error))
+    return error_code(error) if code is None else code
 
 
 def read_acknowledgements(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
@@ -110,7 +135,7 @@ def may_read(partition: TopicIdPartition, context: RequestContext) -> bool:
 
 def leader_now(context: RequestContext, partition: TopicIdPartition, error: Exception | None) -> LeaderNow | None:
     """Who leads a partition, if its error says that it is not who was asked."""
-    if error is None or error_code(error) not in _HINTED or partition.topic_id == ZERO_UUID:
+    if error is None or partition_error_code(error) not in _HINTED or partition.topic_id == ZERO_UUID:
         return None
     hint = leader_hint(context, partition.topic_id, partition.partition)
     endpoint = None

@@ -27,6 +27,14 @@ from ottla.kproto.messages.describe_share_group_offsets import (
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.records import BatchBuilder
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    GroupIdNotFoundError,
+    UninitializedShareError,
+)
+from ottla.server.coordinator.share.cluster import ClusterPersister
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -379,3 +387,55 @@ async def test_sessions_are_limited(serve_node: Serve) -> None:
         with trio.fail_after(10):
             while (await second.fetch()).error_code:  # noqa: ASYNC110 - there is no event
                 await trio.sleep(0.01)
+
+
+async def test_a_stop_answers_who_waits_for_a_session(serve_node: Serve) -> None:
+    async with serve_node(PATIENT | {"group.share.max.share.sessions": "1"}) as node:
+        await node.create_topic(TOPIC)
+        first = await ShareClient.join(node, "g", "m1", TOPIC)
+        second = await ShareClient.join(node, "g", "m2", TOPIC)
+        await first.fetch()
+        await second.client.send(second.fetch_request(max_wait_ms=60_000), 2)
+        while not node.broker.replica_manager.share_fetch_purgatory.watching:  # noqa: ASYNC110 - there is no event
+            await trio.sleep(0.005)
+        node.node.stop()
+        with trio.fail_after(10):
+            _, answer = await second.client.receive(second.fetch_request().API_KEY, 2)
+        assert answer.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+async def test_a_member_id_has_36_characters_at_most(serve_node: Serve) -> None:
+    async with serve_node(PATIENT) as node:
+        await node.create_topic(TOPIC)
+        member = ShareClient(await node.connect(), "g", "m" * 37)
+        assert (await member.beat(subscribed_topic_names=[TOPIC])).error_code == ErrorCode.INVALID_REQUEST
+        assert (await ShareClient.join(node, "g", "m" * 36, TOPIC)).assigned
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FencedStateEpochError("begun anew"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (FencedShareLeaderError("another leads"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (UninitializedShareError("forgotten"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (GroupIdNotFoundError("deleted"), ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+async def test_members_are_told_what_they_understand_of_the_state(
+    error: CoordinatorError, code: ErrorCode, serve_node: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients know no errors of share coordinators (SharePartition.fetchPersisterError in Kafka)."""
+    async with serve_node(PATIENT) as node:
+        topic_id = await node.create_topic(TOPIC)
+        await produce(node, topic_id, b"a")
+        await begin_early(node, "g")
+        member = await ShareClient.join(node, "g", "m", TOPIC)
+        assert await member.acquire() == [(0, 0, 1)]
+
+        async def refuse(*change: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(ClusterPersister, "write", refuse)
+        assert await member.acknowledge(0, 0) == code
+        monkeypatch.undo()
+        assert await member.acquire() == [(0, 0, 1)]
