@@ -41,11 +41,10 @@ _SOCKET_OPTIONS: Final = (
 )
 
 # Codes of gRPC.
-_INVALID_ARGUMENT: Final = 3
-_RESOURCE_EXHAUSTED: Final = 8
 _UNAUTHENTICATED: Final = 16
 #: Unavailable, cancelled, deadline exceeded: by the member, or by the cluster while it elects a leader.
 _PASSING: Final = frozenset({1, 4, 14})
+_NO_SPACE: Final = "database space exceeded"
 
 
 class EtcdAccess(NamedTuple):
@@ -210,7 +209,13 @@ class EtcdClient:
 
 def refused(error: EtcdError) -> StoreUnavailableError | PolicyViolationError:
     """What the rest of Ottla is told of an answer that no caller has expected."""
-    if error.code == _RESOURCE_EXHAUSTED or "request is too large" in str(error):
+    if _NO_SPACE in str(error):
+        # Nothing is wrong with what was asked: it waits, as while etcd is away, until there is room again.
+        return StoreUnavailableError(
+            "etcd takes no changes, as its database is full: make it smaller (etcdctl compact, defrag) or let it grow "
+            "(--quota-backend-bytes), then end its alarm (etcdctl alarm disarm)."
+        )
+    if "request is too large" in str(error) or "larger than max" in str(error):
         return PolicyViolationError(
             "The change is larger than etcd takes at once (--max-request-bytes there): ask for less at a time."
         )

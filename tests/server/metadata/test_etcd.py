@@ -264,6 +264,22 @@ class TestWatch:
             await store.get("/a")
 
 
+async def test_a_database_that_is_full_is_waited_for(shared_etcd: Etcd, store: EtcdMetadataStore) -> None:
+    await store.commit([], [Put("/a", b"1")])
+    member = _ask(shared_etcd, "/v3/maintenance/status", {})["header"]["member_id"]
+    alarm = {"memberID": member, "alarm": "NOSPACE"}
+    _ask(shared_etcd, "/v3/maintenance/alarm", {"action": "ACTIVATE", **alarm})
+    try:
+        with pytest.raises(StoreUnavailableError, match="its database is full"):
+            await store.commit([], [Put("/a", b"2")])
+        with pytest.raises(StoreUnavailableError, match="its database is full"):
+            await store.grant_lease(10_000)
+        assert [entry.value for entry in (await store.list("")).entries] == [b"1"]
+    finally:
+        _ask(shared_etcd, "/v3/maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+    assert await store.commit([], [Put("/a", b"2")]) is not None
+
+
 async def test_a_lease_that_is_lost(store: EtcdMetadataStore) -> None:
     lease = await store.grant_lease(1_000)
     await store.keep_alive(lease)
