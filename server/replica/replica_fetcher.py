@@ -148,8 +148,11 @@ class ReplicaFetcher:
     # What it follows ------------------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition, in its present leader epoch, from now on."""
+        """Fetch a partition, in its present leader epoch, from now on. Goes on as it is where that is done already."""
         followed = _Followed(partition)
+        known = self._followed.get(followed.key)
+        if known is not None and known.partition is partition and known.is_current:
+            return
         self._followed[followed.key] = self._due[followed.key] = followed
         self._gone.discard(followed.key)
         self._resting.pop(followed.key, None)
@@ -294,7 +297,9 @@ class ReplicaFetcher:
                 await self._append(followed, data, held)
         elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
-            await self._find_start(connection, followed)
+            if not await self._find_start(connection, followed):
+                self._let_rest(followed)
+                return
         else:
             self._tell_refused(data.error_code, partition)
             self._let_rest(followed)
@@ -344,23 +349,29 @@ class ReplicaFetcher:
         await partition.truncate_as_follower(offset, followed.leader_epoch)
         self._manager.follower_moved(partition)
 
-    async def _find_start(self, connection: LeaderConnection, followed: _Followed) -> None:
-        """The leader has nothing at the log's end: cut what it has not, or begin where it begins."""
+    async def _find_start(self, connection: LeaderConnection, followed: _Followed) -> bool:
+        """The leader has nothing at the log's end: cut what it has not, or begin where it begins.
+
+        False if the leader does not say where its log begins and ends.
+        """
         partition = followed.partition
         log = partition.log
         leader_end = await self._offset(connection, followed, OffsetSpec.LATEST)
         if leader_end is None:
-            return
+            return False
         if leader_end < log.log_end_offset:
             await self._cut(followed, leader_end)
-            return
+            return True
         leader_start = await self._offset(connection, followed, OffsetSpec.EARLIEST)
-        if leader_start is not None and leader_start > log.log_end_offset:
+        if leader_start is None:
+            return False
+        if leader_start > log.log_end_offset:
             name = f"{partition.topic}-{partition.index}"
             keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
             logger.info("%s begins anew at offset %d, where its leader's does", name, leader_start, extra=keys)
             await partition.start_anew_at(leader_start, followed.leader_epoch)
             self._manager.follower_moved(partition)
+        return True
 
     async def _offset(self, connection: LeaderConnection, followed: _Followed, spec: OffsetSpec) -> int | None:
         partition = followed.partition
@@ -372,10 +383,7 @@ class ReplicaFetcher:
         )
         response = await connection.call(request)
         answer = response.topics[0].partitions[0]
-        if answer.error_code:
-            self._let_rest(followed)
-            return None
-        return int(answer.offset)
+        return None if answer.error_code else int(answer.offset)
 
     # What is told: a line when an outage begins, and one when it ends. ----------------------------------------------
 

@@ -1,0 +1,122 @@
+"""A follower of one leader, which the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.server.metadata.image import PartitionState
+from ottla.server.replica.partition import Partition
+from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.server.settings.config import BrokerConfig
+from ottla.storage.clock import ManualClock
+from ottla.storage.config import LogConfig
+from tests.server.replica.conftest import FakeLog
+
+LEADER, OWN = 1, 2
+
+
+class Leader:
+    """Answers as the test says, and holds fetches while there is nothing to say."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.fetches: list[FetchRequest] = []
+        self.lookups = 0
+        self.answer = trio.Event()
+        self.error_code = ErrorCode.NONE
+
+    @asynccontextmanager
+    async def connect(self, node_id: int) -> AsyncIterator[Leader]:
+        assert node_id == LEADER
+        self.connections += 1
+        yield self
+
+    async def call(self, request: Any, *, timeout_seconds: float | None = None) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            self.lookups += 1
+            refused = ListOffsetsPartitionResponse(error_code=ErrorCode.OFFSET_NOT_AVAILABLE)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[refused])])
+        self.fetches.append(request)
+        assert len(self.fetches) < 100
+        await self.answer.wait()
+        await trio.lowlevel.checkpoint()
+        responses = [
+            FetchableTopicResponse(
+                topic_id=topic.topic_id,
+                partitions=[PartitionData(partition_index=it.partition, error_code=self.error_code)],
+            )
+            for topic in request.topics
+            for it in topic.partitions
+        ]
+        return FetchResponse(responses=responses)  # without a session: each request names everything
+
+
+class Manager:
+    """`ReplicaManager` as a fetcher sees it."""
+
+    node_id = OWN
+
+    async def wait_flushed(self, partitions: Sequence[Partition]) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def follower(index: int = 0) -> Partition:
+    topic_id = uuid4()
+    log: Any = FakeLog(topic_id, "t", index, LogConfig())
+    partition = Partition("t", topic_id, index, log, node_id=OWN)
+    partition.apply(in_epoch(3))
+    return partition
+
+
+def in_epoch(leader_epoch: int, isr: tuple[int, ...] = (LEADER,)) -> PartitionState:
+    return PartitionState(leader=LEADER, replicas=(LEADER, OWN), isr=isr, leader_epoch=leader_epoch)
+
+
+def fetcher_of(leader: Leader) -> ReplicaFetcher:
+    manager: Any = Manager()
+    config = BrokerConfig({"replica.fetch.backoff.ms": "1000"})
+    return ReplicaFetcher(LEADER, manager, leader.connect, config, ManualClock(), broker_epoch=lambda: 5)
+
+
+async def test_a_change_of_the_in_sync_set_alone_interrupts_no_fetch() -> None:
+    leader, partition = Leader(), follower()
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await wait_all_tasks_blocked()
+        partition.apply(in_epoch(3, isr=(LEADER, OWN)))
+        fetcher.follow(partition)
+        await wait_all_tasks_blocked()
+        assert (leader.connections, len(leader.fetches)) == (1, 1)
+        partition.apply(in_epoch(4, isr=(LEADER, OWN)))
+        fetcher.follow(partition)
+        await wait_all_tasks_blocked()
+        assert leader.fetches[-1].topics[0].partitions[0].current_leader_epoch == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_less_and_less(autojump_clock: object) -> None:
+    leader, partition = Leader(), follower()
+    leader.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    leader.answer.set()
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    with trio.move_on_after(20):
+        await fetcher.run()
+    # After pauses that double from 10 ms on, and then of a second each.
+    assert 20 <= leader.lookups <= 30
