@@ -88,8 +88,12 @@ class InSyncSets:
             for number, partition in enumerate(list(self._partitions)):
                 if not number % _AT_ONCE:
                     await pace.rest()
-                if partition.lagging(self._clock.time_ms()):
+                now_ms = self._clock.time_ms()
+                if partition.lagging(now_ms):
                     self.review(partition)
+                # A follower that was waited for, and died before it joined, gives no further occasion.
+                if partition.advance_high_watermark(now_ms):
+                    self._changed(partition)
 
     async def _follow(self, change_partitions: ChangePartitions) -> None:
         while True:
