@@ -39,29 +39,41 @@ class Guard:
     async def apply(self, delta: MetadataDelta) -> None:
         """Follow settings that are changed while the node runs; what is wrong changes nothing."""
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            await self._renew("settings")
+            wrong = await self._renew()
+            if wrong:
+                logger.warning("the listeners keep their settings: %s", wrong, extra={"error": wrong})
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Read certificates anew when their files change, until cancelled."""
+        """Read certificates anew when their files change, until cancelled.
+
+        What cannot be used is read again each time, and told once: it may become usable while the file stays as it is,
+        by its permissions or when there are descriptors again.
+        """
         if not any(protocol in ENCRYPTED for protocol in listener_protocols(self._config).values()):
             return
+        told = ""
         while True:
             await trio.sleep(look_seconds)
             files = await trio.to_thread.run_sync(self._look)
-            if files != self._files:
+            if files == self._files:
+                continue
+            wrong = await self._renew()
+            if not wrong:
                 self._files = files
-                await self._renew("certificates")
+                logger.info("new connections get the new certificates")
+            elif wrong != told:
+                logger.warning("the listeners keep their certificates: %s", wrong, extra={"error": wrong})
+            told = wrong
 
-    async def _renew(self, what: str) -> None:
+    async def _renew(self) -> str:
+        """Give the listeners what holds now; says what is wrong if they keep what they have."""
         async with self._changing:
             try:
                 renewed = await trio.to_thread.run_sync(self._entrances)
             except ConfigError as error:
-                logger.warning("the listeners keep their %s: %s", what, error, extra={"error": str(error)})
-            else:
-                self._listeners.set_entrances(renewed)
-                if what == "certificates":
-                    logger.info("new connections get the new certificates")
+                return str(error)
+            self._listeners.set_entrances(renewed)
+        return ""
 
     def _look(self) -> list[TlsFiles]:
         from ottla.server.security.tls import tls_files

@@ -31,6 +31,7 @@ def certificates(data: bytes, password: str | None, where: str) -> bytes:
 
 def _load(data: bytes, password: str | None, where: str) -> Any:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
         raise ConfigError(f"{where} is PKCS12, for which pip install 'ottla[security]' is needed.") from None
@@ -38,3 +39,5 @@ def _load(data: bytes, password: str | None, where: str) -> Any:
         return load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         raise ConfigError(f"{where} is neither PEM nor PKCS12 of this password.") from None
+    except UnsupportedAlgorithm as error:
+        raise ConfigError(f"{where} cannot be read: {error}.") from None

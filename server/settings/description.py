@@ -107,10 +107,10 @@ def describe_broker(broker: BrokerConfig) -> Iterator[ConfigDescription]:
             continue
         setting = setting_of_broker(name)
         if setting is None:
-            synonyms = tuple(_broker_synonyms(name, broker, is_sensitive=False))
-            value = synonyms[0].value if synonyms else None
+            # What is not known may be a secret, as zookeeper.ssl.keystore.password is (KafkaConfig.maybeSensitive).
+            synonyms = tuple(_broker_synonyms(name, broker, is_sensitive=True))
             yield ConfigDescription(
-                name, value, ConfigSource.STATIC_BROKER, SettingType.STRING, False, True, synonyms, ""
+                name, None, ConfigSource.STATIC_BROKER, SettingType.STRING, True, True, synonyms, ""
             )
             continue
         synonyms = tuple(_broker_synonyms(name, broker, is_sensitive=setting.sensitive))

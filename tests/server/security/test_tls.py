@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,22 @@ from ottla.server.settings.config import BrokerConfig, ConfigError
 from tests.servers import Client, RunningNode
 
 HOST = "127.0.0.1"
+# openssl pkcs12 -export with a key that openssl ecparam -name brainpoolP224r1 has made, and the password x.
+_UNKNOWN_CURVE = """
+MIID3AIBAzCCA5IGCSqGSIb3DQEHAaCCA4MEggN/MIIDezCCAkIGCSqGSIb3DQEHBqCCAjMwggIvAgEAMIICKAYJKoZIhvcNAQcBMFcGCSqGSI
+b3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjyz+v4Dpvj3AICCAAwDAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEAlbPBGmxOstEvBNsZ+gL36A
+ggHA0/oPcSsp+5dFL2M+cevwAHZDy3oz4buPh7K3cESBxaYrEm9tmWM4Q5HQ+kK1X0ix8rENse3eOLbtkrwA77dGMJU1ftB2uXa/vB92P/PMjE
+Xa71n6wI8EAcMWlhBySSTG0XeIn8LsKb5V2P1E2nQgBFzED56tEJuXEyUyEc4ly5R0MMR1Xp1ufRyaxcWCm684/oeBtcIYf3jk+dK/RwFzBjpd
+5tA54EzsHsFNRLNxL7n+czOnN+3nAB73OcjfIaj55ODHQv9fXe7Z6ltWHN2DjjT7IhDQvDQyIcyCaz7G+8DaVQEcH3iJajfXLNp9SgFbPsIEvn
+L5vNljWdRl9E+vPf841N1wJ5cE1mXP1u7ubrAATMC0iKyrWrQiPp2CV5Ic3EObzcZp66Jq24cHJjqyyTHGSeqOsh/VuPqHrz0e95Kz42goY2Ch
+UAqXp+zKRCqUrDEdwM6NE+epdcQiMUkH0Dz4ceamGn1hnOnZTBprBtvHViMIWrEnsHfVIfiqOsXXpME1OG+OssY7T5itv0d9awm8N3ihp3+404
+SC8C9LYPD3Qcea3zJCcF01/U9gje7NWS3dztQSclez/lRWKazBiDCCATEGCSqGSIb3DQEHAaCCASIEggEeMIIBGjCCARYGCyqGSIb3DQEMCgEC
+oIHfMIHcMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAj7GnpcPfWhdQICCAAwDAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEE9ecD
+c5w0B53WfZAU5Q/2UEgYDdvFB8Rgdv/5FQci9XU+VYtflWyqEymxvtg+sXCd2AcuwoNsQWN+coO/XJLdxFv48lAJUp+7m0GaBvJkhKzuyGP1Zd
+ieFw5ZURVdFu08hyGNtSB/TzA1UJi+ofqvXtJjQAaZU6ohnyVccsej7EW1J0pKuRzG20uI6MdyS8DH856zElMCMGCSqGSIb3DQEJFTEWBBSUcD
+Bswkvs0KSvZaqPEQpfbDwJUDBBMDEwDQYJYIZIAWUDBAIBBQAEIBMXz+Hd/1pnDZQC0bjOgRXo1CQSP/AYvy8WZOLnriTEBAh/sn1BTugJ3AIC
+CAA=
+"""
 
 
 class Certificates:
@@ -316,6 +333,36 @@ class TestReadingAnew:
                     _, name = await served_by()
             assert (await old.call(MetadataRequest(topics=[]), 9)).brokers
 
+    async def test_what_could_not_be_read_is_read_again_though_its_file_stays(
+        self,
+        serve_tls: Callable[..., Any],
+        certificates: Certificates,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        from ottla.server.network import guard
+
+        monkeypatch.setattr(guard.Guard.run, "__defaults__", (0.01,))
+        entrances, failures = guard.entrances, 0
+
+        def without_descriptors(*arguments: Any) -> Any:
+            nonlocal failures
+            failures += 1
+            if failures < 4:
+                raise ConfigError("ssl.keystore.location cannot be read: Too many open files.")
+            return entrances(*arguments)
+
+        async with serve_tls({"ssl.keystore.location": certificates.signed("unread", "CN=first", [HOST])}) as node:
+            monkeypatch.setattr(guard, "entrances", without_descriptors)
+            certificates.signed("unread", "CN=second", [HOST])
+            name = ""
+            with trio.fail_after(10):
+                while name != "CN=second":
+                    client = await connect(node, context(certificates))
+                    await client.call(MetadataRequest(topics=[]), 9)
+                    name = distinguished_name(client.stream.getpeercert()["subject"])  # type: ignore[attr-defined]
+        assert sum("keep their certificates" in it.getMessage() for it in caplog.records) == 1
+
 
 class TestSettings:
     def context(self, settings: Mapping[str, str]) -> ssl.SSLContext:
@@ -341,6 +388,13 @@ class TestSettings:
             with pytest.raises(ConfigError, match="cannot be used as key") as caught:
                 self.context({"ssl.keystore.location": location, **wrong})
             assert "wrong-pass" not in str(caught.value)
+
+    def test_pkcs12_with_a_key_of_an_unknown_kind(self, certificates: Certificates) -> None:
+        """It must not end a broker that reads its certificates anew."""
+        location = str(certificates.folder / "unknown.p12")
+        Path(location).write_bytes(b64decode(_UNKNOWN_CURVE))
+        with pytest.raises(ConfigError, match=r"Curve .* is not supported"):
+            self.context({"ssl.keystore.location": location, "ssl.keystore.password": "x"})
 
     def test_pkcs12(self, certificates: Certificates) -> None:
         pair = issue(certificates.authority, "p12", [HOST])

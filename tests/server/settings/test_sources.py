@@ -77,6 +77,14 @@ def test_what_ottla_does_not_need_is_taken_and_can_be_reported(tmp_path: Path) -
     ]
 
 
+def test_what_is_not_known_may_be_a_secret() -> None:
+    config = load(flags={"zookeeper.ssl.keystore.password": "hunter2", "password.encoder.secret": "hunter2"})
+    described = {it.name: it for it in describe_broker(config)}
+    for name in ("zookeeper.ssl.keystore.password", "password.encoder.secret"):
+        assert described[name].is_sensitive
+    assert "hunter2" not in repr(described)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
