@@ -47,7 +47,8 @@ def plan_changes(
 
     - its topic, so that nothing is left of a partition whose topic is deleted meanwhile;
     - the starts of the broker that led: a start raises the epoch of all that the broker leads, and a leader that is
-      elected meanwhile must not get the same epoch;
+      elected meanwhile must not get the same epoch. Nor may a late request of the leader's former process add anybody
+      to the in-sync set, as the present one would not count them yet;
     - the registration of each broker that joins the in-sync set: a broker that has registered again may have lost what
       it had (KIP-903).
     """
@@ -72,7 +73,8 @@ def plan_changes(
         key = keys.partition(topic_id, index)
         operations.append(Put(key, keys.encode_partition(after, image.starts)))
         watched.update((key, keys.topic(topic.name)))
-        if after.leader != before.leader:
+        joining = [broker for broker in after.isr if broker not in before.isr]
+        if joining or after.leader != before.leader:
             watched.add(keys.starts(before.leader))
-        watched.update(keys.broker(joining) for joining in after.isr if joining not in before.isr)
+        watched.update(map(keys.broker, joining))
     return [Compare(key, revision_of(key)) for key in sorted(watched)], operations, results

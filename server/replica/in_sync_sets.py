@@ -135,6 +135,8 @@ class InSyncSets:
         except (StoreUnavailableError, ConflictError) as error:
             # They may have been made: who joins goes on counting until it is known.
             self._unanswered = begun
+            for change in begun.values():
+                change.is_in_doubt = True
             if not self._is_cut_off:
                 self._is_cut_off = True
                 logger.warning("in-sync sets cannot be changed now: %s", error, extra={"error": str(error)})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class IsrChange:
     """Who joins, each with the epoch of the broker that was seen to be in sync, and who leaves."""
 
-    __slots__ = ("_brokers", "_leader_epoch", "_leaving", "_node_id", "joining")
+    __slots__ = ("_brokers", "_leader_epoch", "_leaving", "_node_id", "is_in_doubt", "joining")
 
     def __init__(
         self,
@@ -27,6 +27,8 @@ class IsrChange:
     ) -> None:
         """`brokers` are the epochs of the living, kept up to date by their owner."""
         self.joining = joining
+        #: It may have been made before, without this node knowing of it yet.
+        self.is_in_doubt = False
         self._node_id = node_id
         self._leader_epoch = leader_epoch
         self._leaving = leaving
@@ -46,4 +48,5 @@ class IsrChange:
             if (replica in state.isr and replica not in self._leaving)
             or self.joining.get(replica, -1) == self._brokers.get(replica, -2)
         )
-        return state if set(isr) == set(state.isr) else with_isr(state, isr)
+        # In doubt it is written also where nothing changes: by that it is found out whether `state` is the latest.
+        return state if set(isr) == set(state.isr) and not self.is_in_doubt else with_isr(state, isr)
