@@ -130,7 +130,7 @@ class ShareHistory(RuleBasedStateMachine):
             offset
             for run in transition.runs
             for offset in range(run.first, run.last + 1)
-            if run.state is DeliveryState.AVAILABLE
+            if run.before is not None and run.delivery_count < run.before.delivery_count
         }
         assert all(self.holder[offset] == member for offset in undone)
         for offset in undone:
@@ -147,16 +147,18 @@ class ShareHistory(RuleBasedStateMachine):
     def settle(self, data: Any, stored: bool) -> None:
         """The store has answered the oldest change."""
         transition, batches, start, undone = self.pending.pop(0)
-        runs = list(transition.runs)
+        begun = [(run, range(run.first, run.last + 1)) for run in transition.runs]
         if stored:
             self._store(batches, start)
         else:
             for offset in undone:
                 self.deliveries[offset] += 1
         self.machine.complete(transition, stored=stored)
-        for run in runs:
-            for offset in range(run.first, run.last + 1):
-                self._follow(offset, run.state)
+        # Where the log begins later meanwhile, a run is cut there.
+        known = {offset: run.state for run in self.machine.runs() for offset in range(run.first, run.last + 1)}
+        for run, offsets in begun:
+            for offset in offsets:
+                self._follow(offset, known.get(offset, run.state))
 
     def _store(self, batches: tuple[StateBatch, ...], start: int) -> None:
         self.stored_start = max(self.stored_start, start)
