@@ -18,6 +18,7 @@ from ottla.server.share.fetch import ShareFetchOperation, ShareFetchParams, Shar
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.records import Acquired
 from ottla.server.waiting.purgatory import Purgatory
+from ottla.storage.memory.iobuf import IOBuf
 
 from .test_partition import KEY, World
 
@@ -38,11 +39,13 @@ class Reads:
         await trio.lowlevel.checkpoint()
         self._meanwhile()
         self.held += 1
-        iobuf = SimpleNamespace(to_bytes=lambda: self._records)
+        iobuf = IOBuf()
+        for begin in range(0, len(self._records), 100_000):
+            iobuf.append(self._records[begin : begin + 100_000])
         return [SimpleNamespace(error=None, records=iobuf, aborted_transactions=(), release=self._release)]
 
     def _release(self) -> None:
-        self.held -= 1
+        self.held = 0
 
 
 def batches(offsets: Iterable[int]) -> bytes:
@@ -56,13 +59,19 @@ def batches(offsets: Iterable[int]) -> bytes:
 
 
 async def fetch(
-    world: World, records: bytes, max_records: int = MOST, meanwhile: Callable[[], None] = lambda: None
+    world: World,
+    records: bytes,
+    max_records: int = MOST,
+    meanwhile: Callable[[], None] = lambda: None,
+    made: list[Reads] | None = None,
 ) -> tuple[ShareFetchResult, Reads]:
     world.partition.visible_end = lambda isolation: FAR * 2
     await world.share.load()
     params = ShareFetchParams("m", 1000, 1, 1 << 20, max_records, 500, False, Isolation.HIGH_WATERMARK)
     result = ShareFetchResult(TopicIdPartition(KEY.topic_id, KEY.partition), world.share)
     reads: Any = Reads(records, meanwhile)
+    if made is not None:
+        made.append(reads)
     await ShareFetchOperation(params, [result], reads).run()
     return result, reads
 
@@ -84,6 +93,27 @@ async def test_records_behind_a_wide_gap_are_acquired(max_records: int, autojump
         world = World(nursery)
         result, _ = await fetch(world, batches([FAR]), max_records)
     assert result.acquired == [Acquired(FAR, FAR, 1)]
+
+
+async def test_others_run_while_much_is_put_together(autojump_clock: MockClock) -> None:
+    """What is in pieces is copied a little at a time, and a member that goes meanwhile leaves nothing behind."""
+    large = bytearray(build_batch([Record(timestamp_ms=1, value=bytes(3_000_000))]))
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        result, reads = await fetch(world, bytes(large))
+        assert result.records is not None
+        assert bytes(result.records) == bytes(large)
+        result.release()
+        assert reads.held == 0
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        with trio.CancelScope() as scope:
+            all_reads: list[Reads] = []
+            await fetch(world, bytes(large), meanwhile=scope.cancel, made=all_reads)
+        assert scope.cancelled_caught
+        assert all_reads[0].held == 0
+        assert world.share.in_flight.count == 0
+        assert not world.share.is_fetching
 
 
 async def test_no_more_is_looked_at_than_may_be_in_flight(
