@@ -81,7 +81,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             await purgatory.wait([key], lambda: None, request.max_wait_ms)
         return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
     if session is not None and session.epoch == 1:
-        context.connection.on_close(key, partial(manager.connection_closed, key, context.connection))
+        context.connection.on_close(manager, partial(manager.connection_closed, context.connection))
     outcomes = await _acknowledge(request, key, acknowledged, context)
     results: list[ShareFetchResult] = []
     if session is None:

@@ -205,12 +205,12 @@ class SharePartitionManager:
             for share in [each for each in self._partitions.values() if each.key.group_id == group_id]:
                 share.end(GroupIdNotFoundError(f"group {group_id} has no session here"))
 
-    def connection_closed(self, key: SessionKey, connection: object) -> None:
-        """A member's connection has ended: so does its session, unless it has begun another one elsewhere."""
-        session = self.sessions.find(key)
-        if session is not None and session.owner is connection and not self._is_closed:
-            self.sessions.evictions += 1
-            self._nursery.start_soon(self._release_lost, key)
+    def connection_closed(self, connection: object) -> None:
+        """A connection has ended: so do the sessions of its members, but for those who have begun another elsewhere."""
+        if not self._is_closed:
+            for key in self.sessions.owned_by(connection):
+                self.sessions.evictions += 1
+                self._nursery.start_soon(self._release_lost, key)
 
     async def _release_lost(self, key: SessionKey) -> None:
         for asked, error in (await self.release(key)).items():

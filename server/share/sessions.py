@@ -70,8 +70,9 @@ class ShareSessions:
         """How many partitions all sessions name together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def find(self, key: SessionKey) -> ShareSession | None:
-        return self._sessions.get(key)
+    def owned_by(self, connection: object) -> list[SessionKey]:
+        """Whose sessions go over a connection."""
+        return [key for key, session in self._sessions.items() if session.owner is connection]
 
     def has_members(self, group_id: str) -> bool:
         """Whether some member of a group has a session here."""

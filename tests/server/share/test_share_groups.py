@@ -37,6 +37,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.share.cluster import ClusterPersister
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.server.network.connection import Connection
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.share.in_flight import ACCEPT, REJECT, RELEASE
 from tests.servers import Client, RunningNode
@@ -194,6 +195,33 @@ async def test_a_lost_connection_gives_back_what_the_member_held(serve_node: Ser
         await trio.aclose_forcefully(lost.client.stream)
         # It was not delivered, as far as anybody can tell.
         assert await stays.acquire() == [(0, 0, 1)]
+
+
+async def test_a_connection_of_many_sessions_remembers_none_of_them(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members come and go on one connection: what they leave there must not grow."""
+    noted: set[Any] = set()
+    on_close = Connection.on_close
+
+    def note(connection: Connection, key: Any, callback: Callable[[], None]) -> None:
+        noted.add(key)
+        on_close(connection, key, callback)
+
+    monkeypatch.setattr(Connection, "on_close", note)
+    async with serve_node(PATIENT) as node:
+        topic_id = await node.create_topic(TOPIC)
+        client = await node.connect()
+        for number in range(3):
+            member = ShareClient(client, "g", f"m{number}")
+            member.assigned = {topic_id: [0]}
+            await member.fetch()
+        assert len(node.broker.share.manager.sessions) == 3
+        assert len(noted) == 1
+        await trio.aclose_forcefully(client.stream)
+        with trio.fail_after(10):
+            while len(node.broker.share.manager.sessions):  # noqa: ASYNC110 - there is no event
+                await trio.sleep(0.005)
 
 
 async def test_a_session_that_ends_gives_back_what_the_member_held(serve_node: Serve) -> None:
