@@ -180,7 +180,6 @@ class PartitionLog(AppendableLog):
         store.files.truncate_tables(self.key, offset)
         self.truncated(offset)
         store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
-        await store.writer.flush(sync=False)
         # What producers did is known of their last five batches; where that is not enough it is read anew from the
         # batches that are left.
         try:
@@ -192,6 +191,8 @@ class PartitionLog(AppendableLog):
         except (OSError, StorageError) as error:
             store.fail(error)
             store.writer.check()
+        # Last, as the disk may be full: then it is written when there is room, and all else is true already.
+        await store.writer.flush(sync=False)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start anew at offset (a follower below its leader's log start)."""

@@ -17,7 +17,7 @@ from ottla.storage.reading.locate import ensure_spans
 from ottla.storage.reading.parts import parts_of
 from ottla.storage.reading.plan import read
 from ottla.storage.store.context import StorageContext
-from ottla.storage.store.maintenance import maintain
+from ottla.storage.store.maintenance import list_sealed_segments, maintain
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
 from ottla.storage.upkeep.compaction.batch_filter import last_records
@@ -205,6 +205,9 @@ async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, 
             for log in passes:
                 store.damaged(log)
             return
+    # Before the logs are told: a segment of which nothing was left must not come back behind a checkpoint that calls it
+    # clean, or the records that it had would never be removed again.
+    await list_sealed_segments(store)
     for log, work in passes.items():
         # After a truncation the pass speaks of records that are gone: the next one does it again.
         if not log.is_closed and log.lineage == lineages[log]:

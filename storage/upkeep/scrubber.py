@@ -134,18 +134,24 @@ class Scrubber:
         except OSError as error:
             if is_out_of_descriptors(error):
                 raise
-            await self._found(store, segment, -1, f"{os.path.basename(segment.data_path)} cannot be read: {error}")
+            message = f"{os.path.basename(segment.data_path)} cannot be read: {error}"
+            await self._found(store, segment, -1, message, is_lasting=False)
         finally:
             # Ends when the disk has closed the file.
             with trio.CancelScope(shield=True):
                 await context.offload(check.close)
 
-    async def _found(self, store: MessageStore, segment: Segment, position: int, message: str) -> None:
+    async def _found(
+        self, store: MessageStore, segment: Segment, position: int, message: str, *, is_lasting: bool = True
+    ) -> None:
+        """Tell it; what may pass, as a disk that does not answer, is not told again after a restart."""
         if segment not in store.files.segments:
             return
         path = self._name(segment.data_path)
-        self._findings.append(ScrubFinding(path, position, message))
-        if self._context.damage.found(segment.data_path, position, f"{store.files.directory}: {message}"):
+        if is_lasting:
+            self._findings.append(ScrubFinding(path, position, message))
+        is_new = self._context.damage.found(segment.data_path, position, f"{store.files.directory}: {message}")
+        if is_new and is_lasting:
             await self.save()
 
     def _name(self, path: str) -> str:

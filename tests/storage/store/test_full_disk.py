@@ -231,3 +231,29 @@ async def test_a_real_full_disk(harness: Any, tmpfs: Path) -> None:
         await log.flush()
         assert log.flushed_end_offset > count
     assert not check_node(RealDisk(), str(tmpfs / "node-0")).is_damaged
+
+
+async def test_a_truncation_that_finds_no_room_is_whole_all_the_same(harness: Any, autojump_clock: Any) -> None:
+    """Only its mark waits for room: the log ends where it was cut, also for its producers."""
+    producer = {"producer_id": 9, "producer_epoch": 3}
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        for sequence in range(6):
+            harness.append(log, VALUE, base_sequence=sequence, **producer)
+        await log.flush()
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC, count=1))
+        with pytest.raises(DiskFullError):
+            await log.truncate_to(3)
+        assert log.log_end_offset == 3
+        assert log.producers is not None
+        entry = log.producers.get(9)
+        assert entry is not None
+        assert entry.last_sequence == 2
+        await trio.sleep(5)
+        assert harness.append(log, VALUE, base_sequence=3, **producer).base_offset == 3
+        await log.flush()
+    async with harness.manager(disk.crash()) as manager:
+        log = await harness.open(manager)
+        assert log.log_end_offset == 4
+        assert harness.append(log, VALUE, base_sequence=3, **producer).duplicate

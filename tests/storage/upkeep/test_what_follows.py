@@ -11,7 +11,9 @@ import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker, iter_batches, iter_records
 from ottla.storage.config import StorageConfig
+from ottla.storage.disk import RealDisk
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, PartitionState, pack_checkpoint, parse_checkpoint
+from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.log.append_types import AppendOrigin
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
@@ -278,3 +280,37 @@ def rewrite_checkpoint(path: str) -> None:
         states[key] = state._replace(producers=state.producers[:-1] + b"!").pack()
     with open(path, "wb") as file:
         file.writelines(pack_checkpoint(point, states))
+
+
+class Witness(RealDisk):
+    """Notes how far the log was clean each time that a list of segments was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: PartitionLog | None = None
+        self.seen: list[tuple[int, int]] = []
+
+    def write_file_atomic(self, path: str, *content: bytes) -> None:
+        super().write_file_atomic(path, *content)
+        if self.log is not None and os.path.basename(path) == SEGMENT_LIST_NAME:
+            self.seen.append((len(parse_segment_list(b"".join(content))), self.log.first_dirty_offset))
+
+
+async def test_what_a_cleaning_has_emptied_is_given_up_before_it_counts_as_clean(harness: Any) -> None:
+    """A kill in between: else it would come back, below what is clean, and stay for ever."""
+    disk = Witness()
+    async with harness.manager(disk, segment_bytes=2000, tail_cache_bytes=0) as manager:
+        log = await harness.open(manager, **COMPACTED)
+        for _ in range(24):
+            harness.append(log, b"x" * 300, key=b"k")
+            await log.flush()
+        log.advance_high_watermark(log.log_end_offset)
+        await manager.maintenance.wait_idle()
+        segments = len(log.store.files.segments)
+        disk.log = log
+        await manager.clean()
+        assert len(log.store.files.segments) < segments
+        assert log.first_dirty_offset > 0
+        first_count, first_dirty_offset = disk.seen[0]
+        assert first_count < segments - 1
+        assert first_dirty_offset == 0
