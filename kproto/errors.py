@@ -50,6 +50,14 @@ class ErrorCode(IntEnum):
         member.message = message
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The error of a code that another broker sent; UNKNOWN_SERVER_ERROR for one that is newer than this release.
+
+        So does org.apache.kafka.common.protocol.Errors.forCode.
+        """
+        return cls(code) if code in cls._value2member_map_ else cls.UNKNOWN_SERVER_ERROR
+
     UNKNOWN_SERVER_ERROR = -1, False, "The broker failed in a way it did not foresee."
     NONE = 0, False, "No error."
     OFFSET_OUT_OF_RANGE = 1, False, "The offset lies before the log start or beyond the log end."

@@ -192,10 +192,10 @@ def _by_topic(partitions: Collection[Partition]) -> Mapping[str, list[int]]:
 
 
 def _marker_error(node_id: int, code: int) -> Exception:
-    known = ErrorCode(code)
+    known = ErrorCode.of(code)
     return _MARKER_ERRORS.get(known, RefusedError)(f"node {node_id} answered {known.name}")
 
 
 def _coordinator_error(node_id: int, code: int) -> CoordinatorError:
-    known = ErrorCode(code)
+    known = ErrorCode.of(code)
     return _COORDINATOR_ERRORS.get(known, CoordinatorNotAvailableError)(f"node {node_id} answered {known.name}")

@@ -112,7 +112,7 @@ class PeerShareCoordinators:
         )
         found = (await self._call(node_id, ListOffsetsRequest(topics=[asked]))).topics[0].partitions[0]
         if found.error_code:
-            raise CoordinatorNotAvailableError(f"node {node_id} answered {ErrorCode(found.error_code).name}")
+            raise CoordinatorNotAvailableError(f"node {node_id} answered {ErrorCode.of(found.error_code).name}")
         return int(found.offset)
 
     async def _outcome(self, node_id: int, request: Request) -> CoordinatorError | None:
@@ -126,7 +126,7 @@ class PeerShareCoordinators:
         """The one partition that a request of one partition is answered with. Raises CoordinatorError."""
         found = (await self._call(node_id, request)).results[0].partitions[0]
         if found.error_code:
-            known = ErrorCode(found.error_code)
+            known = ErrorCode.of(found.error_code)
             refused = _ERRORS.get(known, CoordinatorNotAvailableError)
             raise refused(f"node {node_id} answered {known.name}: {found.error_message}")
         return found

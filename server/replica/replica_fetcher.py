@@ -405,7 +405,7 @@ class ReplicaFetcher:
         self._told_codes.add(code)
         what = "a fetch" if partition is None else f"{partition.topic}-{partition.index}"
         keys = {"leader": self.leader_id, "error_code": code}
-        logger.warning("node %d answers %s with %s", self.leader_id, what, ErrorCode(code).name, extra=keys)
+        logger.warning("node %d answers %s with %s", self.leader_id, what, ErrorCode.of(code).name, extra=keys)
 
     def _tell_broken(self, partition: Partition, error: StorageError) -> None:
         keys = {"topic": partition.topic, "partition": partition.index, "leader": self.leader_id, "error": str(error)}

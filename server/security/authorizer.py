@@ -13,6 +13,7 @@ Answers are kept until an entry changes, so many of them, and only about names t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.metadata.acls import (
@@ -90,7 +91,7 @@ class Authorizer:
         """Decide by these entries from now on."""
         entries: dict[AclResource, _Entries] = {}
         for acl in acls:
-            entries.setdefault(acl.resource, _Entries()).add(acl)
+            entries.setdefault(acl.resource, _Entries()).add(acl._replace(host=_same_for_all(acl.host)))
         self._entries = entries
         self._kept.clear()
 
@@ -111,6 +112,7 @@ class Authorizer:
         """The same with the reason, and not kept."""
         if principal in self._super_users:
             return Decision(True, "it is a super user (super.users)")
+        host = _same_for_all(host)
         entries = self._entries.get(resource)
         has_entries = False
         allowing: Acl | None = None
@@ -137,6 +139,7 @@ class Authorizer:
         entries = self._entries.get(resource)
         if entries is None:
             return False
+        host = _same_for_all(host)
         names: dict[tuple[AclPermission, AclPattern], set[str]] = {
             (permission, pattern): set() for permission in AclPermission for pattern in AclPattern
         }
@@ -154,6 +157,17 @@ class Authorizer:
             return True
         some = (literal - denied) | names[AclPermission.ALLOW, AclPattern.PREFIXED]
         return any(not name.startswith(denied_prefixes) for name in some)
+
+
+def _same_for_all(host: str) -> str:
+    """An address in the one form that we compare: Java writes `0:0:0:0:0:0:0:1` where others write `::1`."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
 
 
 def _concerns(acl: Acl, principal: str, host: str, operation: AclOperation) -> bool:

@@ -63,3 +63,8 @@ def test_nothing_is_loaded_before_it_is_used(module: str, unloaded: str) -> None
     script = LOADED.format(module=module)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert unloaded not in done.stdout.replace("'ottla.kproto.messages'", "")
+
+
+def test_a_code_of_a_newer_broker_is_an_unknown_error() -> None:
+    assert ErrorCode.of(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ErrorCode.of(12_345) is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -227,3 +227,20 @@ class TestFilters:
     def test_entries_that_are_none(self, parts: tuple[int, str, int, str, str, int, int], words: str) -> None:
         with pytest.raises(InvalidRequestError, match=words):
             new_acl(*parts)
+
+
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8:0:0:0:0:0:7", "2001:db8::7"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+    ],
+)
+def test_an_address_is_the_same_however_it_is_written(written: str, host: str) -> None:
+    """Java, and so Kafka's tools, write IPv6 addresses out: an entry that denies must hold here, too."""
+    made = authorizer(acl("t"), acl("t", host=written, permission=DENY))
+    assert may(made, "t", host="2001:db8::8")
+    assert not may(made, "t", host=host)
+    assert not made.allows_any("User:bob", host, READ, TOPIC)
