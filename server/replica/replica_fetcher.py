@@ -71,13 +71,14 @@ Connect = Callable[[int], AbstractAsyncContextManager[LeaderConnection]]
 class _Followed:
     """A partition in one leader epoch. After a failure it rests, longer each time."""
 
-    __slots__ = ("failures", "key", "leader_epoch", "partition", "rests_until")
+    __slots__ = ("failures", "is_broken", "key", "leader_epoch", "partition", "rests_until")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key = (partition.topic_id, partition.index)
         self.leader_epoch = partition.leader_epoch
         self.failures = 0
+        self.is_broken = False
         self.rests_until = 0.0
 
     @property
@@ -280,7 +281,7 @@ class ReplicaFetcher:
                     except NotLeaderError:
                         continue  # it is not followed any more, or in another epoch
                     except StorageError as error:
-                        self._tell_broken(followed.partition, error)
+                        self._tell_broken(followed, error)
                         self._let_rest(followed)
         if not has_errors:
             self._told_codes.clear()
@@ -305,6 +306,7 @@ class ReplicaFetcher:
             self._let_rest(followed)
             return
         followed.failures = 0
+        followed.is_broken = False
         self._is_due(followed)
 
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
@@ -407,7 +409,11 @@ class ReplicaFetcher:
         keys = {"leader": self.leader_id, "error_code": code}
         logger.warning("node %d answers %s with %s", self.leader_id, what, ErrorCode.of(code).name, extra=keys)
 
-    def _tell_broken(self, partition: Partition, error: StorageError) -> None:
+    def _tell_broken(self, followed: _Followed, error: StorageError) -> None:
+        if followed.is_broken:
+            return  # it was said, and nothing came in since
+        followed.is_broken = True
+        partition = followed.partition
         keys = {"topic": partition.topic, "partition": partition.index, "leader": self.leader_id, "error": str(error)}
         name = f"{partition.topic}-{partition.index}"
         logger.error("%s cannot take what node %d has of it: %s", name, self.leader_id, error, extra=keys)
