@@ -12,6 +12,7 @@ import ctypes
 import errno
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,12 +65,12 @@ class Bell:
             os.close(fd)
 
 
-class Ear:
+class Ear(ABC):
     """Who listens to a bell, for one task at a time."""
 
+    @abstractmethod
     async def wait(self) -> None:
         """Return when it has rung since the last return, and sometimes without."""
-        raise NotImplementedError
 
 
 class _InotifyEar(Ear):
