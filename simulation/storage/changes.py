@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from simulation.storage.history import Event
 from simulation.storage.model import LogModel
 from simulation.storage.reading import observe
 from simulation.storage.tracked import TrackedLog
@@ -51,6 +53,7 @@ async def _hold(
     simulation: Simulation, tracked: TrackedLog, change: Callable[[LogModel], None], work: Awaitable[None]
 ) -> None:
     """Nobody appends while this is done."""
+    retention = _begin_retention(tracked)
     event = tracked.begin(change)
     simulation.cut.add(tracked.key)
     tracked.is_held = tracked.was_cut = True
@@ -62,10 +65,27 @@ async def _hold(
         raise
     if not tracked.is_deleting:
         tracked.finish(event)
+        tracked.history.finish(retention)
         # Producers were read anew from where retention had let the log begin by then.
         tracked.model.sure_from = max(tracked.model.sure_from, tracked.log.log_start_offset)
         tracked.forget_watermarks()
         tracked.is_held = False
+
+
+def _begin_retention(tracked: TrackedLog) -> Event:
+    """Before a change gets its turn retention may move the log's start, and the change be lost and the move not."""
+    model, config = tracked.model, tracked.topic.config
+    ends = [batch.last_offset + 1 for batch in reversed(model.live_batches())] if config.delete else []
+    variants = tuple(partial(_retain, offset=offset) for offset in ends)
+    return tracked.history.begin(tracked.key, _leave, variants=variants)
+
+
+def _retain(model: LogModel, offset: int) -> None:
+    model.move_start(min(offset, model.log_end))
+
+
+def _leave(model: LogModel) -> None:
+    """Nothing has happened."""
 
 
 async def move_start(simulation: Simulation, tracked: TrackedLog) -> None:

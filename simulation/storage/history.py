@@ -18,6 +18,8 @@ __all__ = ["Change", "Event", "Key", "StoreHistory"]
 
 Key = tuple[UUID, int]
 Change = Callable[[LogModel], None]
+_Choice = tuple[Change | None, ...]
+"""What has become of each event of a log; None if nothing has."""
 
 _NEVER: Final = 1 << 62
 _SHOWN: Final = 5
@@ -35,6 +37,8 @@ class Event:
     end: int = _NEVER
     batch: Batch | None = None
     is_written: bool = False
+    variants: tuple[Change, ...] = ()
+    """What may have happened in its place, where nobody can tell: one of these, or nothing."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,23 +48,23 @@ class _LogHistory:
     base: LogModel = field(default_factory=LogModel)
     events: list[Event] = field(default_factory=list)
 
-    def certain_and_possible(self, kept: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Which events must be there if so much was kept, and which may be."""
-        certain = tuple(n for n, event in enumerate(self.events) if event.end <= kept or event.is_written)
-        possible = tuple(
-            n for n, event in enumerate(self.events) if event.begin < kept < event.end and not event.is_written
-        )
-        return certain, possible
-
-    def choices(self, kept: int) -> Iterator[tuple[set[int], LogModel]]:
-        """The states that fit: which events are in each, and the state. The fullest comes first."""
-        certain, possible = self.certain_and_possible(kept)
-        for present in product((True, False), repeat=len(possible)):
-            chosen = {*certain, *(n for n, is_there in zip(possible, present, strict=True) if is_there)}
+    def choices(self, kept: int) -> Iterator[tuple[_Choice, LogModel]]:
+        """The states that fit if so much was kept, with what has happened in each. The fullest comes first."""
+        for choice in product(*(_options(event, kept) for event in self.events)):
             model = self.base.copy()
-            for number in sorted(chosen):
-                self.events[number].change(model)
-            yield chosen, model
+            for change in choice:
+                if change is not None:
+                    change(model)
+            yield choice, model
+
+
+def _options(event: Event, kept: int) -> _Choice:
+    """What may have become of an event if so much was kept."""
+    if event.end <= kept or event.is_written:
+        return (event.change,)
+    if event.begin < kept:
+        return (*(event.variants or (event.change,)), None)
+    return (None,)
 
 
 class StoreHistory:
@@ -76,9 +80,17 @@ class StoreHistory:
         """Something happens at once."""
         return self.finish(self.begin(key, change, batch))
 
-    def begin(self, key: Key, change: Change, batch: Batch | None = None, *, since: int | None = None) -> Event:
+    def begin(
+        self,
+        key: Key,
+        change: Change,
+        batch: Batch | None = None,
+        *,
+        since: int | None = None,
+        variants: tuple[Change, ...] = (),
+    ) -> Event:
         """Something may happen from now on, or has since an earlier moment."""
-        event = Event(change, self.now if since is None else since, batch=batch)
+        event = Event(change, self.now if since is None else since, batch=batch, variants=variants)
         self._logs.setdefault(key, _LogHistory()).events.append(event)
         self.now += 1
         return event
@@ -124,13 +136,13 @@ class StoreHistory:
         reasons: dict[tuple[object, ...], str] = {}
         said: list[str] = []
         for kept in range(self.now, self.written - 1, -1):
-            chosen: dict[Key, tuple[set[int], LogModel]] = {}
+            chosen: dict[Key, tuple[_Choice, LogModel]] = {}
             for key, log in self._logs.items():
                 if key not in fits:
                     continue
                 wrong: list[str] = []
                 for choice in log.choices(kept):
-                    signature = (key, *sorted(choice[0]))
+                    signature = (key, *choice[0])
                     if signature not in reasons:
                         reasons[signature] = fits[key](choice[1])
                     if not reasons[signature]:
@@ -146,11 +158,14 @@ class StoreHistory:
         shown = "\n".join(said[:_SHOWN])
         return None, f"nothing from {self.written} of {self.now} on fits\n{shown}"
 
-    def _keep(self, kept: int, chosen: Mapping[Key, tuple[set[int], LogModel]]) -> None:
+    def _keep(self, kept: int, chosen: Mapping[Key, tuple[_Choice, LogModel]]) -> None:
         for key, log in self._logs.items():
-            events, _ = chosen.get(key, (set(), None))
-            log.events = [event for number, event in enumerate(log.events) if number in events]
-            for event in log.events:
-                event.end = min(event.end, kept)
+            happened = zip(log.events, chosen[key][0], strict=True) if key in chosen else ()
+            log.events = []
+            for event, change in happened:
+                if change is not None:
+                    event.change, event.variants = change, ()
+                    event.end = min(event.end, kept)
+                    log.events.append(event)
         self.now = self.written = kept
         self.synced = min(self.synced, kept)

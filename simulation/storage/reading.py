@@ -41,7 +41,8 @@ def observe(simulation: Simulation, tracked: TrackedLog) -> None:
         return
     if tracked.moves_under_way == 0 and log.log_start_offset > model.log_start and not tracked.is_held:
         _retained(simulation, tracked)
-    tracked.seen_at = tracked.history.now
+    if not tracked.is_held:
+        tracked.seen_at = tracked.history.now
     tracked.acknowledge()
     if not tracked.is_steady:
         return

@@ -103,6 +103,8 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
         total += page.size_bytes
         entries += page.entry_count
         kept = keep.get(page.key)
+        # A deleted partition may be made anew: the mark of its end keeps what older segments hold of it void.
+        has_marks = has_marks or page.truncated_to == 0
         if kept is not None:
             has_marks = has_marks or page.truncated_to < INT64_MAX
             if page.last_offset >= kept.log_start:

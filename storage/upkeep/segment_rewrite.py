@@ -66,15 +66,16 @@ class _Source:
             raise
 
     def pages(self, number: int) -> Iterator[tuple[bytes, int, IndexPage]]:
-        """(key, number, page) of the partitions that live, in the order of keys and offsets."""
-        return ((page.key, number, page) for page in self.index.all_pages() if page.key in self.keep)
+        """(key, number, page) of the partitions that live or were deleted, in the order of keys and offsets."""
+        pages = self.index.all_pages()
+        return ((page.key, number, page) for page in pages if page.key in self.keep or page.truncated_to == 0)
 
 
 class SegmentRewrite:
     """One rewrite, in steps that block and are run in a worker thread.
 
     `sources` are segments that follow each other, each with what stays of it; what `keep` does not name is dropped.
-    `is_oldest` says that no older segment is left, so that truncations need not be remembered. Usage: `open`, `step`
+    `is_oldest` says that no older segment is left, so that truncations and deletions need not be remembered. Usage: `open`, `step`
     until it returns 0, `finish`, then `close`.
     """
 
@@ -168,7 +169,13 @@ class SegmentRewrite:
         pages = merge(*(source.pages(number) for number, source in enumerate(self._sources)), key=itemgetter(0, 1))
         for key, group in groupby(pages, key=itemgetter(0)):
             found = [(self._sources[number], page) for _, number, page in group]
-            self._note_state(key, min(page.truncated_to for _, page in found), found[0][0].keep[key].log_start)
+            keep = found[0][0].keep.get(key)
+            if keep is None:
+                # A partition of a living topic may be made anew: what older segments hold of it must stay void.
+                if not self._is_oldest:
+                    self._add_note(key, RunKind.DELETE, -1, 0)
+                continue
+            self._note_state(key, min(page.truncated_to for _, page in found), keep.log_start)
             for source, page in found:
                 yield from self._copy_page(source, page)
 

@@ -158,3 +158,25 @@ async def test_a_nearly_full_disk_is_not_filled_by_the_cleaner(harness: Any) -> 
         disk.faults.clear()
         await manager.clean()
         assert len(sealed(log)) < len(before)
+
+
+async def test_a_deleted_partition_stays_deleted_in_segments_written_anew(harness: Any) -> None:
+    """It may be made anew under the same key, and a store without a checkpoint knows it by its data files alone."""
+    settings = {"tail_cache_bytes": 0, "rewrite_mean_run_bytes": 1 << 20, "rewrite_dead_ratio": 0.95}
+    async with harness.manager(segment_bytes=2500, **settings) as manager:
+        logs = [await harness.open(manager, number) for number in range(2)]
+        await fill(harness, logs, 12)
+        await manager.clean()
+        await manager.delete_logs(logs[1].topic_id, [1])
+        await fill(harness, logs[:1], 12)
+        await manager.clean()
+        logs[1] = await harness.open(manager, 1)
+        await fill(harness, logs, 3)
+        records = [await harness.read_all(log) for log in logs]
+        assert [len(found) for found in records] == [27, 3]
+        directory = logs[0].store.files.directory
+    assert check_node(RealDisk(), os.path.join(harness.folder, "node-0")).is_sound
+    os.unlink(os.path.join(directory, "checkpoint"))
+    async with harness.manager(segment_bytes=2500, **settings) as manager:
+        logs = [await harness.open(manager, number) for number in range(2)]
+        assert [await harness.read_all(log) for log in logs] == records
