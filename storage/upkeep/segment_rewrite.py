@@ -75,8 +75,8 @@ class SegmentRewrite:
     """One rewrite, in steps that block and are run in a worker thread.
 
     `sources` are segments that follow each other, each with what stays of it; what `keep` does not name is dropped.
-    `is_oldest` says that no older segment is left, so that truncations and deletions need not be remembered. Usage: `open`, `step`
-    until it returns 0, `finish`, then `close`.
+    `is_oldest` says that no older segment is left, so that truncations and deletions need not be remembered. Usage:
+    `open`, `step` until it returns 0, `finish`, then `close`.
     """
 
     def __init__(
