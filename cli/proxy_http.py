@@ -14,7 +14,7 @@ from ottla.proxy.metrics import CONTENT_TYPE
 from ottla.server.errors import StartupError
 from ottla.server.http.hosts import host_name, is_local
 from ottla.server.http.server import prepare
-from ottla.server.network.listener import open_listening_socket
+from ottla.server.network.network import open_listening_socket
 
 if TYPE_CHECKING:
     from starlette.requests import Request

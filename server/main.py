@@ -54,7 +54,8 @@ from ottla.server.network.endpoints import (
     listener_protocols,
     parse_http_address,
 )
-from ottla.server.network.listener import ListenAddress, Listeners, open_listening_socket
+from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.network import TcpNetwork, open_listening_socket
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.replica.manager import ReplicaManager
@@ -81,8 +82,10 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.guard import Guard
+    from ottla.server.network.network import Network
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.node_dir import NodeDir
+    from ottla.storage.store.context import RunBlocking
 
 logger = logging.getLogger(__name__)
 
@@ -117,17 +120,21 @@ class Node:
         disk: Disk | None = None,
         clock: Clock | None = None,
         metadata_store: MetadataStore | None = None,
+        network: Network | None = None,
+        run_blocking: RunBlocking = trio.to_thread.run_sync,
         dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher] = Dispatcher,
         watchdog: LoopWatchdog | None = None,
     ) -> None:
-        """`metadata_store` replaces the one that the configuration names; `dispatcher` makes what hands
-        requests to their handlers."""
+        """`metadata_store` replaces the one that the configuration names; `run_blocking` runs what storage asks of
+        the disk; `dispatcher` makes what hands requests to their handlers."""
         self._config = config
         self._metadata_store = metadata_store
         self._dispatcher = dispatcher
         self._watchdog = watchdog
         self._disk = RealDisk() if disk is None else disk
         self._clock = SystemClock() if clock is None else clock
+        self._network = TcpNetwork() if network is None else network
+        self._run_blocking = run_blocking
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()
 
@@ -145,7 +152,7 @@ class Node:
         addresses = listen_addresses(config)
         data_dir = self._data_dir
         if not self._disk.exists(data_dir):
-            _try_addresses(config, addresses)
+            _try_addresses(config, addresses, self._network)
         try:
             make_folder(self._disk, data_dir)
         except OSError as error:
@@ -154,7 +161,9 @@ class Node:
         if not isinstance(self._disk, RealDisk):
             # A disk in memory would keep its reserve there.
             settings = settings._replace(disk_reserve_bytes=0)
-        log_manager = LogManager(self._disk, data_dir, settings, self._clock, node_id=config.node_id)
+        log_manager = LogManager(
+            self._disk, data_dir, settings, self._clock, node_id=config.node_id, run_blocking=self._run_blocking
+        )
         async with log_manager.run():
             if log_manager.node_dir.was_clean is False:
                 folder = log_manager.node_dir.path
@@ -208,7 +217,7 @@ class Node:
             lambda: controller.image,
             node_id=config.node_id,
             listener=config.inter_broker_listener_name,
-            find_door=partial(_door, config),
+            find_door=partial(_door, config, self._network),
         )
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
@@ -257,6 +266,7 @@ class Node:
             connection_limits(config),
             connection_rates,
             responses=replica_manager.response_budget,
+            network=self._network,
         )
         guard = _guard(config, controller, listeners)
         http = _http_server(config)
@@ -368,7 +378,7 @@ async def _refuse_other_cluster(node_dir: NodeDir, store: MetadataStore) -> None
         )
 
 
-def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None:
+def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network: Network) -> None:
     """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
     advertised_endpoints(config, addresses)
     if _asks_for_anything(config):
@@ -376,11 +386,12 @@ def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress]) -> None
         from ottla.server.security.credentials import Credentials
 
         entrances(config, Credentials(dict))
-    tried = [(address, "--port") for address in addresses]
+    backlog = config.socket_listen_backlog_size
+    for address in addresses:
+        network.listen(address.host, address.port, backlog, "--port").close()
     if config.ottla_http_listen:
-        tried.append((parse_http_address(config.ottla_http_listen), "--http"))
-    for address, flag in tried:
-        open_listening_socket(address.host, address.port, config.socket_listen_backlog_size, flag).close()
+        http = parse_http_address(config.ottla_http_listen)
+        open_listening_socket(http.host, http.port, backlog, "--http").close()
 
 
 def _asks_for_anything(config: BrokerConfig) -> bool:
@@ -396,10 +407,10 @@ def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -
     return Guard(config, controller, listeners)
 
 
-def _door(config: BrokerConfig, endpoint: Endpoint) -> Door:
+def _door(config: BrokerConfig, network: Network, endpoint: Endpoint) -> Door:
     """How another broker is reached; what encrypts and logs in is loaded only where it is needed."""
     if endpoint.security_protocol == "PLAINTEXT":
-        return Door(partial(trio.open_tcp_stream, endpoint.host, endpoint.port))
+        return Door(partial(network.connect, endpoint.host, endpoint.port))
     from ottla.server.security import between_brokers
 
     return Door(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from ottla.cli.nodes.gather import merge
 from ottla.server.http.hosts import for_hosts
 from ottla.server.http.server import prepare, url
-from ottla.server.network.listener import open_listening_socket
+from ottla.server.network.network import open_listening_socket
 from ottla.server.telemetry import logs
 from ottla.server.telemetry.exposition import CONTENT_TYPE
 

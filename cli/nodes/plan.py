@@ -14,7 +14,8 @@ from ottla.cli.options import human_size
 from ottla.cli.serve_config import load_config
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
-from ottla.server.network.listener import ListenAddress, open_listening_socket
+from ottla.server.network.listener import ListenAddress
+from ottla.server.network.network import open_listening_socket
 from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla.server.network.listener import open_listening_socket
+from ottla.server.network.network import open_listening_socket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import socket
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ottla.server.errors import StartupError
 from ottla.server.network.connection import Connection
-from ottla.server.network.transport import SocketTransport
+from ottla.server.network.network import TcpNetwork
 from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.server.network.transport import Transport
+    from ottla.server.network.network import Accepted, Listening, Network
     from ottla.server.security.entrance import Entrance
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
@@ -53,41 +51,9 @@ class ListenAddress(NamedTuple):
     port: int
 
 
-def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
-    """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
-    try:
-        family, kind, protocol, _, sockaddr = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise StartupError(f"cannot listen on {host!r}: {error.strerror}") from None
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
-        listening.bind(sockaddr)
-        listening.listen(backlog)
-    except OSError as error:
-        listening.close()
-        where = f"{host or '*'}:{port}"
-        hint = f"is another broker running there? Choose another with {flag}" if error.errno == errno.EADDRINUSE else ""
-        raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
-    return listening
-
-
 def _unmapped(host: str) -> str:
     """An IPv4 address as such, also where a socket for both families brought it."""
     return host.removeprefix("::ffff:") if "." in host else host
-
-
-def _transport(accepted: socket.socket, entrance: Entrance | None) -> Transport:
-    if entrance is None or entrance.tls is None:
-        return SocketTransport(accepted)
-    from ottla.server.network.tls_transport import TlsTransport
-
-    return TlsTransport(accepted, entrance.tls)
 
 
 class Listeners:
@@ -102,7 +68,9 @@ class Listeners:
         rates: ConnectionRates | None = None,
         *,
         responses: MemoryBudget,
+        network: Network | None = None,
     ) -> None:
+        self._network = network or TcpNetwork()
         self._dispatcher = dispatcher
         self._pool = pool
         self._budget = budget
@@ -110,7 +78,7 @@ class Listeners:
         self._responses = responses
         self._entrances: Mapping[str, Entrance] = _NOTHING
         self._rates = rates or ConnectionRates()
-        self._sockets: list[tuple[str, socket.socket]] = []
+        self._listening: list[tuple[str, Listening]] = []
         self._connections: set[Connection] = set()
         self._per_ip: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
@@ -142,9 +110,9 @@ class Listeners:
 
     def bind(self, address: ListenAddress, backlog: int) -> int:
         """Open a listening socket and return its port. StartupError if the address cannot be had."""
-        listening = open_listening_socket(address.host, address.port, backlog, "--port")
-        self._sockets.append((address.name, listening))
-        return int(listening.getsockname()[1])
+        listening = self._network.listen(address.host, address.port, backlog, "--port")
+        self._listening.append((address.name, listening))
+        return listening.port
 
     def stop(self) -> None:
         """Accept nothing more and let connections finish what they have begun."""
@@ -157,7 +125,7 @@ class Listeners:
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self._close_idle)
                     accepting.start_soon(self._cut_slow)
-                    for name, listening in self._sockets:
+                    for name, listening in self._listening:
                         accepting.start_soon(self._accept, name, listening, serving)
                     await self._stop.wait()
                     accepting.cancel_scope.cancel()
@@ -170,15 +138,14 @@ class Listeners:
 
     def close(self) -> None:
         """Close the listening sockets."""
-        for _, listening in self._sockets:
-            trio.lowlevel.notify_closing(listening)
+        for _, listening in self._listening:
             listening.close()
-        self._sockets.clear()
+        self._listening.clear()
 
-    async def _accept(self, name: str, listening: socket.socket, serving: trio.Nursery) -> None:
+    async def _accept(self, name: str, listening: Listening, serving: trio.Nursery) -> None:
         while True:
             await self._wait_for_slot(name)
-            await trio.lowlevel.wait_readable(listening)
+            await listening.wait()
             for _ in range(_ACCEPT_BURST):
                 if self._is_full(name):
                     break
@@ -205,7 +172,7 @@ class Listeners:
                         await self._wait_with(accepted, name)
                 self._admit(name, accepted, peer, serving)
 
-    async def _pause(self, accepted: socket.socket, seconds: float) -> None:
+    async def _pause(self, accepted: Accepted, seconds: float) -> None:
         """Wait with a connection that has come too early (max.connection.creation.rate)."""
         self.delayed += 1
         try:
@@ -214,7 +181,7 @@ class Listeners:
             accepted.close()
             raise
 
-    async def _wait_with(self, accepted: socket.socket, name: str) -> None:
+    async def _wait_with(self, accepted: Accepted, name: str) -> None:
         """Wait for a place with a connection that was accepted already."""
         try:
             await self._wait_for_slot(name)
@@ -244,7 +211,7 @@ class Listeners:
             or self._per_listener[name] >= limits.of_listener(name).max_connections
         )
 
-    def _admit(self, name: str, accepted: socket.socket, peer: tuple[str, int], serving: trio.Nursery) -> None:
+    def _admit(self, name: str, accepted: Accepted, peer: tuple[str, int], serving: trio.Nursery) -> None:
         host, port = _unmapped(peer[0]), peer[1]
         throttle_seconds = self._rates.throttle_seconds(host)
         if throttle_seconds:
@@ -262,7 +229,7 @@ class Listeners:
             return
         entrance = self._entrances.get(name)
         try:
-            transport = _transport(accepted, entrance)
+            transport = accepted.open(None if entrance is None else entrance.tls)
         except OSError:
             accepted.close()  # the peer was gone before the socket could be set up
             return
@@ -283,7 +250,7 @@ class Listeners:
         self.accepted[name] += 1
         serving.start_soon(self._serve, connection)
 
-    async def _close_after(self, accepted: socket.socket, seconds: float) -> None:
+    async def _close_after(self, accepted: Accepted, seconds: float) -> None:
         """Keep a connection without an answer, so that its client does not try again at once; but not too many."""
         self._kept += 1
         try:

@@ -14,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.errors import StartupError
 from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.network import Accepted, Listening
 from ottla.server.quotas.connections import CONNECTION_CREATION_RATE, ConnectionLimits
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
@@ -24,21 +25,25 @@ async def metadata(request: MetadataRequest, context: Any) -> MetadataResponse:
     return MetadataResponse(controller_id=7)
 
 
-class FailingSocket:
-    """A listening socket whose first accepts fail."""
+class Failing:
+    """One who listens, and whose first accepts fail."""
 
-    def __init__(self, listening: socket.socket, errors: list[int]) -> None:
+    def __init__(self, listening: Listening, errors: list[int]) -> None:
         self._listening = listening
         self._errors = errors
 
-    def accept(self) -> tuple[socket.socket, Any]:
+    @property
+    def port(self) -> int:
+        return self._listening.port
+
+    async def wait(self) -> None:
+        await self._listening.wait()
+
+    def accept(self) -> tuple[Accepted, tuple[str, int]]:
         if self._errors:
             number = self._errors.pop(0)
             raise OSError(number, os.strerror(number))
         return self._listening.accept()
-
-    def fileno(self) -> int:
-        return self._listening.fileno()
 
     def close(self) -> None:
         self._listening.close()
@@ -63,8 +68,8 @@ async def test_an_accept_that_fails_is_tried_again(
 
     def bind_failing(self: Listeners, address: ListenAddress, backlog: int) -> int:
         port = bind(self, address, backlog)
-        name, listening = self._sockets.pop()
-        self._sockets.append((name, FailingSocket(listening, list(errors))))  # type: ignore[arg-type]
+        name, listening = self._listening.pop()
+        self._listening.append((name, Failing(listening, list(errors))))
         return port
 
     monkeypatch.setattr(Listeners, "bind", bind_failing)

@@ -1,0 +1,129 @@
+"""How a node listens and connects: over TCP, unless something else is put in its place, as a simulation does."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.server.errors import StartupError
+from ottla.server.network.transport import SocketTransport
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.server.network.transport import Transport
+
+
+class Accepted(Protocol):
+    """A connection that has come, before anything is done with it."""
+
+    def open(self, tls: ssl.SSLContext | None) -> Transport:
+        """What serves it, encrypted if there is a context. OSError if the peer has gone."""
+        ...
+
+    def close(self) -> None:
+        """End it instead."""
+
+
+class Listening(Protocol):
+    """An address that is listened at."""
+
+    @property
+    def port(self) -> int: ...
+
+    async def wait(self) -> None:
+        """Return when somebody may have come."""
+
+    def accept(self) -> tuple[Accepted, tuple[str, int]]:
+        """The next connection, with its peer's host and port. BlockingIOError if there is none, else as accept(2)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """A node's way to its clients and to the other brokers."""
+
+    def listen(self, host: str, port: int, backlog: int, flag: str) -> Listening:
+        """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
+        ...
+
+    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+        """A connection without encryption. OSError if there is none."""
+        ...
+
+
+class TcpNetwork:
+    """The machine's network."""
+
+    def listen(self, host: str, port: int, backlog: int, flag: str) -> Listening:
+        return _ListeningSocket(open_listening_socket(host, port, backlog, flag))
+
+    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+        return await trio.open_tcp_stream(host, port)
+
+
+class _ListeningSocket:
+    __slots__ = ("_socket",)
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    async def wait(self) -> None:
+        await trio.lowlevel.wait_readable(self._socket)
+
+    def accept(self) -> tuple[Accepted, tuple[str, int]]:
+        accepted, peer = self._socket.accept()
+        return _AcceptedSocket(accepted), peer[:2]
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+
+class _AcceptedSocket:
+    __slots__ = ("_socket",)
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self._socket = accepted
+
+    def open(self, tls: ssl.SSLContext | None) -> Transport:
+        if tls is None:
+            return SocketTransport(self._socket)
+        from ottla.server.network.tls_transport import TlsTransport
+
+        return TlsTransport(self._socket, tls)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
+    """A socket that listens at an address, '' for all; StartupError, which names the flag, if it cannot be had."""
+    try:
+        family, kind, protocol, _, sockaddr = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise StartupError(f"cannot listen on {host!r}: {error.strerror}") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        listening.bind(sockaddr)
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        where = f"{host or '*'}:{port}"
+        hint = f"is another broker running there? Choose another with {flag}" if error.errno == errno.EADDRINUSE else ""
+        raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+    return listening
