@@ -63,7 +63,7 @@ class Operations:
         """Work for a while; in the end perhaps delete everything, perhaps give up what is under way."""
         simulation, rng = self._simulation, self._rng
         async with trio.open_nursery() as self._nursery:
-            while len(simulation.logs) < rng.randint(1, 4):
+            while not simulation.disk.is_dead and len(simulation.logs) < rng.randint(1, 4):
                 await self._attempt("create", None, self._create_topic)
             for _ in range(rng.randint(10, 120)):
                 if simulation.disk.is_dead:
