@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ compat-nodes: .venv/.test-ready jars clients ## the same scenarios on three node
 
 test-security: .venv/.test-ready jars clients ## TLS, SASL and access control: all clients, and beside Apache Kafka
 	$(PYTEST) compat_tests -m security
+
+test-replicas: .venv/.test-ready jars ## replicas on three nodes under real clients and Kafka's tools, on BROKER (ottla or kafka3)
+	$(PYTEST) compat_tests -m replicas --broker=$${BROKER:-ottla}
 
 test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}

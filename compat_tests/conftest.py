@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `-m groups` the group scenarios marked so are left out.
+    """Scenarios marked `groups`, `security` or `replicas` are left out unless `-m` names their mark.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
@@ -83,10 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    if item.get_closest_marker("security") is not None and "security" not in config.option.markexpr:
-        return True
-    if "groups" not in config.option.markexpr and item.get_closest_marker("groups") is not None:
-        return True
+    for marker in ("security", "groups", "replicas"):
+        if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
+            return True
     has_nodes = config.getoption("--broker").removesuffix("-proxy") in ("ottla3", "kafka3")
     return has_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
 

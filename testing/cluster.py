@@ -43,7 +43,8 @@ class Cluster(Contents):
     """Real brokers on free ports of 127.0.0.1, each a process of its own, over one data folder and its metadata.
 
     Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` are settings of every
-    node by Kafka's names; data goes to `data_dir`, or to a temporary folder.
+    node by Kafka's names, `node_config` those of single ones, by id, over them. Data goes to `data_dir`, or to a
+    temporary folder.
 
     Every method may be called from any thread, and blocks. Failures are BrokerError.
     """
@@ -57,6 +58,7 @@ class Cluster(Contents):
         *,
         config: Mapping[str, object] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        node_config: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         super().__init__()
         self._temporary: TemporaryDirectory[str] | None = None
@@ -71,8 +73,14 @@ class Cluster(Contents):
             **{name: setting(value) for name, value in (config or {}).items()},
         }
         settings.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        own = {
+            node_id: {name: setting(value) for name, value in configs.items()}
+            for node_id, configs in (node_config or {}).items()
+        }
         self._nodes = {
-            node_id: NodeProcess({**settings, "node.id": str(node_id)}, Path(data_dir), f"node-{node_id}.log")
+            node_id: NodeProcess(
+                {**settings, **own.get(node_id, {}), "node.id": str(node_id)}, Path(data_dir), f"node-{node_id}.log"
+            )
             for node_id in range(1, nodes + 1)
         }
         self._paused: set[int] = set()

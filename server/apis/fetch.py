@@ -6,7 +6,10 @@
 - The answer waits for min_bytes or max_wait_ms; an error is told at once.
 - Records are empty, never null (librdkafka refuses null). With an error all offsets are -1.
 - aborted_transactions is null unless the fetch is read_committed; ordered by first offset.
-- No preferred read replica is named: -1. From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and
+- With `replica.selector.class` a consumer of version 11 or newer is sent to an in-sync replica in its rack, if the
+  leader is in another one: it gets no records, and the id of that node (KIP-392). Followers serve up to the high
+  watermark that they know; what lies beyond their log's end is OFFSET_OUT_OF_RANGE, on which the client asks the leader.
+- From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and
   FENCED_LEADER_EPOCH (KIP-951).
 - More than 50,000 partitions are INVALID_REQUEST.
 - An error of the session is the whole answer, with session id 0, and the client starts a new session.
@@ -36,10 +39,11 @@ from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.errors import FetchSessionError
-from ottla.server.replica.fetch import FetchParams, FetchResult
+from ottla.server.replica.fetch import NOBODY, FetchParams, FetchResult
 from ottla.server.replica.fetch import FetchPartition as AskedPartition
 from ottla.server.replica.fetch_session import PartitionKey, id_of
 from ottla.server.replica.partition import NO_EPOCH, Isolation
+from ottla.server.settings.replication import RACK_AWARE_SELECTOR
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
@@ -144,6 +148,19 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
         replica_id=replica_id,
         replica_epoch=replica_epoch,
         may_read_from_follower=replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS,
+        near=_near(request, context) if replica_id < 0 and request.rack_id else NOBODY,
+    )
+
+
+def _near(request: FetchRequest, context: RequestContext) -> frozenset[int]:
+    """The brokers in the client's rack that it can reach, or none if this node is there itself."""
+    broker = context.broker
+    if broker.config.replica_selector_class != RACK_AWARE_SELECTOR or broker.config.broker_rack == request.rack_id:
+        return NOBODY
+    return frozenset(
+        other.node_id
+        for other in broker.metadata.live_brokers()
+        if other.rack == request.rack_id and other.endpoint(context.listener) is not None
     )
 
 
@@ -217,7 +234,7 @@ async def _fill(
             topic.partitions = answers  # type: ignore[assignment]
             response.responses.append(topic)
         result.partition_index = asked.partition
-        if result.error is None and result.diverging_epoch is None:
+        if result.error is None and result.diverging_epoch is None and result.preferred_read_replica < 0:
             answers.append(result)
         else:
             answers.append(_unusual(asked, result, response, context))
@@ -238,6 +255,11 @@ def _unusual(
         answer = _with_tags(result)
         epoch, end_offset = result.diverging_epoch
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return answer
+    if result.preferred_read_replica >= 0:
+        answer = _with_tags(result)
+        answer.aborted_transactions = [] if result.aborted_transactions is not None else None
+        answer.preferred_read_replica = result.preferred_read_replica
         return answer
     return result
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.storage.reading.plan import ReadPlan
 
 CONSUMER_REPLICA_ID: Final = -1
+NO_REPLICA: Final = -1
+NOBODY: Final[frozenset[int]] = frozenset()
 #: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.
 NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 
@@ -33,7 +35,8 @@ class FetchParams:
     """What holds for a whole fetch. Sizes in bytes, `max_wait_ms` in milliseconds.
 
     `replica_id` is a follower's node id, or negative for a consumer; `replica_epoch` its broker's epoch (KIP-903).
-    `may_read_from_follower` is KIP-392's: the consumer understands being sent to a follower, so that one may serve it.
+    `may_read_from_follower` is KIP-392's: the consumer understands being sent to a follower, so that one may serve it;
+    `near` are the brokers in its rack, if it is to be sent to one of them and this node is none.
     """
 
     __slots__ = (
@@ -42,6 +45,7 @@ class FetchParams:
         "max_wait_ms",
         "may_read_from_follower",
         "min_bytes",
+        "near",
         "replica_epoch",
         "replica_id",
     )
@@ -56,6 +60,7 @@ class FetchParams:
         replica_id: int = CONSUMER_REPLICA_ID,
         replica_epoch: int = NO_EPOCH,
         may_read_from_follower: bool = False,
+        near: frozenset[int] = NOBODY,
     ) -> None:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
@@ -64,6 +69,7 @@ class FetchParams:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.may_read_from_follower = may_read_from_follower
+        self.near = near
 
     @property
     def is_from_follower(self) -> bool:
@@ -124,9 +130,19 @@ class FetchResult(FetchedPartition):
     `records` is None when there are none, and never empty; whoever has the result calls `release` once, when the bytes
     have been sent or are not wanted, and touches the records no more. `aborted_transactions`, in the order of the first
     offset, is None unless the fetch was read_committed. Whoever answers by it sets the index and the error code.
+    With a `preferred_read_replica` there are no records: the consumer is to ask that node (KIP-392).
     """
 
-    __slots__ = ("budget", "charged_bytes", "diverging_epoch", "error", "partition", "plan", "planned_bytes")
+    __slots__ = (
+        "budget",
+        "charged_bytes",
+        "diverging_epoch",
+        "error",
+        "partition",
+        "plan",
+        "planned_bytes",
+        "preferred_read_replica",
+    )
 
     records: IOBuf | None
 
@@ -148,6 +164,7 @@ class FetchResult(FetchedPartition):
         self.error = error
         self.partition = partition
         self.diverging_epoch: EpochEndOffset | None = None
+        self.preferred_read_replica = NO_REPLICA
         self.plan: ReadPlan | None = None
         self.planned_bytes = 0
         self.charged_bytes = 0
@@ -358,8 +375,12 @@ class FetchOperation:
         epoch = request.current_leader_epoch
         if partition.role is not Role.LEADER or (epoch != NO_EPOCH and epoch != partition.leader_epoch):
             partition.require_readable(epoch, from_follower=params.may_read_from_follower)
-        diverging = None
         offset = request.fetch_offset
+        if params.near and partition.role is Role.LEADER:
+            replica = partition.read_replica(params.near, offset)
+            if replica != NO_REPLICA:
+                return self._send_to(replica, partition)
+        diverging = None
         if request.last_fetched_epoch != NO_EPOCH:
             diverging = partition.diverging_epoch(offset, request.last_fetched_epoch)
         log = partition.log
@@ -383,6 +404,13 @@ class FetchOperation:
             end_offset = stable_offset if isolation is Isolation.TXN_COMMITTED else high_watermark
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
+        return result
+
+    def _send_to(self, replica: int, partition: Partition) -> FetchResult:
+        log = partition.log
+        result = FetchResult(None, partition, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        result.preferred_read_replica = replica
+        self._urgent = True
         return result
 
     def _resolve(self, request: FetchPartition) -> Partition:

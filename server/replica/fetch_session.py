@@ -45,6 +45,7 @@ def is_new(partition: FetchPartition, result: FetchResult) -> bool:
         and result.log_start_offset == partition.told_log_start_offset
         and result.error is None
         and result.diverging_epoch is None
+        and result.preferred_read_replica < 0
     )
 
 

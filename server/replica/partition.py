@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -396,6 +396,21 @@ class Partition:
     def live_brokers(self) -> Collection[int]:
         """The brokers that are alive, as far as this node knows now."""
         return self._brokers.keys()
+
+    def read_replica(self, near: Container[int], offset: int) -> int:
+        """The node among those near a consumer that serves it an offset best, -1 if none does (KIP-392).
+
+        It must be in sync: a consumer of one that lags would fall behind with it. The most caught up is the best, as
+        Kafka's RackAwareReplicaSelector has it.
+        """
+        candidates = (
+            (follower.log_end_offset, follower.last_caught_up_ms, replica)
+            for replica, follower in self._followers.items()
+            if replica in near
+            and replica in self.isr
+            and follower.log_start_offset <= offset <= follower.log_end_offset
+        )
+        return max(candidates, default=(0, 0, -1))[2]
 
     def low_watermark(self) -> int:
         """The least log start offset over the live replicas: below it no replica serves anything (DeleteRecords)."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import between
+from typing import Final
+
+from ottla.server.settings.checks import between, one_of
 from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, boolean, integer, long, string
 from ottla.server.settings.types import INT64_MAX
+
+#: The one selector that Kafka has beside the leader itself.
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ReplicationSettings:
@@ -59,7 +64,10 @@ class ReplicationSettings:
         5000, "How often high watermarks are written down.", importance=HIGH, in_use=False
     )
     replica_selector_class: str | None = string(
-        None, "Class that chooses a replica for a reader in Kafka.", in_use=False
+        None,
+        "Which replica serves a consumer: the leader, or with Kafka's class for it one in sync in the consumer's rack "
+        "(its client.rack and their broker.rack).",
+        check=one_of(RACK_AWARE_SELECTOR),
     )
     replica_socket_receive_buffer_bytes: int = integer(
         65_536, "Receive buffer of a follower's connection.", importance=HIGH, in_use=False
