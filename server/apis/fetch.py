@@ -8,9 +8,8 @@
 - aborted_transactions is null unless the fetch is read_committed; ordered by first offset.
 - With `replica.selector.class` a consumer of version 11 or newer is sent to an in-sync replica in its rack, if the
   leader is in another one: it gets no records, and the id of that node (KIP-392). Followers serve up to the high
-  watermark that they know; what lies beyond their log's end is OFFSET_OUT_OF_RANGE, on which the client asks the leader.
-- From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and
-  FENCED_LEADER_EPOCH (KIP-951).
+  watermark that they know; what lies beyond their log's end is OFFSET_OUT_OF_RANGE, and the client asks the leader.
+- From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
 - More than 50,000 partitions are INVALID_REQUEST.
 - An error of the session is the whole answer, with session id 0, and the client starts a new session.
 """

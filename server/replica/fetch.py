@@ -369,12 +369,7 @@ class FetchOperation:
 
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params
-        partition = request.resolved
-        if partition is None or partition.role is not Role.LEADER:
-            partition = request.resolved = self._resolve(request)
-        epoch = request.current_leader_epoch
-        if partition.role is not Role.LEADER or (epoch != NO_EPOCH and epoch != partition.leader_epoch):
-            partition.require_readable(epoch, from_follower=params.may_read_from_follower)
+        partition = self._readable(request)
         offset = request.fetch_offset
         if params.near and partition.role is Role.LEADER:
             replica = partition.read_replica(params.near, offset)
@@ -405,6 +400,15 @@ class FetchOperation:
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
         return result
+
+    def _readable(self, request: FetchPartition) -> Partition:
+        partition = request.resolved
+        if partition is None or partition.role is not Role.LEADER:
+            partition = request.resolved = self._resolve(request)
+        epoch = request.current_leader_epoch
+        if partition.role is not Role.LEADER or (epoch != NO_EPOCH and epoch != partition.leader_epoch):
+            partition.require_readable(epoch, from_follower=self._params.may_read_from_follower)
+        return partition
 
     def _send_to(self, replica: int, partition: Partition) -> FetchResult:
         log = partition.log
