@@ -71,17 +71,18 @@ class Membership:
 
         To be called before anything is done in the name of the id. Raises DuplicateBrokerIdError.
         """
-        with trio.move_on_after((self._session_timeout_ms + self._heartbeat_interval_ms) / 1000):
-            is_told = False
-            while True:
-                entry = await self._store.get(keys.alive(self._node_id))
-                if entry is None or keys.decode_session(entry.value).directory_id == self._directory_id:
-                    return
-                if not is_told:
-                    text = "node %d is registered with another folder: waiting for its session to end"
-                    logger.warning(text, self._node_id, extra={"node_id": self._node_id})
-                    is_told = True
-                await trio.sleep(_LOOK_AGAIN_SECONDS)
+        deadline = trio.current_time() + (self._session_timeout_ms + self._heartbeat_interval_ms) / 1000
+        is_told = is_over = False
+        while not is_over:
+            is_over = trio.current_time() > deadline  # the last look comes after it
+            entry = await self._store.get(keys.alive(self._node_id))
+            if entry is None or keys.decode_session(entry.value).directory_id == self._directory_id:
+                return
+            if not is_told:
+                text = "node %d is registered with another folder: waiting for its session to end"
+                logger.warning(text, self._node_id, extra={"node_id": self._node_id})
+                is_told = True
+            await trio.sleep(_LOOK_AGAIN_SECONDS)
         raise DuplicateBrokerIdError(
             f"Another node {self._node_id} of this cluster is running{await self._address()}: "
             "give this one a node.id of its own, or stop the other."
