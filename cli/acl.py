@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.client import acls
+from ottla.client.acls import ANY, CLUSTER_NAME, MATCH, OPERATIONS, PREFIXED, RESOURCE_HELP, AclTarget, AclTextError
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.kproto.messages.create_acls import CreateAclsRequest
 from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.kproto.messages.describe_acls import DescribeAclsRequest
 
@@ -19,30 +22,23 @@ if TYPE_CHECKING:
 
 HAS_ACTIONS = True
 
-_RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
-_OPERATIONS: Final = {
-    "all": 2,
-    "read": 3,
-    "write": 4,
-    "create": 5,
-    "delete": 6,
-    "alter": 7,
-    "describe": 8,
-    "cluster-action": 9,
-    "describe-configs": 10,
-    "alter-configs": 11,
-    "idempotent-write": 12,
-    "two-phase-commit": 15,
-}
-_PERMISSIONS: Final = {"deny": 2, "allow": 3}
-_LITERAL, _PREFIXED, _ANY, _MATCH = 3, 4, 1, 2
-_CLUSTER_NAME: Final = "kafka-cluster"
+T = TypeVar("T")
 
 
-class _Resource(NamedTuple):
-    type: int
-    name: str
-    pattern: int
+def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The same for argparse, which shows what is wrong."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except AclTextError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
+_operation = _argument(acls.operation)
+_resource = _argument(acls.target)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete = actions.add_parser("delete", help="remove entries")
     explain = actions.add_parser("explain", help="say whether a principal may do something, and by which rule")
     for action in (add, explain):
-        action.add_argument("principal", type=_principal, help="a user, or type:name; User:* is anybody")
-        action.add_argument("operation", type=_operation, help=", ".join(_OPERATIONS))
+        action.add_argument("principal", type=acls.principal, help="a user, or type:name; User:* is anybody")
+        action.add_argument("operation", type=_operation, help=", ".join(OPERATIONS))
     for action in (listing, delete):
-        action.add_argument("--principal", type=_principal, metavar="NAME", help="only those of this principal")
-        action.add_argument("--operation", type=_operation, default=_ANY, metavar="NAME", help="only of this operation")
+        action.add_argument("--principal", type=acls.principal, metavar="NAME", help="only those of this principal")
+        action.add_argument("--operation", type=_operation, default=ANY, metavar="NAME", help="only of this operation")
     for action in (add, explain):
-        action.add_argument("resource", nargs="+" if action is add else None, type=_resource, help=_RESOURCE_HELP)
+        action.add_argument("resource", nargs="+" if action is add else None, type=_resource, help=RESOURCE_HELP)
     for action in (listing, delete):
-        action.add_argument("resource", nargs="*", type=_resource, help=_RESOURCE_HELP)
+        action.add_argument("resource", nargs="*", type=_resource, help=RESOURCE_HELP)
     add.add_argument("--deny", action="store_true", help="deny instead of allow")
     for action in (add, listing, delete, explain):
         only = "from this address" if action in (add, explain) else "only those for this address"
@@ -73,57 +69,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(act=act)
 
 
-_RESOURCE_HELP: Final = "topic:NAME, topic:PREFIX*, topic:*, group:…, transactional-id:…, or cluster"
-
-
 def run(arguments: argparse.Namespace) -> int:
     with connected(arguments) as client:
         return int(arguments.act(client, arguments) or 0)
 
 
-def _principal(text: str) -> str:
-    return text if ":" in text else f"User:{text}"
-
-
-def _operation(text: str) -> int:
-    number = _OPERATIONS.get(text.lower().replace("_", "-"))
-    if number is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no operation: write one of {', '.join(_OPERATIONS)}")
-    return number
-
-
-def _resource(text: str) -> _Resource:
-    kind, colon, name = text.partition(":")
-    number = _RESOURCES.get(kind.lower().replace("_", "-"))
-    if number is None or (bool(colon and name) is (number == _RESOURCES["cluster"])):
-        raise argparse.ArgumentTypeError(f"{text!r} is no resource: write {_RESOURCE_HELP}")
-    if number == _RESOURCES["cluster"]:
-        return _Resource(number, _CLUSTER_NAME, _LITERAL)
-    if name.endswith("*") and name != "*":
-        return _Resource(number, name[:-1], _PREFIXED)
-    return _Resource(number, name, _LITERAL)
-
-
 def _add(client: Client, arguments: argparse.Namespace) -> None:
-    creations = [
-        AclCreation(
-            resource_type=it.type,
-            resource_name=it.name,
-            resource_pattern_type=it.pattern,
-            principal=arguments.principal,
-            host=arguments.host or "*",
-            operation=arguments.operation,
-            permission_type=_PERMISSIONS["deny" if arguments.deny else "allow"],
-        )
-        for it in arguments.resource
-    ]
+    creations = acls.creations(
+        arguments.principal,
+        arguments.operation,
+        arguments.resource,
+        host=arguments.host or "*",
+        permission="deny" if arguments.deny else "allow",
+    )
     for result in client.call_controller(CreateAclsRequest(creations=creations)).results:
         if result.error_code:
             raise BrokerError(result.error_code, result.error_message)
 
 
 def _list(client: Client, arguments: argparse.Namespace) -> None:
-    pattern = _MATCH if arguments.matching else None
+    pattern = MATCH if arguments.matching else None
     found = [
         acl
         for it in arguments.resource or [None]
@@ -138,18 +103,18 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _delete(client: Client, arguments: argparse.Namespace) -> None:
-    chosen = (arguments.resource, arguments.principal, arguments.host, arguments.operation != _ANY)
+    chosen = (arguments.resource, arguments.principal, arguments.host, arguments.operation != ANY)
     if any(chosen) is arguments.all:
         raise CommandError("say which entries: a resource, --principal, --operation, --host, or --all")
     filters = [
         DeleteAclsFilter(
-            resource_type_filter=_ANY if it is None else it.type,
+            resource_type_filter=ANY if it is None else it.type,
             resource_name_filter=None if it is None else it.name,
-            pattern_type_filter=_ANY if it is None else it.pattern,
+            pattern_type_filter=ANY if it is None else it.pattern,
             principal_filter=arguments.principal,
             host_filter=arguments.host,
             operation=arguments.operation,
-            permission_type=_ANY,
+            permission_type=ANY,
         )
         for it in arguments.resource or [None]
     ]
@@ -168,9 +133,8 @@ def _explain(client: Client, arguments: argparse.Namespace) -> int:
     from ottla.server.metadata.acls import AclOperation, AclResource
     from ottla.server.security.authorizer import Authorizer
 
-    acls = _described(client, None, None, None, _ANY, None)
     authorizer = Authorizer(_super_users(client), allows_without_acl=_allows_without_acl(client))
-    authorizer.replace(acls)
+    authorizer.replace(_described(client, None, None, None, ANY, None))
     resource = arguments.resource
     decision = authorizer.decide(
         arguments.principal,
@@ -204,7 +168,7 @@ def _setting(client: Client, name: str) -> str | None:
 
 def _described(
     client: Client,
-    resource: _Resource | None,
+    resource: AclTarget | None,
     principal: str | None,
     host: str | None,
     operation: int,
@@ -214,13 +178,13 @@ def _described(
 
     answer = client.call(
         DescribeAclsRequest(
-            resource_type_filter=_ANY if resource is None else resource.type,
+            resource_type_filter=ANY if resource is None else resource.type,
             resource_name_filter=None if resource is None else resource.name,
-            pattern_type_filter=pattern or (_ANY if resource is None else resource.pattern),
+            pattern_type_filter=pattern or (ANY if resource is None else resource.pattern),
             principal_filter=principal,
             host_filter=host,
             operation=operation,
-            permission_type=_ANY,
+            permission_type=ANY,
         )
     )
     if answer.error_code:
@@ -242,6 +206,6 @@ def _described(
 
 def _row(acl: Acl) -> tuple[str, str, str, str, str]:
     kind = acl.resource.name.lower().replace("_", "-")
-    name = "" if acl.name == _CLUSTER_NAME else f":{acl.name}{'*' if acl.pattern == _PREFIXED else ''}"
+    name = "" if acl.name == CLUSTER_NAME else f":{acl.name}{'*' if acl.pattern == PREFIXED else ''}"
     operation = acl.operation.name.lower().replace("_", "-")
     return acl.principal, acl.permission.name.lower(), operation, kind + name, acl.host

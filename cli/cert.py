@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from ottla.cli import CommandError
-from ottla.cli.certificates import DAYS, issue
 from ottla.cli.secure import FOLDER, SecureFolder, write_private
+from ottla.server.security.certificates import DAYS, issue
+from ottla.server.settings.config import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     authority = SecureFolder(arguments.data_dir / FOLDER).read_authority()
     try:
         pair = issue(authority, arguments.name, arguments.host, arguments.days)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
     except ValueError as error:
         raise CommandError(f"no certificate can be made for {arguments.name!r}: {error}") from None
     try:

@@ -41,16 +41,14 @@ def security(given: Path | None) -> Security:
     path = given or os.environ.get("OTTLA_COMMAND_CONFIG")
     if not path:
         return NO_SECURITY
-    from ottla.client.security import from_properties
-    from ottla.server.settings.properties import parse_properties
+    from ottla.client.security import from_properties, read_properties
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise CommandError(f"{path} cannot be read: {reason}") from None
+        properties = read_properties(path)
+    except SecurityConfigError as error:
+        raise CommandError(str(error)) from None
     try:
-        return from_properties({name: value for name, value, _ in parse_properties(text)})
+        return from_properties(properties)
     except SecurityConfigError as error:
         raise CommandError(f"{path}: {error}") from None
 

@@ -11,10 +11,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from ottla.cli import CommandError, doctor_machine, doctor_network, options, serve, serve_config
+from ottla.cli.connection import security
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
 from ottla.cli.nodes.plan import make_plan
+from ottla.cli.secure import FOLDER
 from ottla.cli.serve_config import load_config
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
@@ -24,6 +27,13 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     serve.configure(parser)
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="how to connect to a broker that runs: a client's properties (default: $OTTLA_COMMAND_CONFIG; "
+        "with --secure those in the data folder)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
 
 
@@ -42,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_keys(arguments: argparse.Namespace) -> None:
     """Looking must not make any."""
-    if arguments.secure and not (serve_config.data_dir(arguments) / "security").exists():
+    if arguments.secure and not (serve_config.data_dir(arguments) / FOLDER).exists():
         raise CommandError("start once with --secure, which makes the keys that there are to look at")
 
 
@@ -61,8 +71,18 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield doctor_machine.files(config.max_connections)
     yield doctor_machine.memory(config.ottla_memory_budget_bytes, len(configs))
     yield doctor_machine.clock(data_dir)
+    try:
+        how = security(arguments.command_config or _own_properties(arguments))
+    except CommandError as error:
+        yield fail("--command-config", str(error), "give a client's properties that can be read")
+        return
     for each in configs:
-        yield from doctor_network.examine(each)
+        yield from doctor_network.examine(each, how)
+
+
+def _own_properties(arguments: argparse.Namespace) -> Path | None:
+    """The administrator's of `--secure`."""
+    return serve_config.data_dir(arguments) / FOLDER / "client.properties" if arguments.secure else None
 
 
 def _settings(config: BrokerConfig) -> Finding:

@@ -10,7 +10,9 @@ from typing import Final
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, is_exposed, is_loopback
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
+from ottla.client.errors import AuthenticationError, ClientError
+from ottla.client.security import NO_SECURITY, Security
+from ottla.client.tls import Tls
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.listener import ListenAddress
 from ottla.server.settings.config import BrokerConfig, ConfigError
@@ -19,8 +21,8 @@ _TIMEOUT_SECONDS: Final = 3.0
 _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
 
 
-def examine(config: BrokerConfig) -> Iterator[Finding]:
-    """Each listener, and what it advertises."""
+def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[Finding]:
+    """Each listener, and what it advertises; those of the protocol that `security` is for are asked with it."""
     try:
         addresses = listen_addresses(config)
         endpoints = advertised_endpoints(config, addresses)
@@ -34,7 +36,7 @@ def examine(config: BrokerConfig) -> Iterator[Finding]:
             yield ok(subject, "will take a free port")
         elif (refusal := _bind(address)) is None:
             yield ok(subject, "free")
-        elif _speaks_kafka(address):
+        elif _speaks_kafka(address, endpoint.security_protocol):
             is_running = True
             yield ok(subject, "a broker answers there")
         else:
@@ -47,8 +49,14 @@ def examine(config: BrokerConfig) -> Iterator[Finding]:
                 WHAT_ANYBODY_CAN_DO,
                 "keep others away by a firewall or a private network, or --listen on 127.0.0.1",
             )
-        if is_running:
-            yield _round_trip(endpoint.host, endpoint.port)
+        if is_running and endpoint.security_protocol != _protocol(security):
+            yield warn(
+                f"reaching {endpoint.host}:{endpoint.port}",
+                f"not tried, for it speaks {endpoint.security_protocol}",
+                "give a client's properties for it by --command-config",
+            )
+        elif is_running:
+            yield _round_trip(endpoint.host, endpoint.port, security)
 
 
 def _bind(address: ListenAddress) -> str | None:
@@ -67,14 +75,21 @@ def _bind(address: ListenAddress) -> str | None:
     return None
 
 
-def _speaks_kafka(address: ListenAddress) -> bool:
+def _speaks_kafka(address: ListenAddress, protocol: str) -> bool:
+    """Whether a broker says so: before it asks who is there, and whoever has signed its certificate."""
     host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
+    security = Security(tls=Tls(checks_certificates=False)) if protocol.endswith("SSL") else NO_SECURITY
     try:
-        with Client([(host, address.port)], _TIMEOUT_SECONDS) as client:
+        with Client([(host, address.port)], _TIMEOUT_SECONDS, security=security) as client:
             client.any_broker()
     except ClientError:
         return False
     return True
+
+
+def _protocol(security: Security) -> str:
+    encrypted = "SSL" if security.tls is not None else "PLAINTEXT"
+    return encrypted if security.login is None else f"SASL_{encrypted}"
 
 
 def _resolves(host: str, port: int) -> Finding:
@@ -99,14 +114,16 @@ def _suits(address: ListenAddress, host: str) -> Iterator[Finding]:
     )
 
 
-def _round_trip(host: str, port: int) -> Finding:
+def _round_trip(host: str, port: int, security: Security) -> Finding:
     """As a client: connect to what is advertised, ask for metadata, and connect to what that names."""
     subject = f"reaching {host}:{port}"
     try:
-        with Client([(host, port)], _TIMEOUT_SECONDS) as client:
+        with Client([(host, port)], _TIMEOUT_SECONDS, security=security) as client:
             brokers = client.metadata([]).brokers
             for broker in brokers:
                 client.broker(broker.node_id)
+    except AuthenticationError as error:
+        return fail(subject, str(error), "check the user, the password and the certificates of --command-config")
     except ClientError as error:
         return fail(subject, str(error), "check --advertise, name resolution and firewalls")
     named = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in brokers)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.cli import CommandError
-from ottla.cli.certificates import Pair, issue, make_authority
+from ottla.server.security.certificates import Pair, issue, make_authority
 
 FOLDER: Final = "security"
 ADMIN: Final = "admin"

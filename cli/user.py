@@ -6,25 +6,20 @@ import argparse
 import json
 import secrets
 import sys
-from typing import Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
+from ottla.client.users import MECHANISMS, credential
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
-    ScramCredentialUpsertion,
 )
 from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 HAS_ACTIONS = True
-
-_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_ITERATIONS: Final = 4096
-_SALT_BYTES: Final = 16
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(act=act)
     for action in (add, delete):
         action.add_argument(
-            "--mechanism", action="append", choices=list(_MECHANISMS), help="only this one; may be repeated"
+            "--mechanism", action="append", choices=list(MECHANISMS), help="only this one; may be repeated"
         )
 
 
@@ -54,20 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add(client: Client, arguments: argparse.Namespace) -> None:
-    from ottla.server.metadata.scram_changes import ScramMechanism
-    from ottla.server.security.credentials import salted
-
     password = secrets.token_urlsafe(18) if arguments.generate else _ask_for_password(arguments.user)
-    for name in arguments.mechanism or _MECHANISMS:
-        salt = secrets.token_bytes(_SALT_BYTES)
-        number = _MECHANISMS[name]
-        upsertion = ScramCredentialUpsertion(
-            name=arguments.user,
-            mechanism=number,
-            iterations=_ITERATIONS,
-            salt=salt,
-            salted_password=salted(ScramMechanism(number), password, salt, _ITERATIONS),
-        )
+    for name in arguments.mechanism or MECHANISMS:
+        upsertion = credential(arguments.user, password, name)
         _alter(client, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
     if arguments.generate:
         print(password)
@@ -88,7 +72,7 @@ def _ask_for_password(user: str) -> str:
 
 
 def _list(client: Client, arguments: argparse.Namespace) -> None:
-    names = {number: name for name, number in _MECHANISMS.items()}
+    names = {number: name for name, number in MECHANISMS.items()}
     found = {
         user: sorted(names.get(mechanism, str(mechanism)) for mechanism in mechanisms)
         for user, mechanisms in sorted(_mechanisms_by_user(client, None).items())
@@ -100,7 +84,7 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _delete(client: Client, arguments: argparse.Namespace) -> None:
-    asked = {_MECHANISMS[name] for name in arguments.mechanism or _MECHANISMS}
+    asked = {MECHANISMS[name] for name in arguments.mechanism or MECHANISMS}
     known = _mechanisms_by_user(client, arguments.users)
     for user in arguments.users:
         mechanisms = known.get(user, set()) & asked

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from ottla.client.errors import AuthenticationError, SecurityConfigError
 
-_DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = ("PLAIN", *_DIGESTS)
+DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS: Final = ("PLAIN", *DIGESTS)
 
 #: More would let a broker keep this machine busy for minutes.
 _MAX_ITERATIONS: Final = 1_000_000
@@ -36,7 +36,7 @@ def begin(mechanism: str, user: str, password: str) -> Exchange:
     """An exchange by one of MECHANISMS; SecurityConfigError for another."""
     if mechanism == "PLAIN":
         return _Plain(user, password)
-    if mechanism in _DIGESTS:
+    if mechanism in DIGESTS:
         return _Scram(mechanism, user, password)
     raise SecurityConfigError(f"the SASL mechanism {mechanism} is not known; known are {', '.join(MECHANISMS)}")
 
@@ -59,7 +59,7 @@ class _Scram:
     def __init__(self, mechanism: str, user: str, password: str) -> None:
         self.mechanism = mechanism
         self.is_complete = False
-        self._digest = _DIGESTS[mechanism]
+        self._digest = DIGESTS[mechanism]
         self._password = password
         self._nonce = secrets.token_urlsafe(24)
         self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"

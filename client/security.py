@@ -12,6 +12,7 @@ Those of TLS are in `tls.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client import sasl
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 
 PLAINTEXT: Final = "PLAINTEXT"
 _PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+#: What `from_properties` looks at, and what says of a file what shows in it anyway.
+SETTINGS: Final = frozenset(
+    {
+        "security.protocol",
+        *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.jaas.config"),
+        *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates"),
+        *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+        *("ssl.key.password", "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"),
+        *("ssl.ca.location", "ssl.ca.pem", "ssl.key.location", "ssl.key.pem"),
+        *("ssl.certificate.location", "ssl.certificate.pem"),
+    }
+)
 
 
 class Login(NamedTuple):
@@ -48,6 +62,18 @@ class Security(NamedTuple):
 
 
 NO_SECURITY: Final = Security()
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """A client's properties out of a file; raises SecurityConfigError."""
+    from ottla.client.properties import parse_properties
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SecurityConfigError(f"{path} cannot be read: {reason}") from None
+    return {name: value for name, value, _ in parse_properties(text)}
 
 
 def from_properties(properties: Mapping[str, str]) -> Security:

@@ -33,6 +33,11 @@ def _configure_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-b", "--bootstrap", default=None, metavar="HOST:PORT", help="default: $OTTLA_BOOTSTRAP, else 127.0.0.1:9092"
     )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="how to connect: a client's properties by Java's names (default: $OTTLA_COMMAND_CONFIG)",
+    )
     parser.add_argument("--format", default="delta", choices=["delta", "parquet"], help="of the table (default: delta)")
     parser.add_argument("--key", metavar="COLUMN", help="the column that becomes the records' key")
     parser.add_argument("--value", metavar="COLUMN", help="one column as the value; default: the row as JSON")
@@ -81,6 +86,20 @@ def _sync(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _properties(path: str | None) -> dict[str, str]:
+    """What of a client's properties says how to connect."""
+    if not path:
+        return {}
+    from ottla.client.errors import SecurityConfigError
+    from ottla.client.security import SETTINGS, read_properties
+    from ottla.pipeline.errors import OptionError
+
+    try:
+        return {name: value for name, value in read_properties(path).items() if name in SETTINGS}
+    except SecurityConfigError as error:
+        raise OptionError(f"--command-config {error}.") from None
+
+
 def _publish(arguments: argparse.Namespace) -> int:
     from ottla.pipeline.tables import publish
 
@@ -96,6 +115,7 @@ def _publish(arguments: argparse.Namespace) -> int:
             headers=tuple(arguments.header),
             source=arguments.source,
             batch_bytes=arguments.batch_bytes,
+            kafka=_properties(arguments.command_config or os.environ.get("OTTLA_COMMAND_CONFIG")),
         ),
         dict(setting.partition("=")[::2] for setting in arguments.set),
     )

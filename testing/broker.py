@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.testing import topics
+from ottla.testing.access import Access
 from ottla.testing.clock import AdjustableClock, BrokerClock
 from ottla.testing.contents import Contents, setting
 from ottla.testing.errors import BrokerError
@@ -41,6 +42,10 @@ class Broker(Contents):
     With `process=True` it is a process of its own, with its data on disk, that can be killed (`kill`); request faults
     and the clock are then out of reach. `config` are broker settings by Kafka's names; `seed` decides random faults.
 
+    With `users`, passwords by name, clients have to say who they are, by PLAIN or SCRAM; with `acls`, entries as `ottla
+    acl add` takes them, they may do what these allow and nothing else; with `tls` connections are encrypted.
+    `client_config` and `java_config` say how a user connects.
+
     Every method may be called from any thread, and blocks for as long as it takes: some milliseconds, but for
     `wait_for`. From asyncio and Trio use `wait_for_async`. Failures are BrokerError.
     """
@@ -54,13 +59,18 @@ class Broker(Contents):
         config: Mapping[str, object] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         process: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[str] | None = None,
+        tls: bool = False,
         port: int = 0,
         memory_bytes: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self._settings = {**DEFAULT_SETTINGS, **{name: setting(value) for name, value in (config or {}).items()}}
-        self._settings.setdefault("listeners", f"PLAINTEXT://127.0.0.1:{port}")
+        super().__init__(Access(users, acls, tls=tls))
+        given = {name: setting(value) for name, value in (config or {}).items()}
+        self._settings = {**DEFAULT_SETTINGS, **given, **self._access.settings(given)}
+        self._settings.setdefault("listeners", f"{self._access.protocol}://127.0.0.1:{port}")
+        self._is_prepared = False
         self._temporary: TemporaryDirectory[str] | None = None
         self._thread: NodeThread | None = None
         self._process: NodeProcess | None = None
@@ -77,7 +87,7 @@ class Broker(Contents):
         if data_dir is None:
             self._temporary = TemporaryDirectory(prefix="ottla-")
             data_dir = self._temporary.name
-        self._process = NodeProcess(self._settings, Path(data_dir))
+        self._process = NodeProcess(self._settings, Path(data_dir), secrets=self._access.secrets())
 
     def _make_thread(self, data_dir: str | os.PathLike[str] | None, memory_bytes: int | None, seed: int) -> None:
         self._clock = AdjustableClock()
@@ -90,7 +100,8 @@ class Broker(Contents):
             disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES)
             store = MemoryMetadataStore(self._clock.time_ms)
         self._settings["log.dirs"] = "/memory" if data_dir is None else str(Path(data_dir).absolute())
-        self._thread = NodeThread(self._settings, disk=disk, metadata_store=store, clock=self._clock, faults=self._plan)
+        settings = self._settings | self._access.secrets()
+        self._thread = NodeThread(settings, disk=disk, metadata_store=store, clock=self._clock, faults=self._plan)
         self._faults = Faults(self._plan, self._call_sync, None if disk is None else disk.faults)
         self._broker_clock = BrokerClock(self._advance, self._clock.time_ms)
 
@@ -110,6 +121,9 @@ class Broker(Contents):
     def start(self) -> None:
         """Start, or start again after `stop`, on the same port and data."""
         self._node.start()
+        if not self._is_prepared:
+            self._let_in()
+            self._is_prepared = True
 
     def stop(self) -> None:
         """Stop in order. Its clients lose their connections; its data stay for the next `start`."""
@@ -181,7 +195,8 @@ class Broker(Contents):
             self._process.thaw()
 
     def reset(self) -> None:
-        """Forget topics, groups, transactions, quotas, settings and faults: the broker is as new, its clients stay.
+        """Forget topics, groups, transactions, quotas, settings, users, rights and faults, but for those that it began
+        with: the broker is as new, its clients stay.
 
         They see what deletion shows them: deleted topics are unknown, waiting fetches return, members are unknown. A
         clock that was set forward shows the right date again.
@@ -195,8 +210,15 @@ class Broker(Contents):
         else:
             with self._client() as client:
                 topics.delete_all(client)
+        self._let_in()
 
     # Below.
+
+    def _let_in(self) -> None:
+        """Its users are those that the test has named."""
+        if not self._access.is_open:
+            with self._client() as client:
+                self._access.prepare(client)
 
     @property
     def _node(self) -> NodeThread | NodeProcess:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.client import Client
 from ottla.testing import topics
+from ottla.testing.access import Access
 from ottla.testing.broker import DEFAULT_SETTINGS
 from ottla.testing.contents import Contents, setting
 from ottla.testing.errors import BrokerError, WaitTimeoutError
-from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
 from ottla.testing.node_process import NodeProcess
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from tempfile import TemporaryDirectory
+
+    from ottla.client.client import Client
 
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **DEFAULT_SETTINGS,
@@ -44,7 +45,7 @@ class Cluster(Contents):
 
     Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` are settings of every
     node by Kafka's names, `node_config` those of single ones, by id, over them. Data goes to `data_dir`, or to a
-    temporary folder.
+    temporary folder. `users`, `acls` and `tls` are as of `Broker`; the nodes speak with each other the same way.
 
     Every method may be called from any thread, and blocks. Failures are BrokerError.
     """
@@ -57,32 +58,44 @@ class Cluster(Contents):
         nodes: int = 3,
         *,
         config: Mapping[str, object] | None = None,
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[str] | None = None,
+        tls: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
         node_config: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(Access(users, acls, tls=tls))
         self._temporary: TemporaryDirectory[str] | None = None
         if data_dir is None:
             from tempfile import TemporaryDirectory
 
             self._temporary = TemporaryDirectory(prefix="ottla-")
             data_dir = self._temporary.name
+        given = {name: setting(value) for name, value in (config or {}).items()}
         settings = {
             **CLUSTER_SETTINGS,
             **_replicated(min(nodes, _REPLICAS)),
-            **{name: setting(value) for name, value in (config or {}).items()},
+            **given,
+            **self._access.settings(given),
         }
-        settings.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        settings.setdefault("listeners", f"{self._access.protocol}://127.0.0.1:0")
+        if not self._access.is_open:
+            settings["inter.broker.listener.name"] = self._access.protocol
+        secrets = self._access.secrets()
         own = {
             node_id: {name: setting(value) for name, value in configs.items()}
             for node_id, configs in (node_config or {}).items()
         }
         self._nodes = {
             node_id: NodeProcess(
-                {**settings, **own.get(node_id, {}), "node.id": str(node_id)}, Path(data_dir), f"node-{node_id}.log"
+                {**settings, **own.get(node_id, {}), "node.id": str(node_id)},
+                Path(data_dir),
+                f"node-{node_id}.log",
+                secrets=secrets,
             )
             for node_id in range(1, nodes + 1)
         }
+        self._is_prepared = False
         self._paused: set[int] = set()
 
     # Life.
@@ -110,6 +123,9 @@ class Cluster(Contents):
         for node in begun:
             node.await_ready()
         self._wait_until_all_know_all()
+        if not self._is_prepared:
+            self._let_in()
+            self._is_prepared = True
 
     def stop(self, node_id: int | None = None) -> None:
         """Stop a node, or all of them, in order. The data stay for the next `start`."""
@@ -162,6 +178,7 @@ class Cluster(Contents):
         with self._client() as client:
             topics.delete_all(client)
         self._wait_until_all(lambda client: not topics.listed(client), "still has topics")
+        self._let_in()
 
     # Topics, of which every node knows when these return.
 
@@ -252,6 +269,14 @@ class Cluster(Contents):
             raise BrokerError("no node of the cluster is running")
         return found
 
+    def _let_in(self) -> None:
+        """Its users are those that the test has named, for all nodes."""
+        if self._access.is_open:
+            return
+        with self._client() as client:
+            self._access.prepare(client)
+        self._wait_until_all(self._access.is_prepared, "does not know all users")
+
     def _wait_until_all_know_all(self) -> None:
         expected = set(self.running)
         self._wait_until_all(
@@ -262,7 +287,7 @@ class Cluster(Contents):
     def _wait_until_all(self, condition: Callable[[Client], bool], complaint: str) -> None:
         """Wait until a condition holds at every node that answers: a change reaches the others a moment later."""
         for address in self._addresses:
-            with Client([address], _MEET_SECONDS, EXEMPT_CLIENT_ID) as client:
+            with self._connect([address], _MEET_SECONDS) as client:
                 self._wait(partial(condition, client), _MEET_SECONDS, f"{address} {complaint}")
 
     def _wait(self, condition: Callable[[], int], timeout_s: float, complaint: str) -> int:

@@ -7,18 +7,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError as RefusedError
 from ottla.client.errors import ClientError
 from ottla.testing import event_loops, topics
+from ottla.testing.access import SCRAM, Access
 from ottla.testing.errors import BrokerError, WaitTimeoutError
 from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
 from ottla.testing.record import Record, encode
 
 if TYPE_CHECKING:
     import os
+    import ssl
 
     from ottla.testing.groups import Group
 
@@ -29,7 +31,8 @@ _POLL_MS: Final = 100
 class Contents:
     """Topics, records and groups: what `Broker` and `Cluster` have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._mutex = threading.Lock()
         self._idle_clients: list[Client] = []
 
@@ -125,6 +128,30 @@ class Contents:
                 topics.create(client, name, partitions, {}, exist_ok=True)
             return topics.produce(client, seed.records, None)
 
+    # How clients connect.
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses that clients ask first."""
+        raise NotImplementedError
+
+    def client_config(self, user: str | None = None, mechanism: str = SCRAM) -> dict[str, Any]:
+        """How a user (the first one by default) connects, by librdkafka's names: a `Producer` takes it as it is."""
+        return self._access.client_config(self.bootstrap, user, mechanism)
+
+    def java_config(self, user: str | None = None, mechanism: str = SCRAM) -> dict[str, Any]:
+        """The same by the names of Java's clients, of Spark's connector and of the `ottla` commands."""
+        return self._access.java_config(self.bootstrap, user, mechanism)
+
+    @property
+    def certificate_authority(self) -> str | None:
+        """The certificate that clients have to trust, in PEM; None without TLS."""
+        return self._access.authority
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What trusts the broker's certificate, as aiokafka and kafka-python take it; None without TLS."""
+        return self._access.ssl_context()
+
     # Below.
 
     @property
@@ -136,13 +163,17 @@ class Contents:
         """The time of records that are produced without one."""
         return time.time_ns() // 1_000_000
 
+    def _connect(self, addresses: Sequence[tuple[str, int]], timeout_seconds: float) -> Client:
+        """A client that may do everything, whoever else may, and that no fault concerns."""
+        return Client(addresses, timeout_seconds, EXEMPT_CLIENT_ID, security=self._access.own)
+
     @contextmanager
     def _client(self) -> Iterator[Client]:
         """A client for one caller: one that is idle, or a new one. It goes back if nothing went wrong."""
         with self._mutex:
             client = self._idle_clients.pop() if self._idle_clients else None
         if client is None:
-            client = Client(list(self._addresses), _REQUEST_SECONDS, EXEMPT_CLIENT_ID)
+            client = self._connect(list(self._addresses), _REQUEST_SECONDS)
         try:
             yield client
         except RefusedError as error:

@@ -44,6 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--control-port", type=int, default=0, metavar="PORT", help="of the HTTP port; default: any")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated")
     parser.add_argument(
+        "--user", action="append", default=[], metavar="NAME=PASSWORD", help="who may come; may be repeated"
+    )
+    parser.add_argument(
+        "--acl",
+        action="append",
+        metavar="ENTRY",
+        help="what users may do, as 'alice read topic:orders'; may be repeated",
+    )
+    parser.add_argument("--tls", action="store_true", help="encrypt; the line that says ready has the authority")
+    parser.add_argument(
         "--with-parent", action="store_true", help="end when standard input is closed, as it is when the parent ends"
     )
 
@@ -51,14 +61,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until it is told to end. The exit code is 0, or 1 if it did not start."""
     try:
-        config = dict(_setting(text) for text in arguments.set)
-        with Broker(config=config, port=arguments.port) as broker, Control(broker, arguments.control_port) as control:
+        config = dict(_pair("--set", text) for text in arguments.set)
+        users = dict(_pair("--user", text) for text in arguments.user) or None
+        with (
+            Broker(config=config, users=users, acls=arguments.acl, tls=arguments.tls, port=arguments.port) as broker,
+            Control(broker, arguments.control_port) as control,
+        ):
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: control.end())
             if arguments.with_parent:
                 threading.Thread(target=_end_with_parent, args=(control,), daemon=True).start()
             host, _, port = broker.bootstrap.rpartition(":")
             ready = {"event": "ready", "host": host, "port": int(port), "control": control.url}
+            if broker.certificate_authority is not None:
+                ready["certificate_authority"] = broker.certificate_authority
             sys.stdout.write(json.dumps(ready) + "\n")
             sys.stdout.flush()
             control.serve()
@@ -68,10 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _pair(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set {text}: write NAME=VALUE")
+    if not equals or not name:
+        raise ValueError(f"{option} {text}: write NAME=VALUE")
     return name, value
 
 

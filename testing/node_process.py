@@ -24,8 +24,17 @@ class NodeProcess:
     """Starts and ends `ottla serve` on the same folder and port, one process after the other. What it says on standard
     error goes to a file in its folder."""
 
-    def __init__(self, settings: Mapping[str, str], data_dir: Path, log_name: str = "broker.log") -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        data_dir: Path,
+        log_name: str = "broker.log",
+        *,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """`secrets` are settings that stand in a file of their own, and not in the list of processes."""
         self._settings = dict(settings)
+        self._secrets = dict(secrets or {})
         self._log_path = data_dir / log_name
         self._data_dir = data_dir
         self._process: subprocess.Popen[str] | None = None
@@ -46,13 +55,23 @@ class NodeProcess:
         command = [sys.executable, "-m", "ottla.cli", "serve", "--data-dir", str(self._data_dir)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
+        if self._secrets:
+            command += ["--config", str(self._written_secrets())]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def _written_secrets(self) -> Path:
+        path = self._log_path.with_suffix(".properties")
+        path.touch(0o600)
+        escaped = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in self._secrets.items()}
+        path.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
+        return path
 
     def await_ready(self) -> None:
         """Wait until the process serves. BrokerError if it cannot."""
         self.address = self._read_ready(self._running())
-        self._settings["listeners"] = "PLAINTEXT://{}:{}".format(*self.address)
+        protocol = self._settings["listeners"].partition("://")[0]
+        self._settings["listeners"] = "{}://{}:{}".format(protocol, *self.address)
 
     def _read_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
         assert process.stdout is not None

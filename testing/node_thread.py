@@ -80,7 +80,8 @@ class NodeThread:
             running.result()
         self.call(self._start_node)
         port = self.ready.listening[0].port
-        self._settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+        protocol = self._settings["listeners"].partition("://")[0]
+        self._settings["listeners"] = f"{protocol}://127.0.0.1:{port}"
 
     def stop(self) -> None:
         """Stop the node in order: what it has is flushed, its port is free."""

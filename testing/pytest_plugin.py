@@ -2,8 +2,9 @@
 
 - `ottla_session_broker`: one broker for the session (of each pytest-xdist worker), started when it is first asked for.
 - `ottla_broker`: the same broker, as new for each test and reset after it. A test with
-  `@pytest.mark.ottla(config={…})` or `(process=True)` gets a broker of its own; `topics` are created beforehand, as
-  names or as a mapping of names to partitions, and `load` names files of records.
+  `@pytest.mark.ottla(config={…})` or `(process=True)` gets a broker of its own, as one does that says who may come and
+  what they may do: `users`, `acls`, `tls`. `topics` are created beforehand, as names or as a mapping of names to
+  partitions, and `load` names files of records.
 - `ottla_session_cluster`, `ottla_cluster`: the same with three brokers, each a process of its own that a test may kill,
   pause and restart. `@pytest.mark.ottla(nodes=5)` makes a cluster of so many.
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
@@ -28,12 +29,13 @@ _BROKER: pytest.StashKey[Broker | Cluster] = pytest.StashKey()
 
 B = TypeVar("B", "Broker", "Cluster")
 
-_ARGUMENTS = ("config", "topics", "load", "process", "nodes")
+_ARGUMENTS = ("config", "topics", "load", "process", "nodes", "users", "acls", "tls")
 
 _MARKER = (
-    "ottla(config=None, topics=(), load=(), process=False, nodes=3): what the `ottla_broker` or `ottla_cluster` of a "
-    "test is like: broker settings by Kafka's names, topics (names, or names with partitions), files of records, a "
-    "process of its own, how many nodes"
+    "ottla(config=None, topics=(), load=(), process=False, nodes=3, users=None, acls=None, tls=False): what the "
+    "`ottla_broker` or `ottla_cluster` of a test is like: broker settings by Kafka's names, topics (names, or names "
+    "with partitions), files of records, a process of its own, how many nodes, passwords by user, entries as `ottla "
+    "acl add` takes them, whether connections are encrypted"
 )
 
 
@@ -79,7 +81,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         from ottla.testing.broker import Broker
 
         config = {**_session_config(request.config), **wanted.config}
-        with Broker(config=config, process=wanted.process) as broker:
+        with Broker(config=config, process=wanted.process, **wanted.access) as broker:
             wanted.prepare(broker, request.path.parent)
             yield from _shown(request.node, broker)
         return
@@ -111,7 +113,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         from ottla.testing.cluster import Cluster
 
         config = {**_session_config(request.config), **wanted.config}
-        with Cluster(wanted.nodes or 3, config=config) as cluster:
+        with Cluster(wanted.nodes or 3, config=config, **wanted.access) as cluster:
             wanted.prepare(cluster, request.path.parent)
             yield from _shown(request.node, cluster)
         return
@@ -161,20 +163,25 @@ class _Wanted:
         load: tuple[str, ...] | list[str] | str = (),
         process: bool = False,
         nodes: int | None = None,
+        users: Mapping[str, str] | None = None,
+        acls: tuple[str, ...] | list[str] | None = None,
+        tls: bool = False,
     ) -> None:
         self.config = dict(config or {})
         self.process = process
         self.nodes = nodes
+        self.access: dict[str, Any] = {"users": users, "acls": acls, "tls": tls}
+        self._is_open = users is None and acls is None and not tls
         self._topics = {topics: 1} if isinstance(topics, str) else topics
         self._load = [load] if isinstance(load, str) else load
 
     @property
     def needs_own_broker(self) -> bool:
-        return bool(self.config) or self.process
+        return bool(self.config) or self.process or not self._is_open
 
     @property
     def needs_own_cluster(self) -> bool:
-        return bool(self.config) or self.nodes is not None
+        return bool(self.config) or self.nodes is not None or not self._is_open
 
     def prepare(self, broker: Broker | Cluster, folder: Path) -> None:
         """Create the topics and load the files, whose names are relative to the test's folder."""

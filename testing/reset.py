@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.server.metadata.scram_changes import ScramDeletion
+
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 
 async def reset(broker: Broker) -> None:
-    """Delete every topic, group, transaction, quota and setting that was made while the broker ran.
+    """Delete every topic, group, transaction, quota, setting and password that was made while the broker ran.
 
     Clients that are connected see deleted topics: a fetch that waits is answered, with UNKNOWN_TOPIC_ID or
     UNKNOWN_TOPIC_OR_PARTITION. Groups and transactions go with the topics that keep them; those are made again at once,
@@ -23,6 +25,9 @@ async def reset(broker: Broker) -> None:
         await controller.alter_client_quotas(
             {entity: dict.fromkeys(quotas, None) for entity, quotas in image.quotas.items()}
         )
+    for mechanism in {mechanism for _, mechanism in image.scram_credentials}:  # a request changes a user once
+        deletions = [ScramDeletion(user, mechanism) for user, other in image.scram_credentials if other == mechanism]
+        await controller.alter_scram_credentials(deletions, [])
     topics = list(image.topics.values())
     if topics:
         await controller.delete_topics([topic.topic_id for topic in topics])

@@ -6,7 +6,7 @@ It is only a client: everything goes through Kafka's protocol, so it reads from 
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition
 from ottla.pipeline.client.cluster import Cluster
 from ottla.pipeline.client.fetcher import Fetched, OffsetOutOfRangeError, PartitionFetcher
-from ottla.pipeline.client.settings import ClientSettings, parse_bootstrap_servers
+from ottla.pipeline.client.settings import ClientSettings, parse_bootstrap_servers, security_of
 
 __all__ = [
     "EARLIEST",
@@ -18,4 +18,5 @@ __all__ = [
     "PartitionFetcher",
     "TopicPartition",
     "parse_bootstrap_servers",
+    "security_of",
 ]

@@ -8,7 +8,13 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ottla.client.connection import BrokerConnection
-from ottla.client.errors import ConnectionLostError, UnreachableError, UnsupportedVersionError
+from ottla.client.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    SecurityConfigError,
+    UnreachableError,
+    UnsupportedVersionError,
+)
 from ottla.client.offsets import NO_LEADER, TopicPartition, list_offsets_request
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -140,6 +146,12 @@ class Cluster:
             except UnsupportedVersionError as error:
                 self.close()
                 raise BrokerUnavailableError(f"The broker cannot be read from: {error}.") from error
+            except (AuthenticationError, SecurityConfigError) as error:
+                self.close()
+                raise BrokerUnavailableError(
+                    f"{self.settings.servers} lets nobody in: {error}. Check kafka.security.protocol, kafka.sasl.* and "
+                    "kafka.ssl.*."
+                ) from error
             except ConnectionLostError as error:
                 self.close()
                 self._leaders.clear()
@@ -223,6 +235,7 @@ class Cluster:
                 answer_timeout_seconds=timeout_s + settings.fetch_max_wait_ms / 1000 + _SLACK_S,
                 max_answer_bytes=_MAX_ANSWER_BYTES,
                 receive_buffer_bytes=settings.receive_buffer_bytes,
+                security=settings.security,
             )
         return connection
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.client.addresses import parse_addresses
-from ottla.client.errors import AddressError
+from ottla.client.errors import AddressError, SecurityConfigError
+from ottla.client.security import NO_SECURITY, Security, from_properties
 from ottla.pipeline.errors import OptionError
 
-__all__ = ["ClientSettings", "parse_bootstrap_servers"]
+__all__ = ["ClientSettings", "parse_bootstrap_servers", "security_of"]
 
 _MIB = 1024 * 1024
 
@@ -32,6 +34,7 @@ class ClientSettings(NamedTuple):
     receive_buffer_bytes: int = 0
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 30_000
+    security: Security = NO_SECURITY
 
     @property
     def servers(self) -> str:
@@ -45,3 +48,11 @@ def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
         return tuple(parse_addresses(text, default_port=None))
     except AddressError as error:
         raise OptionError(f"kafka.bootstrap.servers: {error}.") from None
+
+
+def security_of(properties: Mapping[str, str]) -> Security:
+    """How to connect, as a client's properties say by Kafka's names. Reads files; OptionError says what is wrong."""
+    try:
+        return from_properties(properties)
+    except SecurityConfigError as error:
+        raise OptionError(f"kafka.{error}.") from None

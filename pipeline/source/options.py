@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings, parse_bootstrap_servers
+from ottla.client.security import SETTINGS
+from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings, parse_bootstrap_servers, security_of
 from ottla.pipeline.errors import OptionError
 from ottla.pipeline.source.positions import Positions, positions_of, refuse_empty_batch
 from ottla.pipeline.source.subscription import Subscription, subscription_of
@@ -72,6 +73,7 @@ _NUMBERS: Final = {
     "kafka.request.timeout.ms": "request_timeout_ms",
     "kafka.default.api.timeout.ms": "default_api_timeout_ms",
 }
+_KAFKA: Final = "kafka."
 _ISOLATION_LEVELS: Final = {"read_uncommitted": False, "read_committed": True}
 _BOOLEANS: Final = {"true": True, "false": False}
 _MAX_INT32: Final = (1 << 31) - 1
@@ -127,18 +129,10 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in _OPTIONS} | _WITHOUT_EFFECT | set(_NUMBERS)
     known |= {"kafka.bootstrap.servers", "kafka.isolation.level", "kafka.client.id", "kafka.check.crcs"}
-    known.add("kafka.security.protocol")
-    if given.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-        raise OptionError(
-            f"kafka.security.protocol={given['kafka.security.protocol']} is not supported by format('ottla'), which "
-            "connects in plain text only: use format('kafka') for this broker, or a listener without encryption."
-        )
+    known |= {f"{_KAFKA}{name}" for name in SETTINGS}
     for name in sorted(given.keys() - known):
         if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
-            raise OptionError(
-                f"Option {name} is not supported by format('ottla'), which connects in plain text only: use "
-                "format('kafka') for this broker, or a listener without encryption and authentication."
-            )
+            raise OptionError(f"Option {name} is not known to format('ottla'): use format('kafka') for this broker.")
         if name.startswith("kafka."):
             raise OptionError(f"Option {name} has no meaning for format('ottla'): leave it out.")
         raise OptionError(f"There is no option {name}. There are kafka.bootstrap.servers, {', '.join(_OPTIONS)}.")
@@ -157,5 +151,8 @@ def _client_settings(given: Mapping[str, str]) -> ClientSettings:
         client_id=given.get("kafka.client.id", "ottla-spark"),
         read_committed=choice(given, "kafka.isolation.level", _ISOLATION_LEVELS, "read_uncommitted"),
         check_crcs=choice(given, "kafka.check.crcs", _BOOLEANS, "true"),
+        security=security_of(
+            {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
+        ),
         **numbers,
     )

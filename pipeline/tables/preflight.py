@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings, Cluster, TopicPartition, parse_bootstrap_servers
-from ottla.pipeline.errors import DataLossError, TopicError
+from ottla.pipeline.client import (
+    EARLIEST,
+    LATEST,
+    ClientSettings,
+    Cluster,
+    TopicPartition,
+    parse_bootstrap_servers,
+    security_of,
+)
+from ottla.pipeline.errors import DataLossError, OptionError, TopicError
 from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
 from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.errors import CheckpointError, TableError
@@ -16,11 +24,17 @@ _UNCHECKED = "unchecked"
 
 
 def connect(job: JobConfig) -> Cluster | None:
-    """The job's cluster; None where only Spark's connector can reach it (TLS, SASL): then nothing is checked."""
-    if job.kafka.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-        return None
+    """The job's cluster; None where only Spark's connector can reach it (JKS, Kerberos): then nothing is checked."""
     servers = parse_bootstrap_servers(job.bootstrap)
-    return Cluster(ClientSettings(servers, client_id="ottla-table", default_api_timeout_ms=_PATIENCE_MS))
+    try:
+        security = security_of(job.kafka)
+    except OptionError:
+        if job.source == "kafka":
+            return None
+        raise
+    return Cluster(
+        ClientSettings(servers, client_id="ottla-table", default_api_timeout_ms=_PATIENCE_MS, security=security)
+    )
 
 
 def check(cluster: Cluster | None, table: TableConfig, checkpoint: Checkpoint, sink: Sink) -> Identity:

@@ -7,14 +7,14 @@ Either way a task that Spark repeats sends its rows again, as Spark's own connec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, StringType
 
-from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
+from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers, security_of
 from ottla.pipeline.client.producer import OutgoingRecord, Producer
 from ottla.pipeline.errors import TopicError
 from ottla.pipeline.tables.config import DATE_COLUMN, METADATA_COLUMNS, JobConfig, TableConfig
@@ -45,6 +45,13 @@ class Publication:
     headers: tuple[str, ...] = ()
     source: str = "ottla"
     batch_bytes: int | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How to connect, by the names of Java's clients."""
+
+    @property
+    def client(self) -> ClientSettings:
+        """For this package's own client. Reads files; OptionError says what is wrong."""
+        return ClientSettings(parse_bootstrap_servers(self.bootstrap), security=security_of(self.kafka))
 
 
 def run(publication: Publication, spark_settings: Mapping[str, str]) -> int:
@@ -58,7 +65,7 @@ def run(publication: Publication, spark_settings: Mapping[str, str]) -> int:
 
 def publish(spark: SparkSession, publication: Publication) -> int:
     """As `run`, in a session that is there."""
-    cluster = Cluster(ClientSettings(parse_bootstrap_servers(publication.bootstrap)))
+    cluster = Cluster(publication.client)
     try:
         if not cluster.partitions([publication.topic]):
             raise TopicError(
@@ -68,10 +75,12 @@ def publish(spark: SparkSession, publication: Publication) -> int:
         cluster.close()
     rows = records(_rows(spark, publication), publication)
     if publication.source == "ottla":
-        sender = _Sender(publication.bootstrap, publication.topic, publication.batch_bytes)
+        sender = _Sender(publication.client, publication.topic, publication.batch_bytes)
         return int(sum(row.sent for row in rows.mapInArrow(sender, "sent BIGINT").collect()))
     count = rows.count()
     writer = rows.write.format("kafka").option("kafka.bootstrap.servers", publication.bootstrap)
+    for name, value in publication.kafka.items():
+        writer = writer.option(f"kafka.{name}", value)
     if publication.batch_bytes is not None:
         writer = writer.option("kafka.batch.size", str(publication.batch_bytes))
     writer.option("topic", publication.topic).option("includeHeaders", "true").save()
@@ -130,15 +139,15 @@ def _rows(spark: SparkSession, publication: Publication) -> DataFrame:
 class _Sender:
     """Runs on the executors: each task sends its rows through a producer of its own."""
 
-    def __init__(self, bootstrap: str, topic: str, batch_bytes: int | None) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, settings: ClientSettings, topic: str, batch_bytes: int | None) -> None:
+        self._settings = settings
         self._topic = topic
         self._batch_bytes = batch_bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        cluster = Cluster(ClientSettings(parse_bootstrap_servers(self._bootstrap)))
+        cluster = Cluster(self._settings)
         try:
             sent = 0
             producer: Producer | None = None

@@ -187,7 +187,7 @@ def _flatten(path: Path, prefix: str, table: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _from_properties(path: Path) -> Iterator[Given]:
-    from ottla.server.settings.properties import parse_properties
+    from ottla.client.properties import parse_properties
 
     for name, text, line in parse_properties(_read(path)):
         yield Given(name, text, f"{path} line {line}")

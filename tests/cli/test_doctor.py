@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import doctor_machine
+from ottla.cli import doctor_machine, doctor_network
 from ottla.cli.doctor_finding import Finding
+from ottla.client.security import from_properties
+from ottla.server.settings.sources import load
 from ottla.storage.disk import RealDisk
 from ottla.storage.format.sealed_index import build_sealed_index
 from ottla.storage.format.segment_header import build_segment_header
 from ottla.storage.upkeep.scrub_state import ScrubFinding, ScrubState, write_scrub_state
+from ottla.testing import Broker
 
 Examine = Callable[..., dict[str, dict[str, str]]]
 
@@ -47,6 +50,24 @@ def test_beside_a_running_broker_it_makes_a_round_trip(examine: Examine, broker:
     assert found[f"listener {broker.address}"]["message"] == "a broker answers there"
     assert found[f"reaching {broker.address}"]["level"] == "ok"
     assert broker.address in found[f"reaching {broker.address}"]["message"]
+
+
+def test_beside_a_broker_that_asks_who_is_there() -> None:
+    pytest.importorskip("cryptography")
+    with Broker(users={"alice": "wonder"}, tls=True) as broker:
+        config = load(environment={}, flags={"listeners": f"SASL_SSL://{broker.bootstrap}", "log.dirs": "/nowhere"})
+
+        def look(properties: dict[str, str]) -> tuple[Finding, Finding]:
+            found = {it.subject: it for it in doctor_network.examine(config, from_properties(properties))}
+            return found[f"listener {broker.bootstrap}"], found[f"reaching {broker.bootstrap}"]
+
+        listener, reaching = look({})
+        assert listener.message == "a broker answers there"
+        assert "--command-config" in reaching.advice
+        assert look(broker.java_config())[1].level == "ok"
+        reaching = look(broker.client_config() | {"sasl.password": "wander"})[1]
+        assert reaching.level == "fail"
+        assert "the user, the password" in reaching.advice
 
 
 def test_what_is_wrong_is_named_with_what_to_do(examine: Examine, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from ottla.cli.certificates import issue, make_authority
 from ottla.client.errors import ClientError, SecurityConfigError
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.server.security.certificates import issue, make_authority
 from tests.clusters import RunCluster
 
 pytestmark = pytest.mark.timeout(60)

@@ -15,7 +15,6 @@ import trio
 
 pytest.importorskip("cryptography")
 
-from ottla.cli.certificates import Pair, issue, make_authority
 from ottla.client.client import Client as BlockingClient
 from ottla.client.errors import AuthenticationError, ClientError, ConnectionLostError, SecurityConfigError
 from ottla.client.security import from_properties
@@ -24,6 +23,7 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.server.security.certificates import Pair, issue, make_authority
 from ottla.server.security.credentials import Credentials
 from ottla.server.security.distinguished_name import PrincipalRules, RuleError, distinguished_name
 from ottla.server.security.entrance import entrance
@@ -117,6 +117,18 @@ async def brokers(node: RunningNode, given: Mapping[str, str]) -> int:
             return len(client.metadata([]).brokers)
 
     return await trio.to_thread.run_sync(ask)
+
+
+async def test_a_broker_that_stops_says_goodbye(serve_tls: Callable[..., Any], certificates: Certificates) -> None:
+    async with serve_tls() as node:
+        stream = trio.SSLStream(
+            await trio.open_tcp_stream(HOST, node.port), context(certificates), server_hostname=HOST
+        )
+        await stream.do_handshake()
+        node.node.stop()
+        with trio.fail_after(10):
+            assert await stream.receive_some() == b""  # and no alert, which would be an error
+        await trio.aclose_forcefully(stream)
 
 
 async def test_clients_are_served(serve_tls: Callable[..., Any], certificates: Certificates) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.properties import parse_properties
 from ottla.server.settings.config import ConfigError
 from ottla.server.settings.description import describe_broker
-from ottla.server.settings.properties import parse_properties
 from ottla.server.settings.sources import load
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from ottla.cli import CommandError
+from ottla.server.settings.config import ConfigError
 
 AUTHORITY_DAYS: Final = 3650
 DAYS: Final = 825
@@ -64,7 +64,7 @@ def _new_key() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise CommandError("making certificates needs more: pip install 'ottla[security]'") from None
+        raise ConfigError("making certificates needs more: pip install 'ottla[security]'.") from None
     return ec.generate_private_key(ec.SECP256R1())
 
 

@@ -1,0 +1,264 @@
+"""Who may come to a broker under test and what they may do there: users, access control lists, certificates.
+
+The fixture itself comes as a user of its own, a super user whose password is made anew for each broker.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.acls import AclTextError, parse_entry
+from ottla.client.security import Login, Security
+from ottla.testing.errors import BrokerError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.client.client import Client
+    from ottla.kproto.messages.create_acls import AclCreation
+    from ottla.server.security.certificates import Pair
+
+SCRAM: Final = "SCRAM-SHA-512"
+
+_HOSTS: Final = ("127.0.0.1", "localhost")
+_FIXTURE: Final = "ottla-fixture"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", SCRAM)
+_PROTOCOLS: Final = {
+    (False, False): "PLAINTEXT",
+    (False, True): "SSL",
+    (True, False): "SASL_PLAINTEXT",
+    (True, True): "SASL_SSL",
+}
+_LOGIN_MODULES: Final = {"PLAIN": "plain.PlainLoginModule"}
+_SCRAM_MODULE: Final = "scram.ScramLoginModule"
+_ANY: Final = 1
+
+
+class Access:
+    """What `users`, `acls` and `tls` of a broker or a cluster stand for. BrokerError if they make no sense."""
+
+    def __init__(self, users: Mapping[str, str] | None, acls: Iterable[str] | None, *, tls: bool) -> None:
+        if acls is not None and users is None:
+            raise BrokerError("acls say what users may do: give users as well")
+        self._users = dict(users or {})
+        self._entries = _entries(acls or ())
+        self._asks_who = users is not None
+        self._authorizes = acls is not None
+        self._encrypts = tls
+        self._password = secrets.token_urlsafe(18)
+        self._credentials: list[Any] = []
+        self.protocol = _PROTOCOLS[self._asks_who, tls]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may come."""
+        return self.protocol == "PLAINTEXT"
+
+    @property
+    def authority(self) -> str | None:
+        """The certificate that clients have to trust, in PEM; None without TLS."""
+        return _certificates()[0].certificate.decode() if self._encrypts else None
+
+    def settings(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The broker's settings; `given` are those of the test."""
+        if self.is_open:
+            return {}
+        if "listeners" in given:
+            raise BrokerError("give either the setting listeners, or users and tls")
+        found: dict[str, str] = {}
+        if self._asks_who:
+            found |= {
+                "sasl.enabled.mechanisms": given.get("sasl.enabled.mechanisms", ",".join(_MECHANISMS)),
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            }
+        if self._authorizes:
+            given_super_users = given.get("super.users")
+            found |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": f"{f'{given_super_users};' if given_super_users else ''}User:{_FIXTURE}",
+            }
+        return found
+
+    def secrets(self) -> dict[str, str]:
+        """Settings that nobody else may see."""
+        found: dict[str, str] = {}
+        if self._asks_who:
+            found[f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.plain.PlainLoginModule required username={_FIXTURE} "
+                f'password="{self._password}" user_{_FIXTURE}="{self._password}";'
+            )
+        if self._encrypts:
+            authority, broker = _certificates()
+            found |= {
+                "ssl.keystore.key": broker.key.decode(),
+                "ssl.keystore.certificate.chain": broker.certificate.decode(),
+                "ssl.truststore.certificates": authority.certificate.decode(),
+            }
+        return found
+
+    @property
+    def own(self) -> Security:
+        """How the fixture connects."""
+        login = Login("PLAIN", _FIXTURE, self._password) if self._asks_who else None
+        if not self._encrypts:
+            return Security(login)
+        from ottla.client.tls import Tls
+
+        return Security(login, Tls(authorities=self.authority))
+
+    def prepare(self, client: Client) -> None:
+        """Let exactly those users in, with exactly those rights."""
+        if self._asks_who:
+            _set_users(client, self._hashed())
+        if self._authorizes:
+            _set_entries(client, self._entries)
+
+    def is_prepared(self, client: Client) -> bool:
+        """Whether the broker that a client asks knows of it."""
+        known = {(it.name, it.mechanism) for each in self._credentials for it in each}
+        return (not self._asks_who or set(_credentials(client)) == known) and (
+            not self._authorizes or _count_entries(client) == len({repr(it) for it in self._entries})
+        )
+
+    def client_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
+        """How a user connects, by librdkafka's names."""
+        found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
+        if self._asks_who:
+            name, password = self._known(user)
+            found |= {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
+        if self.authority is not None:
+            found["ssl.ca.pem"] = self.authority
+        return found
+
+    def java_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
+        """The same by Java's names."""
+        found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
+        if self._asks_who:
+            name, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in self._known(user))
+            module = _LOGIN_MODULES.get(mechanism, _SCRAM_MODULE)
+            found |= {
+                "sasl.mechanism": mechanism,
+                "sasl.jaas.config": (
+                    f'org.apache.kafka.common.security.{module} required username="{name}" password="{password}";'
+                ),
+            }
+        if self.authority is not None:
+            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.authority}
+        return found
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What trusts the broker's certificate; None without TLS."""
+        if self.authority is None:
+            return None
+        import ssl
+
+        return ssl.create_default_context(cadata=self.authority)
+
+    def _known(self, user: str | None) -> tuple[str, str]:
+        name = next(iter(self._users), "") if user is None else user
+        if name not in self._users:
+            raise BrokerError(f"there is no user {name!r}: there are {', '.join(self._users) or 'none'}")
+        return name, self._users[name]
+
+    def _hashed(self) -> list[Any]:
+        """The users' credentials; hashing takes milliseconds, so it is done once."""
+        if not self._credentials:
+            from ottla.client.users import MECHANISMS, credential
+
+            self._credentials = [
+                [credential(name, password, mechanism) for name, password in self._users.items()]
+                for mechanism in MECHANISMS
+            ]
+        return self._credentials
+
+
+def _entries(acls: Iterable[str]) -> list[AclCreation]:
+    try:
+        return [entry for text in ([acls] if isinstance(acls, str) else acls) for entry in parse_entry(text)]
+    except AclTextError as error:
+        raise BrokerError(f"acls: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> tuple[Pair, Pair]:
+    """An authority and a broker's certificate, for this process."""
+    from ottla.server.security.certificates import issue, make_authority
+    from ottla.server.settings.config import ConfigError
+
+    try:
+        authority = make_authority("Ottla CA for tests", days=7)
+        return authority, issue(authority, "broker", _HOSTS, days=7)
+    except ConfigError as error:
+        raise BrokerError(str(error)) from None
+
+
+def _set_users(client: Client, credentials: Sequence[Any]) -> None:
+    from ottla.kproto.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialDeletion,
+    )
+
+    known = {(it.name, it.mechanism) for each in credentials for it in each}
+    others = [
+        ScramCredentialDeletion(name=name, mechanism=mechanism)
+        for name, mechanism in _credentials(client)
+        if (name, mechanism) not in known
+    ]
+    # A request changes a user once.
+    requests = [AlterUserScramCredentialsRequest(deletions=[it]) for it in others]
+    requests += [AlterUserScramCredentialsRequest(upsertions=list(each)) for each in credentials if each]
+    for request in requests:
+        for result in client.call_controller(request).results:
+            _check(result)
+
+
+def _credentials(client: Client) -> list[tuple[str, int]]:
+    from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+
+    described = client.call(DescribeUserScramCredentialsRequest(users=None))
+    return [(result.user, info.mechanism) for result in described.results for info in result.credential_infos]
+
+
+def _count_entries(client: Client) -> int:
+    from ottla.kproto.messages.describe_acls import DescribeAclsRequest
+
+    everything = DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    return sum(len(resource.acls) for resource in client.call(everything).resources)
+
+
+def _set_entries(client: Client, entries: Sequence[AclCreation]) -> None:
+    from ottla.kproto.messages.create_acls import CreateAclsRequest
+    from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+
+    everything = DeleteAclsFilter(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    for result in client.call_controller(DeleteAclsRequest(filters=[everything])).filter_results:
+        _check(result)
+    if entries:
+        for result in client.call_controller(CreateAclsRequest(creations=list(entries))).results:
+            _check(result)
+
+
+def _check(result: Any) -> None:
+    if result.error_code:
+        from ottla.client.errors import BrokerError as RefusedError
+
+        raise RefusedError(result.error_code, result.error_message)
