@@ -38,6 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--advertise", metavar="HOST", help="the host that clients are told (default: the one that they connected to)"
     )
+    parser.add_argument(
+        "--listen-config",
+        metavar="FILE",
+        help="TLS and SASL towards clients: a broker's properties for a listener, with security.protocol and users",
+    )
+    parser.add_argument(
+        "--upstream-config",
+        metavar="FILE",
+        help="TLS and SASL towards the cluster: a client's properties, as Kafka's tools take them",
+    )
     parser.add_argument("--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here")
     parser.add_argument("--max-connections", metavar="NUMBER", help="refuse more connections (default 10000)")
     parser.add_argument("--max-frame", metavar="SIZE", help="the largest request or answer (default 100MiB)")
@@ -72,11 +82,15 @@ async def _serve(chosen: Chosen) -> None:
     import trio
 
     from ottla.proxy.proxy import Proxy
+    from ottla.proxy.shared import PLAIN_WAYS
 
-    proxy = Proxy(chosen.settings, chosen.filters)
+    securities = chosen.securities
+    proxy = Proxy(chosen.settings, chosen.filters, PLAIN_WAYS if securities is None else securities.ways)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as obeying:
             obeying.start_soon(_obey, signals, proxy, obeying.cancel_scope)
+            if securities is not None:
+                obeying.start_soon(securities.run)
             async with trio.open_nursery() as serving:
                 ready = await serving.start(proxy.serve)
                 http = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.cli import CommandError
 from ottla.client.addresses import parse_address
@@ -16,18 +16,35 @@ from ottla.proxy.filters.chain import Named
 from ottla.proxy.shared import Settings
 from ottla.server.settings.units import duration_ms, size_bytes
 
+if TYPE_CHECKING:
+    from ottla.cli.proxy_security import Securities, Source
+
 DEFAULT_LISTEN: Final = "127.0.0.1:19092"
 
 _FILTERS: Final = "filter"
-_NAMES: Final = ("upstream", "listen", "advertise", "http", "max-connections", "max-frame", "memory", "idle")
+_LISTEN_CONFIG: Final = "listen-config"
+_UPSTREAM_CONFIG: Final = "upstream-config"
+_NAMES: Final = (
+    "upstream",
+    "listen",
+    "advertise",
+    "http",
+    "max-connections",
+    "max-frame",
+    "memory",
+    "idle",
+    _LISTEN_CONFIG,
+    _UPSTREAM_CONFIG,
+)
 
 
 class Chosen(NamedTuple):
-    """What was chosen: how to forward, and where the HTTP port is to be."""
+    """What was chosen: how to forward, where the HTTP port is to be, and TLS and SASL if there are any."""
 
     settings: Settings
     filters: Sequence[Named]
     http: tuple[str, int] | None
+    securities: Securities | None = None
 
 
 def load(arguments: argparse.Namespace) -> Chosen:
@@ -56,7 +73,7 @@ def load(arguments: argparse.Namespace) -> Chosen:
     if "idle" in values:
         options["idle_seconds"] = _seconds("idle", values["idle"])
     http = _address("http", values["http"], may_be_free=True) if "http" in values else None
-    return Chosen(Settings(addresses, listen, **options), _filters(values.get(_FILTERS, [])), http)
+    return Chosen(Settings(addresses, listen, **options), _filters(values.get(_FILTERS, [])), http, _securities(values))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -70,6 +87,19 @@ def _read(path: Path) -> dict[str, Any]:
     if unknown:
         raise CommandError(f"{path}: there is no {unknown[0]!r}; known are {', '.join((*_NAMES, _FILTERS))}")
     return found
+
+
+def _securities(values: Mapping[str, Any]) -> Securities | None:
+    """TLS and SASL as the files of both sides, or tables in their places, say."""
+    sources: list[Source | None] = []
+    for name in (_LISTEN_CONFIG, _UPSTREAM_CONFIG):
+        value = values.get(name)
+        sources.append(value if value is None or isinstance(value, dict) else Path(_text(name, value)))
+    if sources == [None, None]:
+        return None
+    from ottla.cli.proxy_security import Securities
+
+    return Securities(*sources)
 
 
 def _filters(tables: Any) -> Sequence[Named]:

@@ -4,7 +4,8 @@ Each client has a connection of its own to the broker, so that order, pipelining
 back-pressure are what they are without a proxy. Two flows live in `serve`; what they share is the queue of requests
 that wait for their answers. When one side ends, the other one does.
 
-An answer that the proxy gives itself takes its place in that queue: it leaves when those before it have.
+An answer that the proxy gives itself takes its place in that queue: it leaves when those before it have. The client's
+filters are made when it is known who it is, which is when it asks for something else than to be let in.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from ottla.kproto.errors import ProtocolError, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersionsResponse
 from ottla.kproto.schema import Response
 from ottla.proxy import rewriting, versions
+from ottla.proxy.admission import Admission
 from ottla.proxy.errors import EndOfStreamError, ProxyError, RefusedError
-from ottla.proxy.filters.chain import Chain
+from ottla.proxy.filters.chain import NO_FILTERS, Chain
 from ottla.proxy.filters.filter import Call, Client
 from ottla.proxy.flow import PREFIX_BYTES, Flow, Next
 from ottla.proxy.heads import (
@@ -34,13 +36,14 @@ from ottla.proxy.heads import (
     framed,
     has_answer,
 )
+from ottla.proxy.login import SASL_KEYS, UNKNOWN
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
     from ottla.proxy.rewriting import Localize
     from ottla.proxy.shared import Shared
-    from ottla.proxy.transport import Transport
+    from ottla.proxy.transport import Accepted, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ MAX_IN_FLIGHT: Final = 1000
 class Pending:
     """A request that waits for its answer. `answer` is there if the proxy gives it."""
 
-    __slots__ = ("answer", "call", "correlation_id", "key", "version")
+    __slots__ = ("answer", "call", "claim", "correlation_id", "key", "version")
 
     def __init__(self, key: ApiKey, version: int, correlation_id: int) -> None:
         self.key = key
@@ -60,6 +63,7 @@ class Pending:
         self.correlation_id = correlation_id
         self.answer: Sequence[Buffer] | None = None
         self.call: Call | None = None  # where a filter wants request or answer
+        self.claim = UNKNOWN  # who the client is, if this SaslAuthenticate is answered well
 
     def __repr__(self) -> str:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
@@ -68,14 +72,16 @@ class Pending:
 class Connection:
     """Serves one client. `serve` is its whole life and closes both sides."""
 
-    def __init__(self, client: Transport, shared: Shared, localize: Localize, *, peer: str, listener: str) -> None:
-        self.client = client
+    def __init__(self, accepted: Accepted, shared: Shared, localize: Localize, *, peer: str, listener: str) -> None:
+        self.client = accepted.transport
+        self.admission = Admission(accepted.login, accepted.principal)
         self.shared = shared
         self.localize = localize
         self.peer = peer
         self.listener = listener
         self.client_id: str | None = None
-        self.chain = Chain(shared.filters, Client(peer, listener), shared.metrics)
+        self.chain = Chain(NO_FILTERS, Client(peer, listener, accepted.principal), shared.metrics)
+        self.is_in = False
         self.in_flight: deque[Pending] = deque()
         self.has_room = trio.lowlevel.ParkingLot()
         self.moved_at = trio.current_time()
@@ -95,8 +101,27 @@ class Connection:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._run, self._requests)
                     nursery.start_soon(self._run, self._responses)
+                    if (login := self.admission.login) is not None:
+                        nursery.start_soon(self._end_if_unknown, login.seconds)
         finally:
             upstream.close()
+
+    def enter(self) -> None:
+        """It is known who the client is: from now on its filters see what it asks for."""
+        assert not self.is_in
+        assert self._requests is not None
+        assert self._responses is not None
+        client = Client(self.peer, self.listener, self.admission.principal)
+        self.chain = Chain(self.shared.filters, client, self.shared.metrics)
+        self._requests.wanted = self.chain.requests | self.chain.responses
+        self._responses.wanted = self.chain.responses
+        self.is_in = True
+
+    def refuse(self, reason: str) -> None:
+        """Do not let the client in: the connection ends when what it has asked is answered."""
+        self.shared.metrics.refused["login"] += 1
+        logger.warning("closed the connection from %r: %s", self, reason, extra=self.keys(reason))
+        self.stop()
 
     def stop(self) -> None:
         """Take no further request; the connection ends when those under way are answered."""
@@ -128,6 +153,13 @@ class Connection:
             self.in_flight.append(pending)
         else:
             await send_all(self.client, parts)
+
+    async def _end_if_unknown(self, seconds: float) -> None:
+        """End the connection of a client that does not say in time who it is."""
+        await trio.sleep(seconds)
+        if not self.is_in and not self.admission.is_open:
+            self.refuse(f"it has not authenticated within {seconds:g} s")
+            self._life.cancel()
 
     async def _run(self, flow: Requests | Responses) -> None:
         try:
@@ -169,7 +201,8 @@ class Requests(Flow):
         self._connection = connection
         self._metrics = connection.shared.metrics
         self._offer = connection.shared.offer
-        self._wanted = connection.chain.requests | connection.chain.responses
+        self._admission = connection.admission
+        self.wanted = frozenset[ApiKey]()
 
     def begin(self, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
         if end - pos < REQUEST_HEAD.size:
@@ -180,12 +213,9 @@ class Requests(Flow):
         in_flight = self._connection.in_flight
         if len(in_flight) >= MAX_IN_FLIGHT:
             return Next.SETTLE
-        if key == ApiKey.API_VERSIONS:
-            self._count(key, size_bytes)
-            return Next.WHOLE
-        if not self._offer.includes(key, version):
+        if key != ApiKey.API_VERSIONS and not self._offer.includes(key, version):
             raise RefusedError(f"a request of API {key} version {version}, which is not forwarded")
-        if key in self._wanted:
+        if self._is_wanted(key, size_bytes):
             self._count(key, size_bytes)
             return Next.WHOLE
         if key == ApiKey.PRODUCE:
@@ -201,8 +231,16 @@ class Requests(Flow):
         in_flight.append(Pending(ApiKey(key), version, correlation_id))
         return Next.THROUGH
 
+    def _is_wanted(self, key: int, size_bytes: int) -> bool:
+        """Whether a request has to be held whole. RefusedError if it must not come now."""
+        if self._admission.wants(key, size_bytes):
+            return True
+        if not self._connection.is_in:
+            self._connection.enter()
+        return key in self.wanted
+
     async def handle(self, frame: Buffer) -> None:
-        """ApiVersions, by which a request of the proxy itself is known; and what filters want."""
+        """ApiVersions, by which a request of the proxy itself is known; who is there; and what filters want."""
         connection = self._connection
         try:
             header, body_start = headers.parse_request_header(frame)
@@ -216,8 +254,12 @@ class Requests(Flow):
         if header.client_id == connection.shared.own_client_id:
             raise connection.shared.found_loop()
         pending = Pending(ApiKey(header.api_key), header.api_version, header.correlation_id)
+        if (pending.key in SASL_KEYS or not self._admission.is_open) and await self._is_about_login(
+            pending, frame, body_start
+        ):
+            return
         parts: list[Buffer] | None = [frame]
-        if pending.key in self._wanted:
+        if pending.key in self.wanted:
             pending.call = Call(pending.key, pending.version, header.client_id, connection.chain.client)
             if pending.key in connection.chain.requests:
                 parts = await self._filter(pending, pending.call, frame, body_start)
@@ -225,6 +267,18 @@ class Requests(Flow):
             if pending.key is not ApiKey.PRODUCE or has_answer(frame, REQUEST_HEAD_BYTES, len(frame), pending.version):
                 connection.in_flight.append(pending)
             await send_all(self._sink, framed(*parts))
+
+    async def _is_about_login(self, pending: Pending, frame: Buffer, body_start: int) -> bool:
+        """Look at what a client says of who it is, or before that is known; True if it is dealt with."""
+        admission = self._admission
+        response = await admission.take(pending.key, pending.version, frame, body_start)
+        if response is not None:
+            await self._connection.answer(pending, response, pending.version)
+        pending.claim = admission.claim
+        if admission.login is not None and admission.login.failure:
+            self._connection.refuse(admission.login.failure)
+            return True
+        return response is not None
 
     async def _filter(self, pending: Pending, call: Call, frame: Buffer, body_start: int) -> list[Buffer] | None:
         """What is forwarded of a request that filters want; None if they have answered it."""
@@ -262,7 +316,7 @@ class Responses(Flow):
         self._metrics = connection.shared.metrics
         self._in_flight = connection.in_flight
         self._answered: Pending | None = None
-        self._wanted = connection.chain.responses
+        self.wanted = frozenset[ApiKey]()
         self.is_busy = False
 
     def begin(self, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
@@ -289,7 +343,7 @@ class Responses(Flow):
 
     def _what(self, pending: Pending, view: memoryview, pos: int, end: int, size_bytes: int) -> Next:
         key, version = pending.key, pending.version
-        if key in self._wanted:
+        if key in self.wanted or key in SASL_KEYS:
             return Next.WHOLE
         if key is not ApiKey.API_VERSIONS and not rewriting.names_brokers(key, version):
             return Next.THROUGH
@@ -306,14 +360,16 @@ class Responses(Flow):
         assert pending is not None
         key, version = pending.key, pending.version
         _, body_start = headers.parse_response_header(key, version, frame)
+        parts: list[Buffer] | None = None
         if key is ApiKey.API_VERSIONS:
-            parts: list[Buffer] | None = self._versions(version, frame, body_start)
-        elif key in self._wanted:
+            parts = self._versions(version, frame, body_start)
+        elif key is ApiKey.SASL_AUTHENTICATE:
+            answer = codec.parse_response(key, version, frame, body_start)
+            self._connection.admission.let_in(pending.claim, answer)
+        elif key in self.wanted:
             parts = await self._filter(pending, frame, body_start)
         elif rewriting.names_brokers(key, version):
             parts = await rewriting.rewrite(key, version, frame, body_start, self._connection.localize)
-        else:
-            parts = None
         await send_all(self._sink, framed(*([frame] if parts is None else parts)))
 
     async def _filter(self, pending: Pending, frame: Buffer, body_start: int) -> list[Buffer] | None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.client.errors import ClientError
 from ottla.proxy.brokers import Broker, BrokerTable
 from ottla.proxy.connection import Connection
-from ottla.proxy.errors import ProxyError
+from ottla.proxy.errors import ProxyError, RefusedError
 from ottla.proxy.shared import CONNECT_SECONDS
 from ottla.proxy.transport import unmapped
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.proxy.shared import Shared
-    from ottla.proxy.transport import Transport
+    from ottla.proxy.transport import Accepted, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -148,28 +149,26 @@ class Doors:
 
     async def _serve(self, name: str, accepted: socket.socket, peer: str) -> None:
         try:
-            client = await self._shared.accept(accepted)
+            client = await self._shared.ways.accept(accepted)
             try:
-                upstream = await self._reach(name, client, peer)
+                upstream = await self._reach(name, client.transport, peer)
                 if upstream is not None:
                     await self._carry(name, client, upstream, peer)
             finally:
-                client.close()
+                client.transport.close()
+        except RefusedError as error:
+            self._shared.metrics.refused["login"] += 1
+            keys = {"client": peer, "listener": name, "error": str(error)}
+            logger.warning("closed the connection from %s: %s", peer, error, extra=keys)
         except OSError as error:
             logger.debug("the connection from %s was lost: %s", peer, error, extra={"client": peer})
         finally:
             self._shared.metrics.open[name] -= 1
             self._count -= 1
 
-    async def _carry(self, name: str, client: Transport, upstream: Transport, peer: str) -> None:
-        try:
-            connection = Connection(client, self._shared, self._localizer(client), peer=peer, listener=name)
-        except Exception as error:
-            # A filter that cannot take this client ends none but its connection.
-            keys = {"client": peer, "listener": name, "error": repr(error)}
-            logger.exception("closed the connection from %s, which a filter cannot take", peer, extra=keys)
-            upstream.close()
-            return
+    async def _carry(self, name: str, client: Accepted, upstream: Transport, peer: str) -> None:
+        localize = self._localizer(client.transport)
+        connection = Connection(client, self._shared, localize, peer=peer, listener=name)
         self._connections.add(connection)
         try:
             await connection.serve(upstream)
@@ -195,8 +194,8 @@ class Doors:
         for host, port in self._targets[name]():
             try:
                 with trio.fail_after(CONNECT_SECONDS):
-                    return await self._shared.connect(host, port)
-            except (OSError, trio.TooSlowError) as error:
+                    return await self._shared.ways.connect(host, port)
+            except (OSError, ClientError, trio.TooSlowError) as error:
                 reason = f"not within {CONNECT_SECONDS:g} s" if isinstance(error, trio.TooSlowError) else _reason(error)
                 self._shared.metrics.upstream_failures[f"{host}:{port}"] += 1
                 keys = {"client": peer, "listener": name, "error": reason}

@@ -41,7 +41,7 @@ class Metrics:
             *_family(
                 "ottla_proxy_connections_refused_total",
                 "counter",
-                "Connections that the proxy ended: limit, idle, upstream (it did not answer), frame (not Kafka's).",
+                "Connections ended by the proxy: limit, idle, login, upstream (not there), frame (not Kafka's).",
                 _by("reason", self.refused),
             ),
             *_family(

@@ -12,7 +12,7 @@ from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.proxy.doors import Doors
 from ottla.proxy.errors import ProxyError
-from ottla.proxy.shared import CONNECT_SECONDS, Settings, Shared
+from ottla.proxy.shared import CONNECT_SECONDS, PLAIN_WAYS, Settings, Shared, Ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +40,9 @@ class Ready(NamedTuple):
 class Proxy:
     """One proxy. `serve` is its whole life."""
 
-    def __init__(self, settings: Settings, filters: Sequence[Named] = ()) -> None:
+    def __init__(self, settings: Settings, filters: Sequence[Named] = (), ways: Ways = PLAIN_WAYS) -> None:
         self._settings = settings
-        self._shared = Shared(settings, filters)
+        self._shared = Shared(settings, filters, ways)
         self._doors = Doors(self._shared)
 
     @property
@@ -112,7 +112,13 @@ class Proxy:
         return False
 
     async def _ask(self, host: str, port: int) -> MetadataResponse:
-        connection = TrioConnection(host, port, client_id=self._shared.own_client_id, timeout_seconds=CONNECT_SECONDS)
+        connection = TrioConnection(
+            host,
+            port,
+            client_id=self._shared.own_client_id,
+            timeout_seconds=CONNECT_SECONDS,
+            security=self._shared.ways.security(),
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)
             answer: MetadataResponse = await connection.call(MetadataRequest(topics=[]))

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.client.security import NO_SECURITY
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.filters.chain import Filters, Named
+from ottla.proxy.login import SASL_KEYS
 from ottla.proxy.memory import Chunks, FrameBudget
 from ottla.proxy.metrics import Metrics
 from ottla.proxy.transport import Accept, Connect, accept_tcp, connect_tcp
 from ottla.proxy.versions import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from ottla.client.security import Security
 
 CONNECT_SECONDS: Final = 10.0
 """So long a client waits for upstream to be reached."""
@@ -39,22 +43,35 @@ class Settings(NamedTuple):
     """A connection on which nothing moves ends; a minute later than a broker would end it."""
 
 
+class Ways(NamedTuple):
+    """How clients come in, and how upstream is reached; by default without TLS or SASL on either side."""
+
+    accept: Accept = accept_tcp
+    connect: Connect = connect_tcp
+    asks_clients: bool = False
+    """Whether clients have to authenticate here."""
+    security: Callable[[], Security] = lambda: NO_SECURITY
+    """How upstream is reached now; its login is the proxy's own."""
+
+
+PLAIN_WAYS: Final = Ways()
+
+
 class Shared:
     """One proxy's limits, memory, counters, and its ways to reach sockets."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        filters: Sequence[Named] = (),
-        *,
-        connect: Connect = connect_tcp,
-        accept: Accept = accept_tcp,
-    ) -> None:
+    def __init__(self, settings: Settings, filters: Sequence[Named] = (), ways: Ways = PLAIN_WAYS) -> None:
         self.settings = settings
         self.filters = Filters(filters)
-        self.offer = Offer(self.filters.lowest, self.filters.highest)
-        self.connect = connect
-        self.accept = accept
+        self.ways = ways
+        #: Clients authenticate to upstream by themselves only if neither side of the proxy does it for them.
+        self.own_login = ways.asks_clients or ways.security().login is not None
+        self.offer = Offer(
+            self.filters.lowest,
+            self.filters.highest,
+            own=SASL_KEYS if ways.asks_clients else (),
+            hidden=SASL_KEYS if self.own_login and not ways.asks_clients else (),
+        )
         self.chunks = Chunks()
         # Each has half of it: requests wait for upstream, which may wait until an answer finds room.
         self.requests = FrameBudget(settings.memory_bytes // 2)

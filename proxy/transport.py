@@ -1,16 +1,18 @@
 """A connected byte stream as the proxy needs it, and the TCP socket behind it.
 
-This is the seam for TLS and SASL: whoever speaks them gives `Connect` or `Accept` of its own, and what it returns is
-read and written as plain bytes.
+This is the seam for TLS and SASL: whoever speaks them gives `Connect` or `Accept` of its own, and the transport that it
+returns is read and written as plain bytes.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
+
+from ottla.proxy.login import ANONYMOUS, ClientLogin
 
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
@@ -44,10 +46,18 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+class Accepted(NamedTuple):
+    """A client, and who it is as far as its certificate tells; what it has to say itself, where the proxy asks."""
+
+    transport: Transport
+    principal: str = ANONYMOUS
+    login: ClientLogin | None = None
+
+
 Connect = Callable[[str, int], Awaitable[Transport]]
-"""Connects to host and port; raises OSError. Cancelled, it leaves nothing open."""
-Accept = Callable[[socket.socket], Awaitable[Transport]]
-"""Makes a transport of an accepted socket, whose owner it becomes; raises OSError."""
+"""Connects to host and port; raises OSError, and ClientError if it is not let in. Cancelled, it leaves nothing open."""
+Accept = Callable[[socket.socket], Awaitable[Accepted]]
+"""Makes a transport of an accepted socket, whose owner it becomes; raises RefusedError and OSError."""
 
 
 class SocketTransport:
@@ -84,15 +94,20 @@ def unmapped(host: str) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
-async def connect_tcp(host: str, port: int) -> Transport:
+async def open_tcp(host: str, port: int) -> socket.socket:
     """Connect as Trio does, with all addresses of the host in turn."""
     stream = await trio.open_tcp_stream(host, port)
-    return SocketTransport(socket.socket(fileno=stream.socket.detach()))
+    return socket.socket(fileno=stream.socket.detach())
 
 
-async def accept_tcp(accepted: socket.socket) -> Transport:
+async def connect_tcp(host: str, port: int) -> Transport:
+    """A connection without TLS."""
+    return SocketTransport(await open_tcp(host, port))
+
+
+async def accept_tcp(accepted: socket.socket) -> Accepted:
     """The socket as it is."""
-    return SocketTransport(accepted)
+    return Accepted(SocketTransport(accepted))
 
 
 async def send_all(sink: Transport, parts: Sequence[Buffer]) -> None:

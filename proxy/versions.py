@@ -7,7 +7,7 @@ must be read can be read in every version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.api_keys import ApiKey
@@ -30,9 +30,14 @@ class Offer:
         self,
         lowest: Callable[[ApiKey], int] = lambda key: 0,
         highest: Callable[[ApiKey], int] = lambda key: key.valid_versions.highest,
+        *,
+        own: Collection[ApiKey] = (),
+        hidden: Collection[ApiKey] = (),
     ) -> None:
+        """`own` are answered by the proxy, whatever upstream serves; `hidden` are neither offered nor forwarded."""
         self._lowest = {int(key): max(lowest(key), _LOWEST.get(key, 0)) for key in ApiKey}
-        self._highest = {int(key): highest(key) for key in ApiKey}
+        self._highest = {int(key): -1 if key in hidden else highest(key) for key in ApiKey}
+        self._own = {int(key): key.valid_versions for key in own}
 
     def includes(self, key: int, version: int) -> bool:
         """Whether a request of this API and version is forwarded."""
@@ -41,8 +46,13 @@ class Offer:
     def limit(self, response: ApiVersionsResponse) -> None:
         """Leave in an answer what is forwarded."""
         kept = []
+        for key, served in self._own.items():
+            lowest = max(served.lowest, self._lowest[key])
+            kept.append(ApiVersion(api_key=key, min_version=lowest, max_version=served.highest))
         for api in response.api_keys:
             key = api.api_key
+            if key in self._own:
+                continue
             if key not in _OFFERED_FROM_ZERO:
                 api.min_version = max(api.min_version, self._lowest.get(key, 0))
             api.max_version = min(api.max_version, self._highest.get(key, -1))

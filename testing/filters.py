@@ -13,6 +13,7 @@ from ottla.kproto.messages import response_class
 from ottla.kproto.schema import Response
 from ottla.proxy.filters.chain import Chain, Filters, Named
 from ottla.proxy.filters.filter import Call, Client, Filter
+from ottla.proxy.login import ANONYMOUS
 from ottla.proxy.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def run_filter(
     version: int | None = None,
     client_id: str | None = "test",
     peer: str = "127.0.0.1:1",
+    principal: str = ANONYMOUS,
 ) -> Response:
     """What a client would get through a filter, or several in their order.
 
@@ -38,7 +40,7 @@ def run_filter(
     one is given: what a filter makes of them has to fit. Raises what would end the client's connection
     (ottla.proxy.errors.RefusedError).
     """
-    return trio.run(_run, filters, request, upstream, version, client_id, peer)
+    return trio.run(_run, filters, request, upstream, version, client_id, Client(peer, "bootstrap", principal))
 
 
 async def _run(
@@ -47,7 +49,7 @@ async def _run(
     upstream: Upstream | None,
     version: int | None,
     client_id: str | None,
-    peer: str,
+    client: Client,
 ) -> Response:
     listed = filters if isinstance(filters, list) else [filters]
     offered = Filters([Named(f"{type(it).__name__}-{number}", it) for number, it in enumerate(listed, 1)])
@@ -55,7 +57,7 @@ async def _run(
     chosen = offered.highest(key) if version is None else version
     if not offered.lowest(key) <= chosen <= offered.highest(key):
         raise ValueError(f"clients are offered no {key.name} in version {chosen}")
-    chain = Chain(offered, Client(peer, "bootstrap"), Metrics())
+    chain = Chain(offered, client, Metrics())
     call = Call(key, chosen, client_id, chain.client)
     request = _over_the_wire(request, chosen)
     if key in chain.requests:

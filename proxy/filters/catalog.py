@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from ottla.proxy.errors import ProxyError
-from ottla.proxy.filters.chain import Named
-from ottla.proxy.filters.filter import Filter
+from ottla.proxy.filters.chain import Named, Scope
+from ottla.proxy.filters.filter import Filter, pattern
 
 ENTRY_POINTS: Final = "ottla.proxy.filters"
 """The group of entry points by which a package brings filters: `name = "package.module:Class"`."""
@@ -34,8 +34,18 @@ def make_filters(tables: Any) -> list[Named]:
         name = options.pop("name", kind)
         if not isinstance(name, str) or name in {it.name for it in found}:
             raise ProxyError(f"filter {number}: {name!r} is not a name of its own: write name = another one")
-        found.append(Named(name, _make(f"filter {number} ({kind})", _class(kind, number), options)))
+        what = f"filter {number} ({kind})"
+        scope = _scope(what, options)
+        found.append(Named(name, _make(what, _class(kind, number), options), scope))
     return found
+
+
+def _scope(what: str, options: dict[str, Any]) -> Scope:
+    """Whom a filter is for; takes these options out of the others, which are the filter's own."""
+    try:
+        return Scope(*(pattern(it, options.pop(it)) if it in options else None for it in Scope._fields))
+    except (ValueError, TypeError) as error:
+        raise ProxyError(f"{what}: {error}") from None
 
 
 def _class(kind: str, number: int) -> type[Filter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,11 +33,27 @@ NAMED_UP_TO: Final = {
 _WITHOUT_NAMES: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
 
 
+class Scope(NamedTuple):
+    """Whose messages a filter sees: of which listeners, and of which principals; by default of all."""
+
+    listeners: re.Pattern[str] | None = None
+    principals: re.Pattern[str] | None = None
+
+    def includes(self, client: Client) -> bool:
+        return (self.listeners is None or self.listeners.fullmatch(client.listener) is not None) and (
+            self.principals is None or self.principals.fullmatch(client.principal) is not None
+        )
+
+
+EVERYBODY: Final = Scope()
+
+
 class Named(NamedTuple):
-    """A filter and its name in logs and metrics."""
+    """A filter, its name in logs and metrics, and its scope."""
 
     name: str
     filter: Filter
+    scope: Scope = EVERYBODY
 
 
 class Filters:
@@ -61,13 +78,16 @@ class Filters:
         return key.valid_versions.lowest if key in self.parsed else 0
 
 
+NO_FILTERS: Final = Filters(())
+
+
 class Chain:
     """What happens to the messages of one connection."""
 
     def __init__(self, filters: Filters, client: Client, metrics: Metrics) -> None:
-        self._filters = [Named(it.name, it.filter.for_client(client)) for it in filters.filters]
-        self._requests = [it.filter.requests() for it in self._filters]
-        self._responses = [it.filter.responses() for it in self._filters]
+        self._filters = [(it.name, it.filter.for_client(client)) for it in filters.filters if it.scope.includes(client)]
+        self._requests = [one.requests() for _, one in self._filters]
+        self._responses = [one.responses() for _, one in self._filters]
         self._metrics = metrics
         self.client = client
         self.requests = frozenset[ApiKey]().union(*self._requests)

@@ -14,7 +14,8 @@ are methods::
 A hook returns None and leaves the message alone; or returns the message, changed or another one, which goes on in its
 place; or, for a request, a response, which answers it here and now. Filters see requests in the order in which they
 are configured, and responses in reverse. The hooks for requests of one connection run one after the other, and so do
-those for its responses; everything else overlaps where it awaits. Only messages with a hook are parsed at all.
+those for its responses; everything else overlaps where it awaits. Only messages with a hook are parsed at all. What
+clients say before it is known who they are (ApiVersions, SaslHandshake, SaslAuthenticate) is shown to no filter.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import Request, Response
+from ottla.proxy.login import ANONYMOUS
 
 if TYPE_CHECKING:
     from ottla.kproto.api_keys import ApiKey
@@ -47,10 +49,15 @@ class RefusedByFilterError(Exception):
 
 
 class Client(NamedTuple):
-    """Who is connected, and to which port of the proxy (`bootstrap`, `broker-1`, …)."""
+    """Who is connected, and to which port of the proxy (`bootstrap`, `broker-1`, …).
+
+    `principal` is who the client has authenticated as, as `User:alice`; `User:ANONYMOUS` if nobody asked, and empty if
+    only upstream knows.
+    """
 
     peer: str
     listener: str
+    principal: str = ANONYMOUS
 
 
 class Call:

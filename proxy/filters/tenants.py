@@ -3,7 +3,8 @@
     [[filter]]
     type = "tenants"
     prefix = "team-a."                      # for all clients of this proxy; or
-    by-address = { "10.1.0.0/16" = "team-a.", "10.2.0.0/16" = "team-b." }
+    by-address = { "10.1.0.0/16" = "team-a.", "10.2.0.0/16" = "team-b." }   # or
+    by-principal = { "User:alice" = "team-a.", "User:bob" = "team-b." }
 
 What a client calls `orders` is `team-a.orders` upstream: topics, groups and transactional ids, in every message that
 names one. Lists leave out what does not begin with the client's prefix, so that no name of another tenant, nor an
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -99,6 +100,7 @@ _MESSAGE: Final = "error_message"
 _RESOURCE: Final = "resource_name"
 _TOPIC_RESOURCES: Final = frozenset({2, 32})  # topics and groups
 _READABLE_RESOURCES: Final = frozenset({4, 8})  # brokers, and their loggers
+_EXAMPLES: Final = {"by-address": "10.1.0.0/16", "by-principal": "User:alice"}
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -114,27 +116,41 @@ class Kind(Enum):
     STRUCTS = auto()
 
 
+def _check_prefixes(prefixes: Sequence[Any]) -> None:
+    """ValueError for one that is none, and for one that begins like another: these tenants would see each other."""
+    for one in prefixes:
+        if not isinstance(one, str) or not _LEGAL.fullmatch(one):
+            raise ValueError(f"{one!r} is no prefix: up to 100 letters, digits, dots, hyphens and underscores")
+    for one in set(prefixes):
+        other = next((it for it in set(prefixes) if it != one and it.startswith(one)), None)
+        if other is not None:
+            raise ValueError(f"the tenant {one!r} would see what belongs to {other!r}: end prefixes with a dot")
+
+
 class Tenants(Filter):
     """Puts a tenant's prefix before its names, and takes it away again."""
 
     NEEDS_TOPIC_NAMES = True
 
-    def __init__(self, *, prefix: str = "", by_address: Mapping[str, str] | None = None) -> None:
-        if bool(prefix) == bool(by_address):
-            raise ValueError("write either prefix or by-address")
-        networks = by_address or {}
-        if not isinstance(networks, Mapping):
-            raise TypeError('by-address: write it as a table, { "10.1.0.0/16" = "team-a." }')
+    def __init__(
+        self,
+        *,
+        prefix: str = "",
+        by_address: Mapping[str, str] | None = None,
+        by_principal: Mapping[str, str] | None = None,
+    ) -> None:
+        if sum(map(bool, (prefix, by_address, by_principal))) != 1:
+            raise ValueError("write one of prefix, by-address and by-principal")
+        for name, table in (("by-address", by_address or {}), ("by-principal", by_principal or {})):
+            if not isinstance(table, Mapping):
+                raise TypeError(f'{name}: write it as a table, {{ "{_EXAMPLES[name]}" = "team-a." }}')
         self._prefix = prefix
-        self._by_network = [(_network(text), given) for text, given in networks.items()]
-        prefixes = [prefix] if prefix else list(networks.values())
-        for one in prefixes:
-            if not isinstance(one, str) or not _LEGAL.fullmatch(one):
-                raise ValueError(f"{one!r} is no prefix: up to 100 letters, digits, dots, hyphens and underscores")
-        for one in set(prefixes):
-            other = next((it for it in set(prefixes) if it != one and it.startswith(one)), None)
-            if other is not None:
-                raise ValueError(f"the tenant {one!r} would see what belongs to {other!r}: end prefixes with a dot")
+        self._by_network = [(_network(text), given) for text, given in (by_address or {}).items()]
+        self._by_principal = dict(by_principal or {})
+        nobody = next((name for name in self._by_principal if ":" not in name), None)
+        if nobody is not None:
+            raise ValueError(f"by-principal: {nobody!r} is no principal: write User:{nobody}")
+        _check_prefixes([prefix] if prefix else [*(by_address or {}).values(), *self._by_principal.values()])
 
     def requests(self) -> frozenset[ApiKey]:
         return OFFERED
@@ -148,8 +164,10 @@ class Tenants(Filter):
     def for_client(self, client: Client) -> Filter:
         if self._prefix:
             return self
-        address = ipaddress.ip_address(client.peer.rpartition(":")[0].strip("[]"))
-        found = next((prefix for network, prefix in self._by_network if address in network), None)
+        found = self._by_principal.get(client.principal)
+        if self._by_network:
+            address = ipaddress.ip_address(client.peer.rpartition(":")[0].strip("[]"))
+            found = next((prefix for network, prefix in self._by_network if address in network), None)
         return Stranger() if found is None else Tenants(prefix=found)
 
     async def on_request(self, request: Any, call: Call) -> Request | Response | None:

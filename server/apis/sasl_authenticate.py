@@ -10,18 +10,23 @@ from __future__ import annotations
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.server.apis.context import RequestContext
+from ottla.server.security.sasl import Sasl
 
 _NOT_NOW = "SaslAuthenticate request received after successful authentication"
 
 
 async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
-    sasl = context.connection.sasl
+    return await answer(request, context.connection.sasl, context.header.api_version)
+
+
+async def answer(request: SaslAuthenticateRequest, sasl: Sasl | None, version: int) -> SaslAuthenticateResponse:
+    """What a listener answers, with SASL or without."""
     if sasl is None or sasl.is_complete:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NOT_NOW)
-    answer = await sasl.authenticate(bytes(request.auth_bytes), context.header.api_version)
+    result = await sasl.authenticate(bytes(request.auth_bytes), version)
     return SaslAuthenticateResponse(
-        error_code=answer.code,
-        error_message=answer.message,
-        auth_bytes=answer.token,
-        session_lifetime_ms=answer.session_lifetime_ms,
+        error_code=result.code,
+        error_message=result.message,
+        auth_bytes=result.token,
+        session_lifetime_ms=result.session_lifetime_ms,
     )

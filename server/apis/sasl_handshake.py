@@ -11,13 +11,19 @@ from __future__ import annotations
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.server.apis.context import RequestContext
+from ottla.server.security.sasl import Sasl
 
 
 async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
     sasl = context.connection.sasl
     if sasl is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    code = await sasl.handshake(request.mechanism, context.header.api_version)
+    return await answer(request, sasl, context.header.api_version)
+
+
+async def answer(request: SaslHandshakeRequest, sasl: Sasl, version: int) -> SaslHandshakeResponse:
+    """What a listener that has SASL answers."""
+    code = await sasl.handshake(request.mechanism, version)
     if code is ErrorCode.ILLEGAL_SASL_STATE:
         return SaslHandshakeResponse(error_code=code)
     return SaslHandshakeResponse(error_code=code, mechanisms=sasl.mechanisms)

@@ -26,14 +26,20 @@ _limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("TLS
 
 
 class TlsTransport:
-    """TLS over a TCP connection without Nagle's delay; nothing may be sent or received before `handshake`."""
+    """TLS over a TCP connection without Nagle's delay; nothing may be sent or received before `handshake`.
 
-    __slots__ = ("_socket", "_unsent")
+    It is the server's side of it, unless `server_name` says which server the client expects to meet.
+    """
 
-    def __init__(self, connected: socket.socket, context: ssl.SSLContext) -> None:
+    __slots__ = ("_server_name", "_socket", "_unsent")
+
+    def __init__(self, connected: socket.socket, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+        self._server_name = server_name
+        self._socket = context.wrap_socket(
+            connected, server_side=server_name is None, server_hostname=server_name, do_handshake_on_connect=False
+        )
         # What OpenSSL has taken and could not write: it wants the same bytes again.
         self._unsent: Buffer | None = None
 
@@ -52,7 +58,8 @@ class TlsTransport:
             except ssl.SSLWantWriteError:
                 await trio.lowlevel.wait_writable(self._socket)
             except ssl.SSLError as error:
-                raise CloseConnectionError(f"the TLS handshake failed: {_why(error)}") from None
+                why = _why(error) if self._server_name is None else _why_as_client(error)
+                raise CloseConnectionError(f"the TLS handshake failed: {why}") from None
             else:
                 return
 
@@ -140,6 +147,14 @@ def _records(views: Sequence[Buffer]) -> Any:
         small += rest
     if small:
         yield bytes(small)
+
+
+def _why_as_client(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the server hung up"
+    return (error.reason or "").lower().replace("_", " ") or "no reason is given"
 
 
 def _why(error: ssl.SSLError) -> str:

@@ -23,6 +23,7 @@ from ottla.proxy.filters.chain import Named
 from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.memory import FrameBudget
 from ottla.proxy.shared import Settings, Shared
+from ottla.proxy.transport import Accepted
 from tests.client.brokers import BrokerSide, Received, answer, beat, versions
 
 
@@ -106,7 +107,7 @@ class Ends:
         self.shared = Shared(Settings([("u", 1)], ("", 0), **settings), filters)
         self.client, self.upstream = MemoryTransport(random), MemoryTransport(random)
         self.connection = Connection(
-            self.client, self.shared, lambda node_id, host, port: ("proxy", 5), peer="p", listener="l"
+            Accepted(self.client), self.shared, lambda node_id, host, port: ("proxy", 5), peer="p", listener="l"
         )
         self.side = BrokerSide()
 

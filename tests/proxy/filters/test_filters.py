@@ -38,9 +38,10 @@ from ottla.kproto.records import (
 )
 from ottla.proxy.errors import ProxyError, RefusedError
 from ottla.proxy.filters.catalog import make_filters
-from ottla.proxy.filters.chain import Named
+from ottla.proxy.filters.chain import Chain, Filters, Named
 from ottla.proxy.filters.filter import Call, Client, Filter, RefusedByFilterError, request_hook, response_hook
 from ottla.proxy.filters.records import Batch, RecordFilter
+from ottla.proxy.metrics import Metrics
 from ottla.testing import run_filter
 from tests.proxy.upstreams import Upstream
 
@@ -417,7 +418,13 @@ def test_filters_are_made_of_their_tables() -> None:
             [{"type": "faults", "rules": [{"drop": True, "client-id": "("}]}],
             "client-id: '(' is not a regular expression",
         ),
-        ([{"type": "tenants"}], "filter 1 (tenants): write either prefix or by-address"),
+        ([{"type": "tenants"}], "filter 1 (tenants): write one of prefix, by-address and by-principal"),
+        (
+            [{"type": "tenants", "by-principal": {"alice": "a."}}],
+            "by-principal: 'alice' is no principal: write User:alice",
+        ),
+        ([{"type": "tenants", "by-principal": 5}], "by-principal: write it as a table"),
+        ([{"type": "tenants", "prefix": "a.", "listeners": "("}], "listeners: '(' is not a regular expression"),
         ([{"type": "tenants", "prefix": "a b"}], "'a b' is no prefix"),
         ([{"type": "tenants", "by-address": {"x": "a."}}], "'x' is not a network"),
         (
@@ -432,6 +439,19 @@ def test_what_a_table_may_not_say(tables: Any, sentence: str) -> None:
         make_filters(tables)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_filter_sees_whom_its_scope_includes() -> None:
+    """`listeners` and `principals` are taken by every filter's table."""
+    table = {"type": "limits", "refused-apis": ["Heartbeat"], "listeners": "broker-.*", "principals": "User:(a|b)"}
+    filters = Filters(make_filters([table]))
+
+    def sees(listener: str, principal: str) -> bool:
+        return ApiKey.HEARTBEAT in Chain(filters, Client("p", listener, principal), Metrics()).requests
+
+    assert sees("broker-1", "User:a")
+    assert not sees("bootstrap", "User:a")
+    assert not sees("broker-1", "User:abc")
 
 
 # Faults

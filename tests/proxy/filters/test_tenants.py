@@ -277,3 +277,17 @@ def test_tenants_may_be_told_by_their_addresses() -> None:
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert answer.topics == []
     assert len(asked) == 2
+
+
+def test_tenants_may_be_told_by_who_has_logged_in() -> None:
+    both = Tenants(by_principal={"User:alice": "a.", "User:bob": "b."})
+    request = DescribeGroupsRequest(groups=["g"])
+    asked: list[Any] = []
+
+    def upstream(request: Any) -> DescribeGroupsResponse:
+        asked.append(request.groups)
+        return DescribeGroupsResponse()
+
+    for principal in ("User:alice", "User:bob", "User:ANONYMOUS", ""):
+        run_filter(both, request, upstream, principal=principal)
+    assert asked == [["a.g"], ["b.g"]]

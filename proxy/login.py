@@ -1,0 +1,60 @@
+"""Who a client is: by SASL here, by a certificate that it has shown, or by the SASL that it does with upstream.
+
+Where the proxy asks clients for SASL itself, a `ClientLogin` has the say until it is complete; `admission.py` asks it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla.kproto.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.kproto.errors import ErrorCode
+    from ottla.kproto.schema import Request, Response
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+UNKNOWN: Final = ""
+"""Upstream has let somebody in by a mechanism that does not show who it is."""
+
+SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+BEFORE_LOGIN: Final = SASL_KEYS | {ApiKey.API_VERSIONS}
+"""What a client may ask before it is known who it is. No filter sees these."""
+
+
+class ClientLogin(Protocol):
+    """One client's authentication at the proxy, from its first request on."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, once it is complete."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """Why it has failed; empty as long as it has not."""
+        ...
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """How long a request may be until it is complete."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long the client may take."""
+        ...
+
+    def admit(self, key: ApiKey) -> ErrorCode:
+        """Whether a request may come now: NONE, or the error that is its answer, after which the connection ends.
+
+        Raises RefusedError where it ends without an answer.
+        """
+        ...
+
+    async def answer(self, request: Request, version: int) -> Response:
+        """The answer to a SaslHandshake or SaslAuthenticate."""
+        ...
