@@ -18,6 +18,7 @@ import trio
 
 from ottla.cli import CommandError
 from ottla.client.errors import SecurityConfigError
+from ottla.client.properties import parse_properties
 from ottla.client.security import NO_SECURITY, Security, from_properties
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -37,7 +38,6 @@ from ottla.server.security.credentials import Credentials, salted
 from ottla.server.security.entrance import Entrance, entrance
 from ottla.server.security.errors import NoRuleError
 from ottla.server.settings.config import ConfigError
-from ottla.server.settings.properties import parse_properties
 from ottla.server.settings.sources import load
 
 if TYPE_CHECKING:

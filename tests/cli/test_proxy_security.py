@@ -15,7 +15,6 @@ import trio
 pytest.importorskip("cryptography")
 
 from ottla.cli import CommandError
-from ottla.cli.certificates import issue, make_authority
 from ottla.cli.proxy_security import Securities
 from ottla.client.errors import AuthenticationError, ConnectionLostError
 from ottla.client.security import from_properties
@@ -31,6 +30,7 @@ from ottla.proxy.filters.chain import Named
 from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.proxy import Proxy, Ready
 from ottla.proxy.shared import Settings
+from ottla.server.security.certificates import issue, make_authority
 from ottla.server.security.entrance import Entrance, entrance
 from tests.proxy.upstreams import until
 from tests.servers import Client, RunningNode, serve_node
