@@ -11,6 +11,7 @@ from ottla.storage.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.server.client_metrics.manager import ClientMetrics
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
@@ -66,6 +67,7 @@ class Broker:
     producer_ids: ProducerIds
     coordinators: Coordinators = field(init=False)
     share: ShareLeader = field(init=False)
+    client_metrics: ClientMetrics
     #: Set when the node listens, and when it serves.
     listeners: OpenConnections | None = None
     is_serving: bool = False

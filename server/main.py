@@ -31,6 +31,7 @@ from uuid import uuid4
 import trio
 
 from ottla.server.broker import Broker
+from ottla.server.client_metrics.manager import ClientMetrics
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
@@ -245,7 +246,7 @@ class Node:
             node_id=config.node_id,
             config=config,
             clock=self._clock,
-            apis=ApiTable.default(),
+            apis=ApiTable.default(takes_telemetry=bool(config.ottla_http_listen)),
             pool=log_manager.context.pool,
             budget=budget,
             lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, replica_manager.response_budget),
@@ -256,6 +257,7 @@ class Node:
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             quotas=quotas,
             authorizer=authorizer_of(config),
+            client_metrics=ClientMetrics(config),
             watchdog=self._watchdog,
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -299,6 +301,7 @@ class Node:
                 controller.subscribe(broker.share.follow)
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
+                controller.subscribe(broker.client_metrics.follow)
                 controller.subscribe(connection_rates.apply)
                 controller.subscribe(partial(_follow_settings, listeners, log_manager, config))
                 controller.subscribe(peers.follow)

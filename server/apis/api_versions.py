@@ -29,6 +29,8 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     version = context.header.api_version
     if version >= 3 and not _names_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if version >= 3:
+        context.connection.software = (request.client_software_name, request.client_software_version)
     if context.connection.sasl is not None:
         context.connection.sasl.versions_told()
     broker = context.broker

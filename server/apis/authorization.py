@@ -180,6 +180,8 @@ _ON_CLUSTER: Final = {
     ApiKey.DESCRIBE_QUORUM: _DESCRIBE,
     ApiKey.UPDATE_FEATURES: _ALTER,
     ApiKey.UNREGISTER_BROKER: _ALTER,
+    ApiKey.ADD_RAFT_VOTER: _ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: _ALTER,
     ApiKey.LIST_CONFIG_RESOURCES: _DESCRIBE_CONFIGS,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _CLUSTER_ACTION,
     ApiKey.READ_SHARE_GROUP_STATE: _CLUSTER_ACTION,
@@ -190,8 +192,17 @@ _ON_CLUSTER: Final = {
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
     **{key: Rule([Cluster([operation])]) for key, operation in _ON_CLUSTER.items()},
-    # Who one is and what is served is nobody's secret.
-    **dict.fromkeys((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE), Rule()),
+    # Who one is and what is served is nobody's secret; what a client says of itself anybody may say.
+    **dict.fromkeys(
+        (
+            ApiKey.API_VERSIONS,
+            ApiKey.SASL_HANDSHAKE,
+            ApiKey.SASL_AUTHENTICATE,
+            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+            ApiKey.PUSH_TELEMETRY,
+        ),
+        Rule(),
+    ),
     # Answered as without authentication.
     **dict.fromkeys(
         (

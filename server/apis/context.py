@@ -39,7 +39,10 @@ class RequestConnection(Protocol):
 
     listener: str
     peer_host: str
+    peer_port: int
     principal: str
+    #: The client's software and its version, as it named them with ApiVersions (KIP-511).
+    software: tuple[str, str]
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 

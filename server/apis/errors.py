@@ -11,6 +11,7 @@ from ottla.kproto.error_responses import error_response as error_response
 from ottla.kproto.error_responses import error_response_in_steps as error_response_in_steps
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.records import errors as records
+from ottla.server.client_metrics import errors as client_metrics
 from ottla.server.coordinator import errors as coordinator
 from ottla.server.metadata import errors as metadata
 from ottla.server.replica import errors as replica
@@ -119,6 +120,13 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.FencedShareLeaderError: ErrorCode.FENCED_LEADER_EPOCH,
     coordinator.UninitializedShareError: ErrorCode.INVALID_REQUEST,
     coordinator.UnknownSharePartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    # Metrics of clients
+    client_metrics.InvalidTelemetryRequestError: ErrorCode.INVALID_REQUEST,
+    client_metrics.TelemetryTooEarlyError: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    client_metrics.UnknownSubscriptionError: ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
+    client_metrics.UnsupportedTelemetryCompressionError: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    client_metrics.TelemetryTooLargeError: ErrorCode.TELEMETRY_TOO_LARGE,
+    client_metrics.UnreadableTelemetryError: ErrorCode.INVALID_RECORD,
     # Share partitions
     share.InvalidRecordStateError: ErrorCode.INVALID_RECORD_STATE,
     share.InvalidAcknowledgementError: ErrorCode.INVALID_REQUEST,
@@ -147,9 +155,9 @@ def error_code(error: BaseException) -> ErrorCode:
 
 
 #: Longer texts could not be sent: a string holds 32,767 bytes, and names in it come from clients.
-_MAX_MESSAGE_LENGTH: Final = 4_000
+MAX_MESSAGE_LENGTH: Final = 4_000
 
 
 def error_message(error: BaseException) -> str:
     """What a client is told of an error: its words, cut to a length that every client takes."""
-    return str(error)[:_MAX_MESSAGE_LENGTH]
+    return str(error)[:MAX_MESSAGE_LENGTH]

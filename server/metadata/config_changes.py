@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.settings.client_match import parse_match
 from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
@@ -21,17 +22,6 @@ from ottla.server.settings.config import (
 )
 from ottla.server.settings.declaration import Setting, Update
 from ottla.server.settings.types import SettingType
-
-_SELECTORS: Final = frozenset(
-    {
-        "client_instance_id",
-        "client_id",
-        "client_software_name",
-        "client_software_version",
-        "client_source_address",
-        "client_source_port",
-    }
-)
 
 
 class ConfigOperation(IntEnum):
@@ -181,14 +171,11 @@ def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None
             value = setting.parse(text)
         except InvalidSettingError as error:
             raise InvalidRequestError(str(error)) from None
-        for pair in value if key == "match" else ():
-            selector, equals, pattern = pair.partition("=")
-            if not equals or selector.strip() not in _SELECTORS:
-                raise InvalidConfigError(f"Illegal client matching pattern: {pair}")
+        if key == "match":
             try:
-                re.compile(pattern.strip())
-            except re.error:
-                raise InvalidConfigError(f"Illegal client matching pattern: {pair}") from None
+                parse_match(value)
+            except ValueError as error:
+                raise InvalidConfigError(f"Illegal client matching pattern: {error}") from None
 
 
 def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+"""Of a client that has not named its software: ClientInformation.EMPTY."""
+
 _MAX_SEND_VIEWS: Final = 1024
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
@@ -72,6 +75,7 @@ class Connection:
         "peer_port",
         "principal",
         "sasl",
+        "software",
         "state",
     )
 
@@ -103,6 +107,7 @@ class Connection:
         self.client_id: str | None = None
         self.peer_host, self.peer_port = peer
         self.principal = ANONYMOUS
+        self.software = UNKNOWN_SOFTWARE
         #: None where the listener asks for no authentication.
         self.sasl = None if entrance is None or entrance.sasl is None else entrance.sasl.begin()
         self._entrance = entrance

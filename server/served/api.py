@@ -82,6 +82,8 @@ SERVED: Final = (
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -89,6 +91,8 @@ SERVED: Final = (
     ApiKey.SHARE_GROUP_DESCRIBE,
     ApiKey.SHARE_FETCH,
     ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
     ApiKey.READ_SHARE_GROUP_STATE,
     ApiKey.WRITE_SHARE_GROUP_STATE,
@@ -99,6 +103,10 @@ SERVED: Final = (
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
 """Every API that has a handler module; nothing else is advertised."""
+
+TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""What is served only where the broker has an HTTP port: without `/metrics` nobody could read what clients push. Kafka
+does not advertise them either unless it has a plugin that takes the metrics."""
 
 PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT})
 """What a connection may have several of under way (see `ottla.server.network.connection`)."""
@@ -242,8 +250,9 @@ class ApiTable:
         self._apis = {int(api.key): api for api in sorted(apis, key=lambda api: api.key)}
 
     @classmethod
-    def default(cls) -> ApiTable:
-        return cls(Api(key) for key in SERVED)
+    def default(cls, *, takes_telemetry: bool = True) -> ApiTable:
+        """Everything that is served; without a place for what clients push, all but `TELEMETRY`."""
+        return cls(Api(key) for key in SERVED if takes_telemetry or key not in TELEMETRY)
 
     def __iter__(self) -> Iterator[Api]:
         return iter(self._apis.values())
@@ -252,10 +261,17 @@ class ApiTable:
         """The API of a request, CloseConnectionError if Kafka would close the connection over it."""
         api = self._apis.get(api_key)
         if api is None:
-            raise CloseConnectionError(f"API key {api_key} is not served")
+            raise CloseConnectionError(_why_not(api_key))
         if not api.min_version <= api_version <= api.max_version and api.key is not ApiKey.API_VERSIONS:
             raise CloseConnectionError(f"version {api_version} of {api} is not served")
         return api
+
+
+def _why_not(api_key: int) -> str:
+    from ottla.server.served.not_served import NOT_SERVED
+
+    reasons = {int(key): f"API key {api_key} ({key.name}) is not served: {why}" for key, why in NOT_SERVED.items()}
+    return reasons.get(api_key, f"API key {api_key} is not served")
 
 
 def _build_whole(response: Response, version: int) -> list[Buffer]:

@@ -74,5 +74,5 @@ class OperationSettings:
         30_000, "Length of a sample of Kafka's metrics.", check=between(1), importance=LOW, in_use=False
     )
     telemetry_max_bytes: int = integer(
-        1_048_576, "Longest telemetry that a client may push.", check=between(1), importance=LOW, in_use=False
+        1_048_576, "Longest telemetry that a client may push.", check=between(1), importance=LOW
     )

@@ -69,6 +69,9 @@ class OttlaSettings:
         "Partitions, groups and committed offsets that /metrics lists one by one; the rest is in the sums only.",
         check=between(0),
     )
+    ottla_metrics_max_client_series: int = integer(
+        10_000, "Series of metrics that clients have pushed, kept and listed by /metrics.", check=between(0)
+    )
     ottla_loop_hold_warning_ms: float = double(
         0, "Log whatever holds the event loop for longer; 0 does not measure.", importance=LOW
     )

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.telemetry import cluster, groups, node, shares
+from ottla.server.telemetry import clients, cluster, groups, node, shares
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -17,6 +17,7 @@ SECTIONS: Final = (
     ("The cluster, its topics and partitions", cluster),
     ("Groups and transactions", groups),
     ("Share groups", shares),
+    ("What clients push of their own metrics", clients),
     ("This broker", node),
 )
 

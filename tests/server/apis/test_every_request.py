@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.served.api import SERVED
+from ottla.server.served.api import SERVED, TELEMETRY
 
 from .generated import TOPIC, requests
 
@@ -28,7 +28,8 @@ async def test_every_valid_request_is_answered(
 ) -> None:
     caplog.set_level(logging.WARNING)
     unanswered = []
-    async with serve_node({"ottla.metadata.store": "memory"}) as node:
+    settings = {"ottla.metadata.store": "memory", "ottla.http.listen": "127.0.0.1:0" if key in TELEMETRY else ""}
+    async with serve_node(settings) as node:
         topic_id = await node.create_topic(TOPIC)
         client = await node.connect()
         for version in range(key.valid_versions.lowest, key.valid_versions.highest + 1):

@@ -3,16 +3,21 @@
 import struct
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import request_class
+from ottla.kproto.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.server.served.not_served import NOT_SERVED
 
 Serve = Callable[..., Any]
 
@@ -163,3 +168,42 @@ async def test_init_producer_id_that_contradicts_itself(
         )
         answer = await client.call(request, 3)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+async def test_every_api_key_of_kafka_is_served_as_the_table_says_or_refused(serve_node: Serve) -> None:
+    """As in docs/compatibility.md, which is made of the same tables."""
+    async with serve_node({"ottla.http.listen": "127.0.0.1:0"}) as node:
+        client = await node.connect()
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+        listed = {api.api_key for api in (await client.call(request, 4)).api_keys}
+        assert listed.isdisjoint(NOT_SERVED)
+        assert listed | NOT_SERVED.keys() == set(ApiKey)
+        for key in NOT_SERVED:
+            refused = await node.connect()
+            await refused.send(request_class(key)(), key.valid_versions.highest)
+            assert await refused.is_closed()
+
+
+async def test_voters_are_refused_in_kafkas_words(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        client = await node.connect()
+        own = node.broker.metadata.cluster_id
+        directory = UUID(int=7)
+        refused = [
+            await client.call(AddRaftVoterRequest(cluster_id="x", voter_id=3, voter_directory_id=directory), 1),
+            await client.call(AddRaftVoterRequest(cluster_id=own, voter_id=-1, voter_directory_id=directory), 0),
+            await client.call(AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=directory), 1),
+            await client.call(RemoveRaftVoterRequest(cluster_id=own, voter_id=3, voter_directory_id=directory), 0),
+        ]
+        assert [(each.error_code, each.error_message) for each in refused] == [
+            (ErrorCode.INCONSISTENT_CLUSTER_ID, f'The given id "x" doesn\'t match the cluster id "{own}"'),
+            (ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"),
+            (
+                ErrorCode.UNSUPPORTED_VERSION,
+                "Cluster doesn't support adding voter because the kraft.version feature is 0",
+            ),
+            (
+                ErrorCode.UNSUPPORTED_VERSION,
+                "Cluster doesn't support removing voter because the kraft.version feature is 0",
+            ),
+        ]

@@ -1,0 +1,19 @@
+"""RemoveRaftVoter (81): there is no KRaft quorum here, so it is refused as Kafka does while `kraft.version` is 0.
+
+Kafka's counterparts are KafkaRaftClient.handleRemoveVoterRequest and RemoveVoterHandler (KIP-853).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.server.apis.raft_voters import refusal
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+
+async def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+    code, message = refusal("Remove", request.cluster_id, request.voter_id, request.voter_directory_id, context)
+    return RemoveRaftVoterResponse(error_code=code, error_message=message)

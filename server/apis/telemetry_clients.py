@@ -1,0 +1,20 @@
+"""What subscriptions to clients' metrics can tell a client by (ClientMetricsInstanceMetadata)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+
+def attributes_of(context: RequestContext) -> dict[str, str]:
+    """The selectors of `match` but for the instance id, with what they are for the request's sender."""
+    name, version = context.connection.software
+    return {
+        "client_id": context.header.client_id or "",
+        "client_software_name": name,
+        "client_software_version": version,
+        "client_source_address": context.connection.peer_host,
+        "client_source_port": str(context.connection.peer_port),
+    }

@@ -1,0 +1,1 @@
+"""What clients push of their own metrics (KIP-714)."""
