@@ -81,10 +81,18 @@ class ApacheKafka(BrokerProcess):
     name = "kafka"
 
     def __init__(
-        self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None, heap_mb: int = 512
+        self,
+        folder: Path,
+        port: int = 0,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
+        classes: Path | None = None,
     ) -> None:
+        """`classes` is a folder of classes that `overrides` name."""
         super().__init__(folder, port or free_port())
         self.heap_mb = heap_mb
+        self._classes = classes
         self._properties_path = folder / "server.properties"
         controller = f"{HOST}:{free_port()}"
         self._properties = SINGLE_NODE | {
@@ -101,7 +109,8 @@ class ApacheKafka(BrokerProcess):
         super().spawn()
 
     def command(self) -> list[str]:
-        return java(*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path), heap_mb=self.heap_mb, log_level="warn")
+        arguments = (*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path))
+        return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes)
 
     def _format(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 JARS = Path(__file__).resolve().parents[2] / ".jars" / "kafka"
@@ -17,13 +18,20 @@ def missing() -> str | None:
     return None
 
 
-def java(*arguments: str, heap_mb: int = 256, log_level: str = "off") -> list[str]:
-    """The command that runs a main class, named in `arguments`, with Apache Kafka's jars."""
+def java(*arguments: str, heap_mb: int = 256, log_level: str = "off", classes: Path | None = None) -> list[str]:
+    """The command that runs a main class, named in `arguments`, with Apache Kafka's jars, and `classes` beside them."""
+    own = "" if classes is None else f":{classes}"
     return [
         "java",
         f"-Xmx{heap_mb}m",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
         "-cp",
-        f"{JARS}/*",
+        f"{JARS}/*{own}",
         *arguments,
     ]
+
+
+def compile_java(source: Path, folder: Path) -> Path:
+    """Compile one of the classes here into a folder."""
+    subprocess.run(["javac", "-cp", f"{JARS}/*", "-d", str(folder), str(source)], check=True)
+    return folder

@@ -134,14 +134,14 @@ class ClientMetrics:
                 self._subscriptions.pop(resource.name, None)
         self._version += bool(changed)
 
-    def clients(self) -> Iterator[tuple[UUID, Client]]:
+    def clients(self) -> Iterator[Client]:
         """Those that are not silent for too long, with what they have pushed."""
         now_ms = trio.current_time() * 1000
         for client_id, client in list(self._clients.items()):
             if client.expires_at_ms < now_ms:
                 self.forget(client_id, client)
             else:
-                yield client_id, client
+                yield client
 
     def ask(self, client_id: UUID, attributes: Mapping[str, str]) -> tuple[UUID, Client]:
         """GetTelemetrySubscriptions: who the client is from now on, and what it is to push.

@@ -55,8 +55,8 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     pace = Pace()
     gauges: list[Sample] = []
     counters: list[Sample] = []
-    for instance, client in clients:
-        who = str(instance), client.attributes["client_id"][:_MAX_CLIENT_ID]
+    for client in clients:
+        who = client.attributes["client_instance_id"], client.attributes["client_id"][:_MAX_CLIENT_ID]
         for kept, samples in ((client.pushed.gauges, gauges), (client.pushed.counters, counters)):
             samples += [((*who, *series), value) for series, value in kept.items()]
         await pace.rest()

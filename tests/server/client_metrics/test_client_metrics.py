@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
@@ -80,7 +81,8 @@ async def test_what_a_client_is_asked_for_and_pushes_stands_on_the_page(serve_no
             await trio.sleep(told.push_interval_ms / 1000)
             assert await push(client, told, compress(compression, body), compression) == 0
         page = await scraped(node)
-        who = f'client_instance_id="{told.client_instance_id}",client_id="test"'
+        instance = urlsafe_b64encode(told.client_instance_id.bytes).decode().rstrip("=")
+        who = f'client_instance_id="{instance}",client_id="test"'
         assert f'ottla_client_metric{{{who},metric="a.rate",attributes="node=1"}} 4.0\n' in page
         assert f'ottla_client_metric_total{{{who},metric="a.total",attributes=""}} 10.0\n' in page
         assert "ottla_client_metrics_clients 1\n" in page
