@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import trio
@@ -220,6 +221,7 @@ async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) ->
     async with loaded() as (node, _):
         node.broker.watchdog = LoopWatchdog()
         assert not list(node.broker.share.manager)  # Made when it is asked for.
+        node.broker.client_metrics.ask(uuid4(), {"client_id": "c"})
         found = await scrape(node)
     declared = {metric.name: metric for _, section in catalog.SECTIONS for metric in section.METRICS}
     kinds = {name: metric.kind for name, metric in declared.items()}
