@@ -133,7 +133,7 @@ def test_what_clients_push_stands_on_the_page(
             assert time.monotonic() < deadline, scrape(http_port)
             producer.send(topic, [Record(b"x")])
             time.sleep(INTERVAL_MS / 1000)
-    assert lines[0].startswith("ottla_client_metric")
+    assert lines[0].startswith(("ottla_client_gauge{", "ottla_client_counter_total{"))
     unsubscribe(wire, "all")
 
 

@@ -29,9 +29,11 @@ DROPPED: Final = counter(
     "ottla_client_metrics_dropped_series_total",
     "Numbers of a push for which there was no room (`ottla.metrics.max.client.series`).",
 )
-GAUGE: Final = gauge("ottla_client_metric", "What a client pushed last, by the metric's own name.", *_LABELS)
+GAUGE: Final = gauge("ottla_client_gauge", "What a client pushed last, by the metric's own name.", *_LABELS)
 COUNTER: Final = counter(
-    "ottla_client_metric_total", "What a client has counted while it is known here, by the metric's own name.", *_LABELS
+    "ottla_client_counter_total",
+    "What a client has counted while it is known here, by the metric's own name.",
+    *_LABELS,
 )
 
 METRICS: Final = (CLIENTS, PUSHES, ERRORS, DROPPED, GAUGE, COUNTER)

@@ -83,8 +83,8 @@ async def test_what_a_client_is_asked_for_and_pushes_stands_on_the_page(serve_no
         page = await scraped(node)
         instance = urlsafe_b64encode(told.client_instance_id.bytes).decode().rstrip("=")
         who = f'client_instance_id="{instance}",client_id="test"'
-        assert f'ottla_client_metric{{{who},metric="a.rate",attributes="node=1"}} 4.0\n' in page
-        assert f'ottla_client_metric_total{{{who},metric="a.total",attributes=""}} 10.0\n' in page
+        assert f'ottla_client_gauge{{{who},metric="a.rate",attributes="node=1"}} 4.0\n' in page
+        assert f'ottla_client_counter_total{{{who},metric="a.total",attributes=""}} 10.0\n' in page
         assert "ottla_client_metrics_clients 1\n" in page
         assert "ottla_client_metrics_pushes_total 5\n" in page
 
@@ -141,7 +141,7 @@ async def test_the_number_of_series_is_bounded(serve_node: Serve) -> None:
         assert await push(client, first, pushed(gauge("a", 1), counter("b", 1), gauge("a", 2, x="y"))) == 0
         assert await push(client, second, pushed(gauge("a", 1), counter("c", 1))) == 0
         page = await scraped(node)
-        assert page.count("\nottla_client_metric{") + page.count("\nottla_client_metric_total{") == 3
+        assert page.count("\nottla_client_gauge{") + page.count("\nottla_client_counter_total{") == 3
         assert "ottla_client_metrics_dropped_series_total 2\n" in page
 
 
