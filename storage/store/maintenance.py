@@ -21,7 +21,7 @@ from ottla.storage.store.file_store import FileStore, sync_names
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import segment_list
+from ottla.storage.store.segment_files import list_of
 
 __all__ = ["Maintenance", "list_sealed_segments", "maintain"]
 
@@ -126,8 +126,8 @@ async def list_sealed_segments(store: MessageStore) -> None:
     context, files = store.context, store.files
     async with files.list_lock:
         retired = list(files.retired)
-        content = segment_list([segment for segment in files.segments if segment.is_sealed])
-        if content != (files.list_content or segment_list([])):
+        content = list_of(files.segments)
+        if content != (files.list_content or list_of([])):
             write = partial(context.disk.write_file_atomic, os.path.join(files.directory, SEGMENT_LIST_NAME), content)
             try:
                 await context.offload(write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.storage.errors import CorruptLogError
@@ -19,6 +19,7 @@ from ottla.storage.format.segment_header import (
 from ottla.storage.format.segment_list import (
     SEGMENT_LIST_NAME,
     ListedSegment,
+    SegmentList,
     build_segment_list,
     parse_segment_list,
 )
@@ -27,7 +28,7 @@ from ottla.storage.store.segment import Segment
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
-__all__ = ["ASIDE_MARK", "Loss", "indexed_bytes", "list_segments", "mark_losses", "segment_list", "set_aside"]
+__all__ = ["ASIDE_MARK", "Loss", "indexed_bytes", "list_of", "list_segments", "mark_losses", "set_aside"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +48,17 @@ def list_segments(disk: Disk, directory: str, names: Sequence[str]) -> list[Segm
     """The segments by position: of each the newest generation, less those for which a rewritten one stands. Blocks.
 
     A segment that is listed (`format/segment_list.py`) and has no data file, while no other stands for it, is lost: it
-    stays among them. One before a listed one that is not listed itself was given up. Where there is no sound list, the
-    index of a sealed segment stands for its entry.
+    stays among them. One that was sealed when the list was written, and is not listed, was given up. Where there is no
+    sound list, the index of a sealed segment stands for its entry.
     """
     newest = dict(sorted(filter(None, map(parse_segment_name, names))))
-    listed = _listed(disk, directory, names)
-    if listed is None:
-        listed, last_listed = _indexed(disk, directory, names), -1
-    else:
-        last_listed = max(listed, default=-1)
+    segment_list = _read_list(disk, directory, names) or SegmentList(_indexed(disk, directory, names), 0)
+    listed = {entry.position: entry for entry in segment_list.segments}
     found: list[Segment] = []
     end_position = 0
     for position in sorted({*newest, *listed}):
         entry = listed.get(position)
-        if position < end_position or (entry is None and position < last_listed):
+        if position < end_position or (entry is None and position < segment_list.unsealed_position):
             continue
         if position in newest and (entry is None or newest[position] >= entry.generation):
             segment = Segment(directory, position, newest[position])
@@ -78,36 +76,39 @@ def list_segments(disk: Disk, directory: str, names: Sequence[str]) -> list[Segm
     return found
 
 
-def _listed(disk: Disk, directory: str, names: Sequence[str]) -> Mapping[int, ListedSegment] | None:
-    """The sealed segments that must be there, by position; None without a sound list."""
+def _read_list(disk: Disk, directory: str, names: Sequence[str]) -> SegmentList | None:
+    """The list of sealed segments; None without a sound one."""
     if SEGMENT_LIST_NAME not in names:
         return None
     path = os.path.join(directory, SEGMENT_LIST_NAME)
     try:
-        return {entry.position: entry for entry in parse_segment_list(disk.read_file(path))}
+        return parse_segment_list(disk.read_file(path))
     except CorruptLogError as error:
         logger.warning("%s: %s; the indexes are asked", path, error, extra={"path": path, "error": str(error)})
         return None
 
 
-def _indexed(disk: Disk, directory: str, names: Sequence[str]) -> Mapping[int, ListedSegment]:
+def _indexed(disk: Disk, directory: str, names: Sequence[str]) -> list[ListedSegment]:
     """The sealed segments that have an index and no data file, by position. The index is removed first."""
-    found = {}
+    found = []
     for position, generation in sorted(filter(None, map(parse_index_name, names))):
         segment = Segment(directory, position, generation)
         if os.path.basename(segment.data_path) not in names:
             size_bytes = indexed_bytes(disk, segment)
             if size_bytes is not None:
-                found[position] = ListedSegment(position, generation, 0, size_bytes)
+                found.append(ListedSegment(position, generation, 0, size_bytes))
     return found
 
 
-def segment_list(segments: Sequence[Segment]) -> bytes:
-    """The content of the list that names these sealed segments."""
-    return build_segment_list(
+def list_of(segments: Sequence[Segment]) -> bytes:
+    """The content of the list of a store that has these segments."""
+    listed = [
         ListedSegment(segment.position, segment.generation, segment.end_position, segment.size_bytes)
         for segment in segments
-    )
+        if segment.is_sealed
+    ]
+    unsealed = (segment.position for segment in segments if not segment.is_sealed)
+    return build_segment_list(SegmentList(listed, next(unsealed, listed[-1].position if listed else 0)))
 
 
 def _end_position(disk: Disk, segment: Segment) -> int:

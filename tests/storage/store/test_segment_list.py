@@ -13,13 +13,14 @@ from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.store.segment_files import list_segments
 
 SETTINGS: dict[str, Any] = {"segment_bytes": 1000, "cleaner_backoff_ms": 1 << 40, "rewrite_dead_ratio": 2.0}
 
 
 def listed(disk: Any, log: PartitionLog) -> list[int]:
     content = disk.read_file(f"{log.store.files.directory}/{SEGMENT_LIST_NAME}")
-    return [entry.position for entry in parse_segment_list(content)]
+    return [entry.position for entry in parse_segment_list(content).segments]
 
 
 def sealed(log: PartitionLog) -> list[int]:
@@ -93,3 +94,25 @@ async def test_without_a_sound_list_nothing_is_lost(harness: Any, tmp_path: Path
             assert len(await harness.read_all(log)) == 30
             assert not list(manager.context.damage)
             assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_the_last_that_was_given_up_does_not_come_back(harness: Any) -> None:
+    """Nothing is listed then, and a kill may have come before its files were removed."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk, **SETTINGS) as manager:
+        log = await fill(harness, manager)
+        directory = log.store.files.directory
+        before = {name: disk.read_file(f"{directory}/{name}") for name in disk.listdir(directory)}
+        log.advance_high_watermark(log.log_end_offset)
+        tables = log.store.files.segments[-1].tables
+        assert tables is not None
+        await log.advance_log_start_offset(tables[log.key].base_offset)
+        await manager.clean()
+        assert listed(disk, log) == sealed(log) == []
+        await log.store.doomed.remove()
+    names = set(disk.listdir(directory))
+    for name in before.keys() - names:
+        disk.write_file_atomic(f"{directory}/{name}", before[name])
+    assert {
+        segment.data_path.rpartition("/")[2] for segment in list_segments(disk, directory, disk.listdir(directory))
+    } == {name for name in names if name.endswith(".data")}

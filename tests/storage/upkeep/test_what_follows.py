@@ -293,7 +293,7 @@ class Witness(RealDisk):
     def write_file_atomic(self, path: str, *content: bytes) -> None:
         super().write_file_atomic(path, *content)
         if self.log is not None and os.path.basename(path) == SEGMENT_LIST_NAME:
-            self.seen.append((len(parse_segment_list(b"".join(content))), self.log.first_dirty_offset))
+            self.seen.append((len(parse_segment_list(b"".join(content)).segments), self.log.first_dirty_offset))
 
 
 async def test_what_a_cleaning_has_emptied_is_given_up_before_it_counts_as_clean(harness: Any) -> None:
