@@ -138,7 +138,7 @@ class ApacheKafkaCluster(BrokerProcess):
     def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
         controllers = [f"{HOST}:{free_port()}" for _ in range(NODES)]
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1))
-        self._nodes = []
+        self.nodes = []
         for number, controller in enumerate(controllers, 1):
             own_port = free_port()
             address = f"{HOST}:{own_port}"
@@ -148,25 +148,25 @@ class ApacheKafkaCluster(BrokerProcess):
                 "controller.quorum.voters": voters,
             }
             node = ApacheKafka(folder / f"node-{number}", own_port, overrides={**own, **(overrides or {})}, heap_mb=384)
-            self._nodes.append(node)
-        super().__init__(folder, self._nodes[0].port)
+            self.nodes.append(node)
+        super().__init__(folder, self.nodes[0].port)
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(node.bootstrap for node in self._nodes)
+        return ",".join(node.bootstrap for node in self.nodes)
 
     @property
     def pid(self) -> int:
-        return self._nodes[0].pid
+        return self.nodes[0].pid
 
     def start(self) -> None:
         """A node answers once most of the voters are there: all have to be started first."""
-        for node in self._nodes:
+        for node in self.nodes:
             node.spawn()
-        for node in self._nodes:
+        for node in self.nodes:
             node.await_started()
         deadline = time.monotonic() + self.start_timeout_s
-        while min(brokers_in_metadata(node.port) for node in self._nodes) < NODES:
+        while min(brokers_in_metadata(node.port) for node in self.nodes) < NODES:
             if time.monotonic() > deadline:
                 raise BrokerStartError("the brokers do not all know each other in time")
             time.sleep(POLL_INTERVAL_S)
@@ -180,10 +180,10 @@ class ApacheKafkaCluster(BrokerProcess):
 
     def _end_all(self, end: Callable[[ApacheKafka], T]) -> list[T]:
         with ThreadPoolExecutor(NODES) as threads:
-            return list(threads.map(end, self._nodes))
+            return list(threads.map(end, self.nodes))
 
     def log_tail(self, lines: int = 30) -> str:
-        return "\n".join(node.log_tail(lines) for node in self._nodes)
+        return "\n".join(node.log_tail(lines) for node in self.nodes)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

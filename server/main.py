@@ -59,8 +59,10 @@ from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.network import TcpNetwork, open_listening_socket
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
+from ottla.server.quotas.replication import ReplicationQuota
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
+from ottla.server.replica.throttles import Throttled, throttled_partitions
 from ottla.server.security.authorizer import authorizer_of
 from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.http.server import HttpServer
-    from ottla.server.metadata.image import MetadataDelta
+    from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.guard import Guard
     from ottla.server.network.network import Network
@@ -220,6 +222,11 @@ class Node:
             listener=config.inter_broker_listener_name,
             find_door=partial(_door, config, self._network),
         )
+        replication_quota = partial(
+            ReplicationQuota,
+            windows=config.replication_quota_window_num,
+            window_seconds=config.replication_quota_window_size_seconds,
+        )
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
@@ -230,6 +237,9 @@ class Node:
             fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
             log_config=lambda topic: log_config(config.topic_config(topic.configs)),
             min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
+            throttled=partial(_throttled, config),
+            leader_quota=replication_quota(lambda: config.leader_replication_throttled_rate),
+            follower_quota=replication_quota(lambda: config.follower_replication_throttled_rate),
             max_lag_ms=config.replica_lag_time_max_ms,
         )
         log_manager.set_listener(replica_manager)
@@ -408,6 +418,14 @@ def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -
     from ottla.server.network.guard import Guard
 
     return Guard(config, controller, listeners)
+
+
+def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:
+    topic_config = config.topic_config(topic.configs)
+    return Throttled(
+        throttled_partitions(topic_config.leader_replication_throttled_replicas, config.node_id),
+        throttled_partitions(topic_config.follower_replication_throttled_replicas, config.node_id),
+    )
 
 
 def _door(config: BrokerConfig, network: Network, endpoint: Endpoint) -> Door:

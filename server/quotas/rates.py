@@ -26,18 +26,29 @@ class Rate:
         """The rate per second, and the seconds that it is taken over: never less than all windows but one."""
         while self._samples and now - self._samples[0][0] >= self._windows * self._window_seconds:
             self._samples.popleft()
-        if not self._samples:
-            return 0.0, (self._windows - 1) * self._window_seconds or self._window_seconds
-        elapsed = now - self._samples[0][0]
-        missing = self._windows - 1 - int(elapsed / self._window_seconds)
-        span = elapsed + max(0, missing) * self._window_seconds
-        span = span or self._window_seconds
+        span = self._span(now - self._samples[0][0] if self._samples else 0.0)
         return sum(amount for _, amount in self._samples) / span, span
+
+    def _span(self, elapsed: float) -> float:
+        missing = self._windows - 1 - int(elapsed / self._window_seconds)
+        return elapsed + max(0, missing) * self._window_seconds or self._window_seconds
 
     def throttle_seconds(self, quota: float, now: float) -> float:
         """How long nothing may come until the rate is down to `quota`; 0 if it is not above it."""
         rate, span = self.measure(now)
         return (rate - quota) / quota * span if rate > quota else 0.0
+
+
+class SimpleRate(Rate):
+    """The same over the time that there is something of, one window at least (Kafka's SimpleRate).
+
+    It knows of a burst at once, where `Rate` spreads it over windows in which nothing was.
+    """
+
+    __slots__ = ()
+
+    def _span(self, elapsed: float) -> float:
+        return max(elapsed, self._window_seconds)
 
 
 class TokenBucket:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.replica.hosted_partitions import HostedPartitions
+    from ottla.server.replica.throttles import ReplicaQuota
     from ottla.storage.memory.buffer_pool import MemoryBudget
     from ottla.storage.memory.iobuf import IOBuf
     from ottla.storage.reading.plan import ReadPlan
@@ -235,6 +236,7 @@ class FetchOperation:
         "_partitions",
         "_planned_bytes",
         "_positions",
+        "_quota",
         "_readable_bytes",
         "_topic",
         "_topic_id",
@@ -253,9 +255,12 @@ class FetchOperation:
         hosted: HostedPartitions,
         *,
         readable_bytes: Callable[[], int],
+        quota: ReplicaQuota,
         now_ms: int,
     ) -> None:
+        """`quota` is of what this node sends to throttled replicas."""
         self._params = params
+        self._quota = quota
         self._partitions = partitions
         self._hosted = hosted
         #: The topic that was looked up last, and its partitions.
@@ -426,6 +431,8 @@ class FetchOperation:
 
     def _plan_read(self, request: FetchPartition, result: FetchResult, end_offset: int) -> None:
         assert result.partition is not None
+        if self._is_held_back(result.partition):
+            return
         log = result.partition.log
         left_bytes = self._limit_bytes - self._planned_bytes
         is_obligatory = self._planned_bytes == 0
@@ -438,6 +445,16 @@ class FetchOperation:
             )
             # How much a read of a file will yield is not known before: as much as it may, but no more than there is.
             result.planned_bytes = min(result.plan.size_bytes, log.size_bytes)
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        """Whether the throttle leaves nothing for the follower now. One in sync gets all, or it would leave."""
+        follower = self._params.replica_id
+        return (
+            follower >= 0
+            and partition.is_throttled_leader
+            and follower not in partition.isr
+            and self._quota.throttle_seconds() > 0
+        )
 
     def _record_progress(self, partition: Partition, request: FetchPartition) -> None:
         moved = partition.record_follower_fetch(

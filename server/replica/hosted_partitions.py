@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.server.replica.throttles import Throttled
     from ottla.storage.config import LogConfig
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
@@ -50,6 +51,7 @@ class HostedPartitions:
         node_id: int,
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
+        throttled: Callable[[TopicImage], Throttled],
         changed: Callable[[Partition], None],
         doubted: Callable[[Partition], None],
         now_ms: Callable[[], int],
@@ -59,6 +61,7 @@ class HostedPartitions:
         self._node_id = node_id
         self._log_config = log_config
         self._min_insync_replicas = min_insync_replicas
+        self._throttled = throttled
         self._changed = changed
         self._doubted = doubted
         self._doubtful: set[Partition] = set()
@@ -181,6 +184,7 @@ class HostedPartitions:
             brokers=self._brokers,
             max_lag_ms=self._max_lag_ms,
         )
+        partition.throttle(self._throttled(topic))
         self._by_log[log] = partition
         if log.may_lack_records:
             self._doubtful.add(partition)
@@ -211,7 +215,9 @@ class HostedPartitions:
             return
         log_config = self._log_config(topic)
         min_insync_replicas = self._min_insync_replicas(topic)
+        throttled = self._throttled(topic)
         for partition in self._topics.get(topic.topic_id, {}).values():
+            partition.throttle(throttled)
             if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
                 continue
             partition.log.set_config(log_config)

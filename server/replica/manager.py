@@ -27,6 +27,7 @@ from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.hosted_partitions import HostedPartitions
 from ottla.server.replica.in_sync_sets import InSyncSets
 from ottla.server.replica.partition import Isolation, Partition, Role
+from ottla.server.replica.throttles import NO_THROTTLES, Unthrottled
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
 from ottla.server.waiting.purgatory import Purgatory
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, TopicImage
+    from ottla.server.replica.throttles import ReplicaQuota, Throttled
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
     from ottla.storage.log.append_types import CheckedBatch
@@ -100,9 +102,13 @@ class ReplicaManager:
         fetch_session_slots: int = 1000,
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
+        throttled: Callable[[TopicImage], Throttled] = lambda topic: NO_THROTTLES,
+        leader_quota: ReplicaQuota | None = None,
+        follower_quota: ReplicaQuota | None = None,
         max_lag_ms: int = 30_000,
     ) -> None:
-        """`max_lag_ms` is `replica.lag.time.max.ms`."""
+        """`max_lag_ms` is `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
+        and `follower_quota` of what those here fetch."""
         self.node_id = node_id
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
@@ -117,6 +123,8 @@ class ReplicaManager:
         )
         self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
+        self.leader_quota = leader_quota or Unthrottled()
+        self.follower_quota = follower_quota or Unthrottled()
         self._clock = clock
         self._response_budget = response_budget
         self._checkers = trio.CapacityLimiter(_CHECKING_THREADS)
@@ -125,6 +133,7 @@ class ReplicaManager:
             node_id=node_id,
             log_config=log_config,
             min_insync_replicas=min_insync_replicas,
+            throttled=throttled,
             changed=self._signal,
             doubted=lambda partition: self.in_sync_sets.leave(partition),
             now_ms=clock.time_ms,
@@ -345,6 +354,7 @@ class ReplicaManager:
             partitions,
             self._partitions,
             readable_bytes=self._readable_bytes,
+            quota=self.leader_quota,
             now_ms=self._clock.time_ms(),
         )
         self.counters.fetches += 1
@@ -391,8 +401,11 @@ class ReplicaManager:
             await read(unread)
         for result in planned:
             size_bytes = self._take_records(result)
-            if not params.is_from_follower and result.partition is not None:
+            assert result.partition is not None
+            if not params.is_from_follower:
                 result.partition.traffic.bytes_out += size_bytes
+            elif result.partition.is_throttled_leader:
+                self.leader_quota.record(size_bytes)
         if params.isolation is Isolation.TXN_COMMITTED:
             for result in results:
                 if result.records is not None:

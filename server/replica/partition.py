@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import PartitionState
+    from ottla.server.replica.throttles import Throttled
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.state.producer_state import VerificationGuard
 
@@ -85,6 +86,7 @@ class Partition:
         "_brokers",
         "_followers",
         "_isr_change",
+        "_leader_high_watermark",
         "_max_lag_ms",
         "_maximal_isr",
         "_min_insync_replicas",
@@ -93,6 +95,8 @@ class Partition:
         "epoch_start_offset",
         "index",
         "is_internal",
+        "is_throttled_follower",
+        "is_throttled_leader",
         "is_under_min_isr",
         "isr",
         "leader_epoch",
@@ -131,6 +135,9 @@ class Partition:
         self.node_id = node_id
         self.is_internal = is_internal
         self._min_insync_replicas = min_insync_replicas
+        #: What is sent, and fetched, of it counts for the quotas of throttled replicas.
+        self.is_throttled_leader = False
+        self.is_throttled_follower = False
         #: Fewer replicas are in sync than `min.insync.replicas` asks for, or all of them if that is more.
         self.is_under_min_isr = False
         self.role = Role.FOLLOWER
@@ -144,6 +151,8 @@ class Partition:
         #: Rises each time its waiters are signalled.
         self.changes = 0
         self._followers = _NO_FOLLOWERS
+        #: As the leader whom this node follows has said last.
+        self._leader_high_watermark = UNKNOWN_OFFSET
         self._brokers = brokers
         self._max_lag_ms = max_lag_ms
         self._maximal_isr: tuple[int, ...] = ()
@@ -167,6 +176,11 @@ class Partition:
         self._min_insync_replicas = count
         self._count_isr()
 
+    def throttle(self, throttled: Throttled) -> None:
+        """What the topic says of throttled replicas has changed."""
+        self.is_throttled_leader = throttled.as_leader is None or self.index in throttled.as_leader
+        self.is_throttled_follower = throttled.as_follower is None or self.index in throttled.as_follower
+
     def _count_isr(self) -> None:
         self.is_under_min_isr = len(self.isr) < min(self._min_insync_replicas, len(self.replicas))
 
@@ -179,6 +193,8 @@ class Partition:
         assert self._truncation is None, f"the role of {self!r} changes while it is truncated"
         was_leader = self.role is Role.LEADER
         new_epoch = state.leader_epoch != self.leader_epoch
+        if new_epoch:
+            self._leader_high_watermark = UNKNOWN_OFFSET
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.replicas = state.replicas
@@ -434,7 +450,17 @@ class Partition:
     def take_high_watermark(self, offset: int, leader_epoch: int) -> bool:
         """What a leader says is committed, as far as this log reaches; True if readers can see more."""
         self._require_follower(leader_epoch)
+        self._leader_high_watermark = offset
         return self.log.advance_high_watermark(offset)
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets its leader has committed that are not here; None while a follower has not heard of it."""
+        if self.role is not Role.FOLLOWER:
+            return 0
+        if self._leader_high_watermark == UNKNOWN_OFFSET:
+            return None
+        return max(0, self._leader_high_watermark - self.log.log_end_offset)
 
     async def truncate_as_follower(self, offset: int, leader_epoch: int) -> None:
         """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError."""

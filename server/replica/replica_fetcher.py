@@ -8,6 +8,7 @@ what the last one brought is.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.01
+#: After which a throttle that may have been lifted meanwhile is looked at again.
+_MAX_HELD_BACK_SECONDS: Final = 0.5
 _BATCHES_AT_ONCE: Final = 16
 _BYTES_AT_ONCE: Final = 1 << 18
 _BATCH_PREFIX_BYTES: Final = 12
@@ -100,10 +103,10 @@ class _Followed:
             self.leader_epoch, log.log_end_offset, log.latest_epoch, log.log_start_offset, log.high_watermark
         )
 
-    def rest(self, max_seconds: float) -> None:
-        """Leave it for a while."""
-        self.rests_until = trio.current_time() + min(max_seconds, _FIRST_PAUSE_SECONDS * (1 << min(self.failures, 20)))
+    def fail(self, max_seconds: float) -> float:
+        """Count a failure; returns the seconds to leave it for."""
         self.failures += 1
+        return min(max_seconds, _FIRST_PAUSE_SECONDS * (1 << min(self.failures - 1, 20)))
 
 
 class ReplicaFetcher:
@@ -169,8 +172,11 @@ class ReplicaFetcher:
             self._gone.add(key)
 
     def _let_rest(self, followed: _Followed) -> None:
+        self._pause(followed, followed.fail(self._config.replica_fetch_backoff_ms / 1000))
+
+    def _pause(self, followed: _Followed, seconds: float) -> None:
         if self._followed.get(followed.key) is followed:
-            followed.rest(self._config.replica_fetch_backoff_ms / 1000)
+            followed.rests_until = trio.current_time() + seconds
             self._due.pop(followed.key, None)
             self._resting[followed.key] = followed
             self._gone.add(followed.key)
@@ -179,18 +185,22 @@ class ReplicaFetcher:
         if self._followed.get(followed.key) is followed:
             self._due[followed.key] = followed
 
-    def _wake_rested(self) -> float:
-        """Those whose rest is over are due; returns when the next one's is."""
+    def _wake_rested(self) -> None:
+        """Those whose rest is over are due."""
         now = trio.current_time()
-        next_at = float("inf")
         for key, followed in list(self._resting.items()):
             if followed.rests_until <= now:
                 del self._resting[key]
                 self._due[key] = followed
                 self._gone.discard(key)
-            else:
-                next_at = min(next_at, followed.rests_until)
-        return next_at
+
+    def _hold_back(self) -> None:
+        """While too much was copied of throttled replicas, those of them rest that are behind."""
+        seconds = min(self._manager.follower_quota.throttle_seconds(), _MAX_HELD_BACK_SECONDS)
+        if seconds:
+            for followed in list(self._due.values()):
+                if followed.partition.is_throttled_follower and followed.partition.lag != 0:
+                    self._pause(followed, seconds)
 
     # Its life -------------------------------------------------------------------------------------------------------
 
@@ -215,7 +225,9 @@ class ReplicaFetcher:
 
     async def _fetch(self, connection: LeaderConnection, session: LeaderSession) -> bool:
         """Fetch once; False if the connection is of no more use, since its next answer takes too long."""
-        rest_ends = self._wake_rested()
+        self._wake_rested()
+        self._hold_back()
+        rest_ends = min((followed.rests_until for followed in self._resting.values()), default=math.inf)
         if len(self._resting) == len(self._followed):
             with trio.move_on_at(rest_ends):
                 await self._news.wait()
@@ -319,6 +331,8 @@ class ReplicaFetcher:
             held.enter(log.store.writer)
             partition.append_as_follower(piece, epoch, self._clock.time_ms())
             self._manager.counters.replicated_bytes += len(piece)
+            if partition.is_throttled_follower:
+                self._manager.follower_quota.record(len(piece))
             if self._pace.is_over:
                 held.leave_to_wait()
                 await self._pace.rest()

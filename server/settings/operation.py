@@ -22,10 +22,10 @@ class OperationSettings:
         1, "Seconds of one window of the rate of topic changes.", check=between(1), importance=LOW
     )
     replication_quota_window_num: int = integer(
-        11, "Windows that a replication quota's rate is averaged over.", check=between(1), importance=LOW, in_use=False
+        11, "Windows that a replication quota's rate is averaged over.", check=between(1), importance=LOW
     )
     replication_quota_window_size_seconds: int = integer(
-        1, "Seconds of one window of a replication quota.", check=between(1), importance=LOW, in_use=False
+        1, "Seconds of one window of a replication quota.", check=between(1), importance=LOW
     )
     alter_log_dirs_replication_quota_window_num: int = integer(
         11,

@@ -84,7 +84,6 @@ class ReplicationSettings:
         check=between(0),
         update=CLUSTER_WIDE,
         internal=True,
-        in_use=False,
     )
     leader_replication_throttled_rate: int = long(
         INT64_MAX,
@@ -92,7 +91,6 @@ class ReplicationSettings:
         check=between(0),
         update=CLUSTER_WIDE,
         internal=True,
-        in_use=False,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = long(
         INT64_MAX,

@@ -77,7 +77,6 @@ class TopicSettings:
         (),
         "Replicas whose followers copy under follower.replication.throttled.rate.",
         check=THROTTLED_REPLICAS,
-        in_use=False,
     )
     index_interval_bytes: int = integer(
         4096,
@@ -90,7 +89,6 @@ class TopicSettings:
         (),
         "Replicas whose leaders send under leader.replication.throttled.rate.",
         check=THROTTLED_REPLICAS,
-        in_use=False,
     )
     local_retention_bytes: int = long(
         -2,

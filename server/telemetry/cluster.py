@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.image import NO_LEADER
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import Role
 from ottla.server.telemetry.first_by_name import FirstByName
@@ -65,6 +66,13 @@ ISR_SHRINKS: Final = counter(
     "ottla_isr_shrinks_total", "Times that replicas left the in-sync set of a partition led here."
 )
 REPLICATED: Final = counter("ottla_replicated_bytes_total", "Bytes of record batches taken over from other brokers.")
+REPLICATED_THROTTLED: Final = counter(
+    "ottla_throttled_replication_bytes_total",
+    "Bytes of record batches of throttled replicas that were sent as leader, and fetched as follower.",
+    "role",
+)
+MAX_LAG: Final = gauge("ottla_replica_max_lag", "Committed offsets that the follower here lacks that lacks most.")
+LEADERLESS: Final = gauge("ottla_leaderless_partitions", "Partitions in the cluster that nobody leads.")
 
 TOPIC_BYTES_IN: Final = counter("ottla_topic_bytes_in_total", "Bytes of record batches appended to the topic.", "topic")
 TOPIC_BYTES_OUT: Final = counter("ottla_topic_bytes_out_total", "Bytes of record batches fetched by clients.", "topic")
@@ -77,7 +85,7 @@ TOPIC_SIZE: Final = gauge("ottla_topic_size_bytes", "Size of the topic's partiti
 METRICS: Final = (
     *(BROKERS, BROKER_INFO, TOPIC_PARTITIONS, CURRENT_OFFSET, OLDEST_OFFSET, LEADER, REPLICAS, IN_SYNC, PREFERRED),
     *(UNDER_REPLICATED, OMITTED, TOPICS, LOCAL_PARTITIONS, LOCAL_LEADERS, LOCAL_OFFLINE, LOCAL_UNDER_REPLICATED),
-    *(LOCAL_UNDER_MIN_ISR, ISR_EXPANDS, ISR_SHRINKS, REPLICATED),
+    *(LOCAL_UNDER_MIN_ISR, LEADERLESS, ISR_EXPANDS, ISR_SHRINKS, MAX_LAG, REPLICATED, REPLICATED_THROTTLED),
     *(TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_SIZE),
 )
 
@@ -108,6 +116,7 @@ class _Totals(NamedTuple):
     offline: int
     under_replicated: int
     under_min_isr: int
+    max_lag: int
     size_bytes: dict[str, int]
 
 
@@ -134,7 +143,12 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     in_sync_sets = broker.replica_manager.in_sync_sets
     yield single(ISR_EXPANDS, in_sync_sets.expands)
     yield single(ISR_SHRINKS, in_sync_sets.shrinks)
-    yield single(REPLICATED, broker.replica_manager.counters.replicated_bytes)
+    manager = broker.replica_manager
+    yield single(LEADERLESS, await _leaderless(image, pace))
+    yield single(MAX_LAG, totals.max_lag)
+    yield single(REPLICATED, manager.counters.replicated_bytes)
+    roles = {"leader": manager.leader_quota, "follower": manager.follower_quota}
+    yield Family(REPLICATED_THROTTLED, [((role,), quota.total_bytes) for role, quota in roles.items()])
     traffic = broker.replica_manager.traffic
     held = [(topic.name, traffic[topic.topic_id]) for topic in listed if topic.topic_id in traffic]
     for metric, read_traffic in _TRAFFIC:
@@ -188,8 +202,16 @@ def _offsets(broker: Broker, topics: list[TopicImage], read: Callable[[Partition
                 yield (topic.name, str(index)), read(partition)
 
 
+async def _leaderless(image: MetadataImage, pace: Pace) -> int:
+    found = 0
+    for topic in image.topics.values():
+        found += sum(state.leader == NO_LEADER for state in topic.partitions)
+        await pace.rest()
+    return found
+
+
 async def _totals(broker: Broker, pace: Pace) -> _Totals:
-    partitions = leaders = offline = under_replicated = under_min_isr = 0
+    partitions = leaders = offline = under_replicated = under_min_isr = max_lag = 0
     size_bytes: dict[str, int] = {}
     for topic_id in list(broker.replica_manager.traffic):
         topic = broker.metadata.topic_by_id(topic_id)
@@ -207,4 +229,5 @@ async def _totals(broker: Broker, pace: Pace) -> _Totals:
                 under_replicated += len(partition.isr) < len(partition.replicas)
                 under_min_isr += partition.is_under_min_isr
             offline += partition.role is Role.OFFLINE
-    return _Totals(partitions, leaders, offline, under_replicated, under_min_isr, size_bytes)
+            max_lag = max(max_lag, partition.lag or 0)
+    return _Totals(partitions, leaders, offline, under_replicated, under_min_isr, max_lag, size_bytes)

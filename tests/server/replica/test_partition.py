@@ -466,3 +466,17 @@ def test_a_follower_with_an_epoch_that_never_was_here_starts_again() -> None:
     partition.log.log_start_offset = 12
     with pytest.raises(OffsetOutOfRangeError):
         partition.diverging_epoch(11, 2)
+
+
+def test_a_follower_knows_how_far_it_is_behind() -> None:
+    partition = make_partition(Log(10))
+    partition.apply(PartitionState(leader=1, replicas=(0, 1), isr=(0, 1), leader_epoch=3))
+    assert partition.lag is None
+    partition.take_high_watermark(25, 3)
+    assert partition.lag == 15
+    partition.take_high_watermark(8, 3)
+    assert partition.lag == 0
+    partition.apply(PartitionState(leader=1, replicas=(0, 1), isr=(0, 1), leader_epoch=4))
+    assert partition.lag is None
+    partition.apply(PartitionState(leader=0, replicas=(0, 1), isr=(0, 1), leader_epoch=5))
+    assert partition.lag == 0

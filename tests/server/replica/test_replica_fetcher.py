@@ -21,6 +21,7 @@ from ottla.kproto.messages.list_offsets import (
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
@@ -38,6 +39,13 @@ class Leader:
         self.lookups = 0
         self.answer = trio.Event()
         self.error_code = ErrorCode.NONE
+        self._fetched = trio.Condition()
+
+    async def until_fetched(self, count: int) -> None:
+        """Wait until so many fetches have come."""
+        async with self._fetched:
+            while len(self.fetches) < count:
+                await self._fetched.wait()
 
     @asynccontextmanager
     async def connect(self, node_id: int) -> AsyncIterator[Leader]:
@@ -52,6 +60,8 @@ class Leader:
             return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[refused])])
         self.fetches.append(request)
         assert len(self.fetches) < 100
+        async with self._fetched:
+            self._fetched.notify_all()
         await self.answer.wait()
         await trio.lowlevel.checkpoint()
         responses = [
@@ -70,6 +80,12 @@ class Manager:
 
     node_id = OWN
 
+    def __init__(self, follower_quota: ReplicaQuota) -> None:
+        self.follower_quota = follower_quota
+
+    def follower_moved(self, partition: Partition) -> None:
+        """Nobody waits for it."""
+
     async def wait_flushed(self, partitions: Sequence[Partition]) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -86,8 +102,8 @@ def in_epoch(leader_epoch: int, isr: tuple[int, ...] = (LEADER,)) -> PartitionSt
     return PartitionState(leader=LEADER, replicas=(LEADER, OWN), isr=isr, leader_epoch=leader_epoch)
 
 
-def fetcher_of(leader: Leader) -> ReplicaFetcher:
-    manager: Any = Manager()
+def fetcher_of(leader: Leader, follower_quota: ReplicaQuota | None = None) -> ReplicaFetcher:
+    manager: Any = Manager(follower_quota or Unthrottled())
     config = BrokerConfig({"replica.fetch.backoff.ms": "1000"})
     return ReplicaFetcher(LEADER, manager, leader.connect, config, ManualClock(), broker_epoch=lambda: 5)
 
