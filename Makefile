@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-cluster simulate-coordinators soak bench jars release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
 	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}
 	$(BIN)/python -m simulation.storage.planted_faults
+
+simulate-cluster: .venv/.test-ready ## whole clusters of NODES (3) under every fault, SEEDS histories (1000)
+	$(BIN)/python -m simulation.cluster --seeds $${SEEDS:-1000} --nodes $${NODES:-3} --go-on
 
 soak: .venv/.test-ready ## TOPICS (50000) topics made and deleted, and what is left of them in memory
 	$(BIN)/python -m simulation.storage.soak --topics $${TOPICS:-50000}

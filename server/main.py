@@ -331,7 +331,7 @@ class Node:
                 nursery.start_soon(controllership.run)
                 nursery.start_soon(DeathWatch(controller, peers).run)
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
-                nursery.start_soon(_compare_with_folders, broker)
+                nursery.start_soon(_compare_with_folders, broker, store)
                 following = trio.CancelScope()
                 nursery.start_soon(_follow_leaders, fetchers, following)
                 nursery.start_soon(self._end_when_asked, broker, listeners, following)
@@ -460,13 +460,20 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
     return HttpServer(parse_http_address(config.ottla_http_listen), console)
 
 
-async def _compare_with_folders(broker: Broker) -> None:
+async def _compare_with_folders(broker: Broker, store: MetadataStore) -> None:
     """Say it where topics have data here that the metadata does not know: it may be old, or another cluster's."""
     from ottla.storage.unknown_topics import unknown_folders
 
     known = {topic.topic_id for topic in broker.metadata.topics.values()}
     node_path = broker.log_manager.node_dir.path
     unknown = await trio.to_thread.run_sync(unknown_folders, broker.log_manager.context.disk, node_path, known)
+    if unknown:
+        # A topic that was made meanwhile has its folder before the image shows it.
+        try:
+            made = {keys.decode_topic(entry.value)[0] for entry in (await store.list(keys.TOPICS)).entries}
+        except MetadataError:
+            return
+        unknown = [each for each in unknown if each.topic_id not in made]
     if unknown:
         logger.error(
             "%d topics have data in %s and are not in the cluster's metadata, such as %s: was it lost, or is it old? "

@@ -24,6 +24,7 @@ def _clock(limit_s: float) -> trio.testing.MockClock:
     From outside, because a wait that is shielded can be ended by nothing else.
     """
     clock = trio.testing.MockClock(autojump_threshold=0)
+    clock._real_clock = lambda: 0.0
     sleep_time_of = clock.deadline_to_sleep_time
     idle_turns = 0
 

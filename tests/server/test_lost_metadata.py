@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server.errors import StartupError
+from ottla.server.main import _compare_with_folders
+from ottla.server.metadata.image import MetadataImage
+from ottla.server.metadata.memory import MemoryMetadataStore
 
 Serve = Callable[..., Any]
 
@@ -122,3 +126,17 @@ async def test_without_a_description_it_is_guessed(serve_node: Serve, capsys: An
         topic = node.broker.metadata.topic("t")
         assert (topic.topic_id, len(topic.partitions)) == (topic_id, 3)
         assert await append(await node.connect(), "t", 2) == 1
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_a_topic_that_was_made_while_the_folders_were_listed_is_not_unknown(
+    serve_node: Serve, caplog: pytest.LogCaptureFixture, is_made: bool
+) -> None:
+    """Its folder is there before the image shows it."""
+    async with serve_node() as node:
+        await node.create_topic("t")
+        assert await append(await node.connect(), "t", 0) == 0
+        before = SimpleNamespace(metadata=MetadataImage(), log_manager=node.broker.log_manager)
+        store = node.broker.controller._store if is_made else MemoryMetadataStore()
+        await _compare_with_folders(before, store)  # type: ignore[arg-type]
+    assert ("are not in the cluster's metadata" in caplog.text) is not is_made

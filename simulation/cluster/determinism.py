@@ -1,0 +1,88 @@
+"""What makes a seed replay: ids that are made up, time that code measures, and calls that would take a thread."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from unittest import mock
+
+import trio
+
+from ottla.server.metadata.controller import Controller
+from simulation.storage.engine import repeatable
+from simulation.storage.workers import Workers
+
+__all__ = ["deterministic"]
+
+_STEP_S = 4e-6
+"""What a look at the clock costs, so that what works in slices of time ends them, now here and now there."""
+
+_real_clocks = (time.perf_counter, time.monotonic)
+
+
+@contextmanager
+def deterministic(seed: int, workers: Workers) -> Iterator[None]:
+    """While this is open, what runs depends on the seed alone."""
+    rng = Random(f"ids {seed}")
+    looks = 0
+
+    def now() -> float:
+        nonlocal looks
+        looks += 1
+        try:
+            return trio.current_time() + looks * _STEP_S
+        except RuntimeError:
+            return looks * _STEP_S
+
+    def make_id() -> uuid.UUID:
+        return uuid.UUID(int=rng.getrandbits(128), version=4)
+
+    async def run_sync(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        return await workers.run(lambda: function(*args))
+
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        with (
+            mock.patch.object(uuid, "uuid4", make_id),
+            mock.patch.object(time, "perf_counter", now),
+            mock.patch.object(time, "monotonic", now),
+            mock.patch.object(trio.to_thread, "run_sync", run_sync),
+            mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
+            repeatable(workers.new_lock),
+            _in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
+        ):
+            yield
+    finally:
+        random.setstate(state)
+
+
+_real_uuid4 = uuid.uuid4
+
+
+@contextmanager
+def _in_modules(replaced: dict[Any, Any]) -> Iterator[None]:
+    """Put others in the place of what Ottla's modules have imported by name."""
+    back: dict[Any, Any] = {}
+    for real, simulated in replaced.items():
+        back.setdefault((real.__name__, simulated), real)
+    _replace({(real.__name__, real): simulated for real, simulated in replaced.items()})
+    try:
+        yield
+    finally:
+        _replace(back)
+
+
+def _replace(changes: dict[Any, Any]) -> None:
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("ottla.") or module is None:
+            continue
+        for (attribute, before), after in changes.items():
+            if getattr(module, attribute, None) is before:
+                setattr(module, attribute, after)

@@ -1,0 +1,97 @@
+"""What must be so when nothing is wrong any more and nobody does anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.image import MetadataImage
+    from simulation.cluster.world import World
+
+__all__ = ["check_nothing_held", "check_replicas", "stop_all", "until_in_sync"]
+
+_IN_SYNC_S: Final = 60.0
+_STOP_S: Final = 6.0
+
+
+async def until_in_sync(world: World) -> None:
+    """Every replica comes back into its in-sync set, by itself."""
+    with trio.move_on_after(_IN_SYNC_S):
+        while True:
+            missing = [
+                f"node {node_id} sees {what}"
+                for node_id, machine in world.machines.items()
+                for what in _missing(machine.image, len(world.machines))
+            ]
+            if not missing:
+                return
+            await trio.sleep(0.2)
+    world.fail(f"not in sync after {_IN_SYNC_S:g} s, and nothing is wrong: {'; '.join(missing[:3])}")
+
+
+def _missing(image: MetadataImage | None, nodes: int) -> list[str]:
+    if image is None:
+        return ["nothing, as it does not serve"]
+    found = [] if sum(1 for _ in image.live_brokers()) == nodes else ["fewer brokers"]
+    for name in sorted(image.topics):
+        for index, state in enumerate(image.topics[name].partitions):
+            if set(state.isr) != set(state.replicas) or state.leader < 0:
+                found.append(f"{name}-{index} led by {state.leader}, in sync {state.isr} of {state.replicas}")
+    return found
+
+
+async def check_replicas(world: World) -> None:
+    """All replicas of a partition end at the same offset and hold the same bytes, a moment after the last record."""
+    brokers = {node_id: machine.broker for node_id, machine in world.machines.items()}
+    image = next(broker.metadata for broker in brokers.values() if broker is not None)
+    for name in sorted(image.topics):
+        topic = image.topics[name]
+        for index, state in enumerate(topic.partitions):
+            contents: dict[int, tuple[int, int, bytes]] = {}
+            with trio.move_on_after(30):
+                while True:
+                    for node_id in state.replicas:
+                        broker = brokers[node_id]
+                        log = None if broker is None else broker.log_manager.get_log(topic.topic_id, index)
+                        if log is None:
+                            contents[node_id] = (-1, -1, b"")
+                            continue
+                        content = b""
+                        if not topic.is_internal:  # these are compacted, by each replica in its time
+                            records, _ = await log.read_batches(log.log_start_offset, log.log_end_offset)
+                            with records:
+                                content = records.to_bytes()
+                        contents[node_id] = (log.log_end_offset, log.high_watermark, content)
+                    if len(set(contents.values())) == 1:
+                        break
+                    await trio.sleep(0.5)
+            if len(set(contents.values())) != 1:
+                shown = {node_id: (end, mark, len(data)) for node_id, (end, mark, data) in contents.items()}
+                world.fail(f"the replicas of {name}-{index} differ (end, high watermark, bytes): {shown}")
+
+
+def check_nothing_held(world: World) -> None:
+    """Clients are gone: what their requests took has been given back."""
+    for node_id, machine in world.machines.items():
+        broker = machine.broker
+        assert broker is not None
+        world.check(broker.budget.used_bytes == 0, f"node {node_id} holds {broker.budget.used_bytes} bytes of requests")
+
+
+async def stop_all(world: World) -> None:
+    """One after the other in order; each gives back what it had."""
+    for node_id, machine in world.machines.items():
+        process = machine.process
+        assert process is not None
+        broker = process.broker
+        assert broker is not None
+        began = trio.current_time()
+        disk = machine.disk
+        await machine.stop()
+        took_s = trio.current_time() - began
+        world.check(took_s < _STOP_S, f"node {node_id} has taken {took_s:.1f} s to stop")
+        world.check(disk.open_handles == 0, f"node {node_id} leaves {disk.open_handles} files open")
+        held = broker.pool.counters.in_use
+        world.check(held == 0, f"node {node_id} leaves {held} buffers in use")

@@ -1,0 +1,189 @@
+"""One machine of the cluster: its disk and its place in the network outlive the processes, each a whole `Node`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.broker import Broker
+from ottla.server.main import Node, Ready
+from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
+from ottla.server.settings.config import BrokerConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
+from simulation.cluster.metadata import StoreLink
+from simulation.cluster.pauses import PROCESS
+
+if TYPE_CHECKING:
+    from ottla.server.metadata.image import MetadataImage
+    from simulation.cluster.world import World
+
+__all__ = ["PORT", "Machine", "Process"]
+
+PORT = 9092
+_STOP_S = 60.0
+
+
+class Clock:
+    """A machine's wall clock, which is not quite right."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def time_ms(self) -> int:
+        return 1_700_000_000_000 + self._ahead_ms + int(trio.current_time() * 1000)
+
+
+class Process:
+    """A `Node` from its start to its end."""
+
+    def __init__(self, machine: Machine, world: World) -> None:
+        self.disk = machine.disk
+        self.store = StoreLink(world.store, world.rng)
+        self.stack = machine.host.stack()
+        self.node = Node(
+            BrokerConfig(machine.settings),
+            disk=self.disk,
+            clock=machine.clock,
+            metadata_store=self.store,
+            network=self.stack,
+            run_blocking=world.workers.run,
+        )
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self.broker: Broker | None = None
+        self.is_dead = False
+        self.is_stopping = False
+
+    def started(self, ready: Ready | None = None) -> None:
+        """Trio's task status: the node serves."""
+        assert ready is not None
+        self.broker = ready.broker
+
+
+class Machine:
+    """Runs one process at a time."""
+
+    def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.host = world.network.host(f"10.0.0.{node_id}")
+        self.disk = SimulatedDisk(
+            world.rng.getrandbits(32),
+            cold_probability=world.rng.choice((0.0, 0.3)),
+            pause=world.workers.pause,
+        )
+        self.clock = Clock(world.rng.randint(-2000, 2000))
+        self.settings = {
+            **settings,
+            "node.id": str(node_id),
+            "log.dirs": "/data",
+            "listeners": f"PLAINTEXT://{self.host.address}:{PORT}",
+        }
+        self.process: Process | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def broker(self) -> Broker | None:
+        """What serves here, if anything does."""
+        return None if self.process is None else self.process.broker
+
+    @property
+    def image(self) -> MetadataImage | None:
+        broker = self.broker
+        return None if broker is None else broker.metadata
+
+    def start(self) -> None:
+        """Begin a process; it serves a moment later."""
+        assert self.process is None
+        if not self.host.is_up:
+            self.host.came_up()
+        self.process = Process(self, self.world)
+        self.world.note(f"node {self.node_id} starts")
+        self.world.nursery.start_soon(self._live, self.process)
+
+    async def _live(self, process: Process) -> None:
+        PROCESS.set(self.node_id)
+        failure: BaseException | None = None
+        try:
+            with process.scope:
+                await process.node.serve(task_status=process)
+        except* Exception as group:  # noqa: BLE001 - whatever it is, the process has ended
+            failure = group
+        finally:
+            process.ended.set()
+        if process.is_dead:
+            return
+        self._left(process)
+        if failure is not None and not _is_excused(failure):
+            self.world.fail(f"the process of node {self.node_id} ended: {_first(failure)!r}", failure)
+        if not process.is_stopping:
+            self.world.note(f"node {self.node_id} has ended: {_first(failure) if failure else 'by itself'!r}")
+
+    def _left(self, process: Process) -> None:
+        process.stack.is_dead = True
+        process.store.die()
+        self.host.process_died()
+        if self.process is process:
+            self.process = None
+
+    async def kill(self) -> None:
+        """kill -9: what was written is there, and connections end."""
+        await self._die(power=False)
+
+    async def lose_power(self) -> None:
+        """The machine is off: what was not synced may be gone, and nobody is told."""
+        await self._die(power=True)
+
+    async def _die(self, *, power: bool) -> None:
+        process = self.process
+        assert process is not None
+        self.world.note(f"node {self.node_id} {'loses power' if power else 'is killed'}")
+        process.is_dead = True
+        self.disk = self.disk.power_loss() if power else self.disk.crash()
+        if power:
+            self.host.went_down()
+        self._left(process)
+        self.world.pauses.release(self.node_id)
+        process.scope.cancel()
+        await process.ended.wait()
+
+    async def stop(self) -> None:
+        """Ask it to end in order, and wait for that."""
+        process = self.process
+        assert process is not None
+        began = trio.current_time()
+        self.world.note(f"node {self.node_id} stops")
+        process.is_stopping = True
+        process.node.stop()
+        with trio.move_on_after(_STOP_S):
+            await process.ended.wait()
+        if not process.ended.is_set():
+            self.world.fail(f"node {self.node_id} has not stopped within {_STOP_S:g} s")
+        self.world.note(f"node {self.node_id} has stopped after {trio.current_time() - began:.3f} s")
+        self.disk = self.disk.crash()
+
+    def pause(self) -> None:
+        self.world.note(f"node {self.node_id} stands still")
+        self.world.pauses.hold(self.node_id)
+
+    def go_on(self) -> None:
+        if self.world.pauses.is_held(self.node_id):
+            self.world.note(f"node {self.node_id} goes on")
+            self.world.pauses.release(self.node_id)
+
+
+def _is_excused(failure: BaseException) -> bool:
+    """Whether a supervisor would start it again: it found no metadata store, or was taken for another."""
+    with contextlib.suppress(AttributeError):
+        return all(_is_excused(each) for each in failure.exceptions)  # type: ignore[attr-defined]
+    return isinstance(failure, StoreUnavailableError | DuplicateBrokerIdError)
+
+
+def _first(failure: BaseException) -> BaseException:
+    return _first(failure.exceptions[0]) if isinstance(failure, BaseExceptionGroup) else failure

@@ -1,0 +1,58 @@
+"""Processes that stand still, as a frozen machine's do: none of their tasks runs, while time goes by for all others.
+
+Each task belongs to the process in whose context it was begun. Those of a process that stands still are put aside when
+it is their turn, and have it when the process goes on: with all the deadlines that have passed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import ContextVar
+from typing import Any
+
+from trio._core._run import GLOBAL_RUN_CONTEXT
+
+__all__ = ["PROCESS", "Pauses"]
+
+PROCESS: ContextVar[int | None] = ContextVar("PROCESS", default=None)
+"""The node whose process a task belongs to; None for clients and for the simulation itself."""
+
+
+class Pauses:
+    """To be installed in the run whose processes it holds."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[Any]] = {}
+        self._queue: _Queue | None = None
+
+    def install(self) -> None:
+        runner = GLOBAL_RUN_CONTEXT.runner
+        self._queue = _Queue(runner.runq)
+        self._queue.held = self._held
+        runner.runq = self._queue
+
+    def is_held(self, node_id: int) -> bool:
+        return node_id in self._held
+
+    def hold(self, node_id: int) -> None:
+        """Let none of its tasks run from now on, except one that runs right now."""
+        self._held.setdefault(node_id, [])
+
+    def release(self, node_id: int) -> None:
+        """Go on."""
+        assert self._queue is not None
+        for task in self._held.pop(node_id, ()):
+            self._queue.append(task)
+
+
+class _Queue(deque[Any]):
+    """Trio's queue of tasks that can run."""
+
+    held: dict[int, list[Any]]
+
+    def append(self, task: Any) -> None:
+        aside = self.held.get(task.context.get(PROCESS)) if self.held else None
+        if aside is None:
+            super().append(task)
+        else:
+            aside.append(task)

@@ -1,0 +1,58 @@
+"""A few seeds of a whole cluster; `make simulate-cluster SEEDS=1000` runs many."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from simulation.cluster.simulation import simulate
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The simulation looks at what nodes log; pytest need not keep it."""
+    logger = logging.getLogger("ottla")
+    logger.propagate = False
+    yield
+    logger.propagate = True
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_seeds(seed: int) -> None:
+    outcome = simulate(seed)
+    outcome.check()
+    assert outcome.excuse or outcome.acknowledged
+
+
+def test_one_node_alone() -> None:
+    outcome = simulate(7, nodes=1, faults=("kill", "stop", "pause", "cut", "reset"), seconds=5)
+    outcome.check()
+    assert outcome.acknowledged
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    """Whatever the order of sets, and wherever objects lie in memory."""
+    code = "import sys; from simulation.cluster.test_cluster import digests; print(*digests(range(3)))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("0", "1")
+    }
+    assert len(found) == 1
+    assert len(set(next(iter(found)).split())) == 3
+
+
+def digests(seeds: range) -> list[str]:
+    """The hashes of these seeds' traces."""
+    logging.getLogger("ottla").propagate = False
+    return [simulate(seed, seconds=3).digest for seed in seeds]

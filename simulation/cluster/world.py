@@ -1,0 +1,124 @@
+"""What one seed consists of: machines, the network and the metadata store between them, clients, and what they tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+import trio
+
+from ottla.server.metadata.memory import MemoryMetadataStore
+from simulation.cluster.history import History
+from simulation.cluster.machine import Machine
+from simulation.cluster.network import Network
+from simulation.cluster.pauses import PROCESS, Pauses
+from simulation.storage.workers import Workers
+
+__all__ = ["SETTINGS", "World"]
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "auto.create.topics.enable": "false",
+}
+"""What every node has: sessions are short, and there are few internal partitions."""
+
+
+class World:
+    """The shared state of one seed. Nothing in it is decided by anything but `rng`."""
+
+    def __init__(self, seed: int, *, nodes: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.workers = Workers(rng, pause_probability=rng.choice((0.0, 0.0, 0.05)))
+        self.network = Network(rng)
+        self.store = MemoryMetadataStore()
+        self.pauses = Pauses()
+        self.trace: list[str] = []
+        self.finding = ""
+        self.cause: BaseException | None = None
+        #: Why the seed ended before its time without a verdict.
+        self.excuse = ""
+        self.history = History(self)
+        self.settings = _settings(rng, nodes)
+        self.machines = {node_id: Machine(self, node_id, self.settings) for node_id in range(1, nodes + 1)}
+        #: All that lives in this seed; cancelled at the first finding.
+        self.scope = trio.CancelScope()
+        self.nursery: trio.Nursery
+        #: Clients begin nothing new any more.
+        self.is_ending = False
+
+    def note(self, text: str) -> None:
+        """Tell the trace."""
+        self.trace.append(f"{trio.current_time():9.4f} {text}")
+
+    def fail(self, finding: str, cause: BaseException | None = None) -> None:
+        """The cluster did what it must not do: the seed ends here."""
+        if not self.finding:
+            self.finding = finding
+            self.cause = cause
+            self.note(f"FINDING {finding}")
+            self.scope.cancel()
+
+    def give_up(self, excuse: str) -> None:
+        """What was acknowledged may rightly be lost: the seed ends here, and says nothing."""
+        if not self.finding:
+            self.excuse = excuse
+            self.scope.cancel()
+
+    def check(self, condition: bool, finding: str) -> None:
+        if not condition:
+            self.fail(finding)
+
+
+def _settings(rng: Random, nodes: int) -> dict[str, str]:
+    copies = str(min(nodes, 3))
+    return {
+        **SETTINGS,
+        "min.insync.replicas": str(min(nodes, 2)),
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(nodes, 2)),
+    }
+
+
+class LogWatch(logging.Handler):
+    """Tells the trace what nodes warn of, and takes an error that no fault explains for a finding."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._world
+        node_id = PROCESS.get()
+        machine = None if node_id is None else world.machines[node_id]
+        if machine is not None and machine.process is None:
+            return  # it is dead, and what it says is heard by nobody
+        world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
+        if getattr(record, "alone", 0):
+            world.give_up("a machine that was the only one in sync has lost power, and says so")
+            return
+        if record.exc_info is not None and isinstance(record.exc_info[1], BaseException):
+            world.fail(f"node {node_id}: {record.getMessage()}: {record.exc_info[1]!r}", record.exc_info[1])
+        elif record.levelno >= logging.ERROR and not self._is_of_power(record):
+            world.fail(f"node {node_id} reports an error: {record.getMessage()}")
+
+    def _is_of_power(self, record: logging.LogRecord) -> bool:
+        """Whether it says what is left of writes that a power cut has torn, which an engine cannot tell from damage."""
+        has_lost = any(machine.disk._media.boots > 0 for machine in self._world.machines.values())
+        return has_lost and "are set aside" in record.getMessage()
