@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.server.network.endpoints import parse_http_address
+
 if TYPE_CHECKING:
     from ottla.server.metadata.image import Endpoint
     from ottla.server.network.listener import ListenAddress
@@ -29,6 +31,16 @@ def is_exposed(host: str, protocol: str, listener: str, config: BrokerConfig) ->
     if protocol.startswith("SASL_") or is_loopback(host):
         return False
     return protocol != "SSL" or config.for_listener(listener).ssl_client_auth != "required"
+
+
+def exposed_console(config: BrokerConfig) -> list[str]:
+    """The address of a console on which anybody can do anything."""
+    if not (config.ottla_http_listen and config.ottla_console_enable) or config.authorizer_class_name:
+        return []
+    host = parse_http_address(config.ottla_http_listen).host
+    if is_loopback(host) or config.ottla_http_security_protocol.startswith("SASL_"):
+        return []
+    return [f"{config.ottla_http_listen} (the web console)"]
 
 
 def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint], config: BrokerConfig) -> list[str]:

@@ -202,8 +202,9 @@ def _log_ready(ready: Ready) -> None:
 
 
 def _warn_if_exposed(ready: Ready) -> None:
-    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed
+    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed, exposed_console
 
-    if where := ", ".join(exposed(ready.listening, ready.endpoints, ready.broker.config)):
+    config = ready.broker.config
+    if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + exposed_console(config)):
         advice = "keep others away by a firewall or a private network, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

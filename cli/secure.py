@@ -63,13 +63,13 @@ def settings(data_dir: Path, listen: list[str], advertise: list[str]) -> dict[st
         _make(folder, sorted({told, host, socket.gethostname(), "localhost", "127.0.0.1"} - {"", "0.0.0.0", "::"}))
     password = folder.password.read_text().strip()
     _write_properties(folder, password)
-    prefix = f"listener.name.{LISTENER.lower()}"
+    users = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{password}";'
     return {
         "listeners": f"{LISTENER}://{addresses[0]}",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
-        f"{prefix}.plain.sasl.jaas.config": (
-            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{password}";'
-        ),
+        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": users,
+        "listener.name.http.plain.sasl.jaas.config": users,
+        "ottla.http.security.protocol": LISTENER,
         "ssl.keystore.location": str(folder.broker),
         "ssl.truststore.location": str(folder.authority),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

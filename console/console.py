@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.console.history import History
     from ottla.console.rendering import Renderer
     from ottla.console.schemas import Schemas
+    from ottla.console.visitors import Visitor, Visitors
     from ottla.server.broker import Broker
 
 
@@ -23,6 +24,12 @@ class Console:
     renderer: Renderer
     history: History
     schemas: Schemas
+    visitors: Visitors
+
+    def visitor(self, request: Request) -> Visitor:
+        """Who sends a request that was let in."""
+        visitor: Visitor = request.state.visitor
+        return visitor
 
     async def page(self, request: Request, template: str, **context: Any) -> Response:
         """Answer with a page."""

@@ -65,11 +65,12 @@ class Renderer:
             path=request.url.path,
             token=self.tokens.token(session),
             theme=theme if theme in THEMES else "auto",
+            visitor=request.state.visitor,
             **context,
         )
         response = HTMLResponse(html.encode("utf-8", "replace"), status)
         if is_new:
-            response.set_cookie(SESSION_COOKIE, session, path=PREFIX, httponly=True, samesite="strict")
+            set_session_cookie(response, request, session)
         return response
 
     async def text(self, template: str, **context: Any) -> str:
@@ -81,6 +82,17 @@ class Renderer:
             if slices.over:
                 await slices.rest()
         return "".join(pieces)
+
+
+def set_session_cookie(response: Response, request: Request, session: str) -> None:
+    """Let the browser, and no script in it, keep a session; over TLS alone where that is how it came."""
+    is_secure = request.url.scheme == "https"
+    response.set_cookie(SESSION_COOKIE, session, path=PREFIX, httponly=True, samesite="strict", secure=is_secure)
+
+
+def inside(address: str) -> str:
+    """An address that a form names, if it is one of the console's: what begins so names no other host."""
+    return address if address.startswith(f"{PREFIX}/") and "\\" not in address else f"{PREFIX}/"
 
 
 @cache

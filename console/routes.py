@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -14,10 +14,22 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from ottla.console.console import Console
+from ottla.console.door import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    Need,
+    Page,
+    admitted,
+    for_all,
+)
 from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
 from ottla.console.pages import (
     groups,
+    login,
     manage_group,
     manage_topic,
     messages,
@@ -31,20 +43,20 @@ from ottla.console.pages import (
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import PREFIX, Renderer
 from ottla.console.schemas import Schemas
+from ottla.console.visitors import Visitors
 from ottla.server.version import version
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.server.broker import Broker
+    from ottla.server.http.login import HttpLogin
 
 _STATIC: Final = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "favicon.svg": "image/svg+xml",
 }
-
-Page = Callable[["Console", "Request"], Awaitable[Response]]
 
 
 class Site(NamedTuple):
@@ -54,10 +66,15 @@ class Site(NamedTuple):
     running: Callable[..., AbstractAsyncContextManager[None]]
 
 
-def site(broker: Broker) -> Site:
-    """The console of a broker. Compiles its templates: call it in a worker thread."""
-    renderer = Renderer(FormTokens(), version=version(), node_id=broker.node_id)
-    console = Console(broker=broker, renderer=renderer, history=History(broker), schemas=Schemas(broker.config))
+def site(broker: Broker, login: HttpLogin | None) -> Site:
+    """The console of a broker, for whoever passes `login`. Compiles its templates: call it in a worker thread."""
+    console = Console(
+        broker=broker,
+        renderer=Renderer(FormTokens(), version=version(), node_id=broker.node_id),
+        history=History(broker),
+        schemas=Schemas(broker.config),
+        visitors=Visitors(broker, login, trio.current_time),
+    )
 
     @asynccontextmanager
     async def running(*_: object) -> AsyncIterator[None]:
@@ -72,26 +89,31 @@ def site(broker: Broker) -> Site:
 def routes(console: Console) -> list[BaseRoute]:
     """Every address of the console, and the one of the whole port, which leads there."""
 
-    def page(path: str, show: Page, *methods: str) -> Route:
-        return Route(path, partial(show, console), methods=methods or ("GET",), name=path)
+    def page(path: str, show: Page, *methods: str, needs: Need | None = None) -> Route:
+        return Route(path, partial(admitted, console, show, needs), methods=methods or ("GET",), name=path)
+
+    def form(path: str, show: Page, needs: Need | None = None) -> Route:
+        return page(path, show, "GET", "POST", needs=needs)
 
     pages: list[BaseRoute] = [
+        Route("/login", partial(for_all, console, login.show), methods=("GET", "POST")),
+        page("/logout", login.leave, "POST"),
         page("/", overview.show),
         page("/topics", topics.show_all),
-        page("/new-topic", manage_topic.new, "GET", "POST"),
-        page("/topics/{topic}", topics.show),
-        page("/topics/{topic}/manage", manage_topic.manage, "GET", "POST"),
-        page("/topics/{topic}/messages", messages.show_all),
-        page("/topics/{topic}/messages/{partition}/{offset}", messages.show),
-        page("/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download),
-        page("/topics/{topic}/live", LiveTails().show),
-        page("/topics/{topic}/produce", produce.show, "GET", "POST"),
+        form("/new-topic", manage_topic.new),
+        page("/topics/{topic}", topics.show, needs=DESCRIBE_TOPIC),
+        form("/topics/{topic}/manage", manage_topic.manage, DESCRIBE_TOPIC),
+        page("/topics/{topic}/messages", messages.show_all, needs=READ_TOPIC),
+        page("/topics/{topic}/messages/{partition}/{offset}", messages.show, needs=READ_TOPIC),
+        page("/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download, needs=READ_TOPIC),
+        page("/topics/{topic}/live", LiveTails().show, needs=READ_TOPIC),
+        form("/topics/{topic}/produce", produce.show, WRITE_TOPIC),
         page("/groups", groups.show_all),
-        page("/group", groups.show),
-        page("/group/manage", manage_group.manage, "GET", "POST"),
+        page("/group", groups.show, needs=DESCRIBE_GROUP),
+        form("/group/manage", manage_group.manage, DESCRIBE_GROUP),
         page("/transactions", transactions.show_all),
-        page("/settings", settings.show_all),
-        page("/theme", theme.choose, "POST"),
+        page("/settings", settings.show_all, needs=DESCRIBE_CLUSTER_CONFIGS),
+        Route("/theme", partial(for_all, console, theme.choose), methods=("POST",)),
         *(Route(f"/static/{name}", partial(_static, _read_static(name), kind)) for name, kind in _STATIC.items()),
         page("/{path:path}", _missing),
     ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.security.authorizer import Authorizer
+    from ottla.server.security.credentials import Credentials
     from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
@@ -73,6 +74,8 @@ class Broker:
     is_serving: bool = False
     #: None where everybody may do everything.
     authorizer: Authorizer | None = None
+    #: What passwords are compared with; None where nobody is asked for one.
+    credentials: Credentials | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
     #: Times the loop's steps, where that was asked for.
     watchdog: LoopWatchdog | None = None

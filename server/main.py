@@ -49,6 +49,7 @@ from ottla.server.metadata.open_store import SQLITE_FILE, open_store
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import (
+    HTTP_LISTENER,
     advertised_endpoints,
     connection_limits,
     listen_addresses,
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.guard import Guard
     from ottla.server.network.network import Network
+    from ottla.server.security.credentials import Credentials
+    from ottla.server.security.tls import ReloadedTls
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.node_dir import NodeDir
     from ottla.storage.store.context import RunBlocking
@@ -268,6 +271,7 @@ class Node:
             quotas=quotas,
             authorizer=authorizer_of(config),
             client_metrics=ClientMetrics(config),
+            credentials=_credentials(config, controller),
             watchdog=self._watchdog,
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -280,7 +284,7 @@ class Node:
             responses=replica_manager.response_budget,
             network=self._network,
         )
-        guard = _guard(config, controller, listeners)
+        guard = _guard(config, broker.credentials, listeners)
         http = _http_server(config)
         try:
             bound = tuple(
@@ -403,6 +407,7 @@ def _try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network
     for address in addresses:
         network.listen(address.host, address.port, backlog, "--port").close()
     if config.ottla_http_listen:
+        _tls_of_http(config)
         http = parse_http_address(config.ottla_http_listen)
         open_listening_socket(http.host, http.port, backlog, "--http").close()
 
@@ -411,13 +416,23 @@ def _asks_for_anything(config: BrokerConfig) -> bool:
     return any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values())
 
 
-def _guard(config: BrokerConfig, controller: Controller, listeners: Listeners) -> Guard | None:
+def _credentials(config: BrokerConfig, controller: Controller) -> Credentials | None:
+    """What passwords are compared with; None, and nothing of it loaded, where no port asks for anything."""
+    if not (_asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
+        return None
+    from ottla.server.security.credentials import Credentials
+
+    return Credentials(lambda: controller.image.scram_credentials)
+
+
+def _guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:
     """What asks clients who they are; None, and nothing of it loaded, where no listener does. ConfigError."""
     if not _asks_for_anything(config):
         return None
     from ottla.server.network.guard import Guard
 
-    return Guard(config, controller, listeners)
+    assert credentials is not None, "whoever asks has something to compare with"
+    return Guard(config, credentials, listeners)
 
 
 def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:
@@ -455,9 +470,26 @@ def _http_server(config: BrokerConfig) -> HttpServer | None:
     from ottla.server.http.server import HttpServer
 
     console = _CONSOLE if config.ottla_console_enable else None
-    if console is not None and config.authorizer_class_name:
-        logger.warning("the web console asks nobody who they are: what it shows and does is not checked by ACLs")
-    return HttpServer(parse_http_address(config.ottla_http_listen), console)
+    if console is not None and config.authorizer_class_name and not _http_asks_for_login(config):
+        logger.warning(
+            "the web console asks nobody who they are, so everybody may do what ACLs allow User:ANONYMOUS: set "
+            "ottla.http.security.protocol=SASL_SSL"
+        )
+    return HttpServer(parse_http_address(config.ottla_http_listen), console, _tls_of_http(config))
+
+
+def _http_asks_for_login(config: BrokerConfig) -> bool:
+    return config.ottla_http_security_protocol.startswith("SASL_")
+
+
+def _tls_of_http(config: BrokerConfig) -> ReloadedTls | None:
+    """What the HTTP port is encrypted with; None in plain text. Reads files, and raises ConfigError."""
+    protocol = config.ottla_http_security_protocol
+    if not protocol.endswith("SSL"):
+        return None
+    from ottla.server.security.tls import ReloadedTls
+
+    return ReloadedTls(config, HTTP_LISTENER, protocol)
 
 
 async def _compare_with_folders(broker: Broker, store: MetadataStore) -> None:

@@ -105,6 +105,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
                     f"--{flag} {','.join(addresses)} names {len(addresses)} addresses for {count} nodes: "
                     "name the first one, or one for each"
                 )
+    if first.ottla_http_listen and first.ottla_http_security_protocol != "PLAINTEXT":
+        raise CommandError("the page of all nodes is in plain text and asks nobody: leave out --nodes or --http")
     nodes = tuple(_node(arguments, given, first, index) for index in range(count))
     page = parse_http_address(first.ottla_http_listen) if first.ottla_http_listen else None
     return Plan(nodes, page)

@@ -10,6 +10,7 @@ from ottla.console.lag import partition_lags, shard_of
 from ottla.console.parameters import text
 from ottla.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,6 +34,7 @@ class GroupRow(NamedTuple):
 async def show_all(console: Console, request: Request) -> Response:
     query = text(request, "q")
     wanted = query.lower()
+    visitor = console.visitor(request)
     problem = ""
     listings: dict[str, GroupListing] = {}
     try:
@@ -41,7 +43,9 @@ async def show_all(console: Console, request: Request) -> Response:
         problem = str(error)
     page = await select(
         listings,
-        matches=lambda group_id: wanted in group_id.lower(),
+        matches=lambda group_id: (
+            wanted in group_id.lower() and visitor.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        ),
         after=request.query_params.get("after"),
         limit=GROUPS_A_PAGE,
     )
@@ -76,6 +80,8 @@ async def show(console: Console, request: Request) -> Response:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
     shard = shard_of(console.broker, group_id)
     lags = [] if shard is None else await partition_lags(console.broker, shard, group_id, MAX_LAGS)
+    visitor = console.visitor(request)
+    lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
     known = [each.lag for each in lags if each.lag is not None]
     curve = console.history.lags.get(group_id)
     return await console.page(

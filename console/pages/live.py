@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -24,7 +25,7 @@ from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -55,7 +56,9 @@ class LiveTails:
         only = integer(request, "partition", -1)
         partitions = readable_partitions(console, topic, only if 0 <= only < len(topic.partitions) else None)
         positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at"))
-        events = self._events(console, topic, partitions, positions, Format.named(text(request, "format")))
+        format_ = Format.named(text(request, "format"))
+        may_look = partial(_may_look, console, request, topic)
+        events = self._events(console, topic, partitions, positions, format_, may_look)
         return StreamedResponse(events, media_type="text/event-stream")
 
     async def _events(
@@ -65,6 +68,7 @@ class LiveTails:
         partitions: list[Partition],
         positions: dict[int, int],
         format_: Format,
+        may_look: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[str, None]:
         at = {partition.index: positions.get(partition.index, partition.log.high_watermark) for partition in partitions}
         ends_at = trio.current_time() + _LIFE_SECONDS
@@ -72,6 +76,8 @@ class LiveTails:
         try:
             yield ": live\n\n"
             while partitions and console.broker.is_serving and trio.current_time() < ends_at:
+                if not may_look():
+                    return
                 try:
                     await _wait(console, partitions, at)
                     messages = await _read(console, partitions, at)
@@ -86,6 +92,12 @@ class LiveTails:
                 await trio.sleep(_PAUSE_SECONDS)
         finally:
             self.open -= 1
+
+
+def _may_look(console: Console, request: Request, topic: TopicImage) -> bool:
+    """Whether who looks still may: rights are taken away, and sessions end."""
+    visitor = console.visitors.of(request)
+    return visitor is not None and visitor.may_on_topic("READ", topic.name)
 
 
 async def _wait(console: Console, partitions: list[Partition], at: dict[int, int]) -> None:

@@ -15,6 +15,7 @@ from ottla.console.times import TimeError, read_time_ms
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
@@ -69,11 +70,16 @@ async def manage(console: Console, request: Request) -> Response:
     if request.method == "POST":
         try:
             fields = await read_form(request, console.renderer.tokens)
+            visitor = console.visitor(request)
             if fields.get("action") == "delete":
+                visitor.require(AclOperation.DELETE, AclResource.GROUP, group_id)
                 await _delete(console, group_id, fields.get("name", ""))
                 return RedirectResponse(url("groups"), 303)
             draft = Draft(*(str(fields.get(name, default)).strip() for name, default in Draft()._asdict().items()))
+            visitor.require(AclOperation.READ, AclResource.GROUP, group_id)
             moves = await _plan(console, group, draft)
+            for topic in sorted({move.topic for move in moves}):
+                visitor.require(AclOperation.READ, AclResource.TOPIC, topic)
             if fields.get("action") == "move":
                 await _commit(console, group_id, moves)
                 return RedirectResponse(url("group", id=group_id), 303)

@@ -10,6 +10,7 @@ from ottla.console.forms import FormError, read_form
 from ottla.console.parameters import as_integer
 from ottla.console.rendering import url
 from ottla.console.times import TimeError, read_time_ms
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
@@ -27,12 +28,22 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.console.visitors import Visitor
     from ottla.server.metadata.image import TopicImage
 
 T = TypeVar("T")
 
 _TIMEOUT_MS: Final = 10_000
 _SHOWN: Final = 5
+
+
+#: What each form asks of an authorizer, as the API does that it stands for.
+_NEEDED: Final = {
+    "partitions": AclOperation.ALTER,
+    "settings": AclOperation.ALTER_CONFIGS,
+    "records": AclOperation.DELETE,
+    "delete": AclOperation.DELETE,
+}
 
 
 class ChangeError(Exception):
@@ -55,6 +66,7 @@ async def new(console: Console, request: Request) -> Response:
         try:
             fields = await read_form(request, console.renderer.tokens)
             draft = Draft(*(fields.get(name, "").strip() for name in Draft._fields))
+            _require_create(console.visitor(request), draft.name)
             await _create(console, draft)
         except FormError as error:
             problem, status = str(error), error.status
@@ -78,6 +90,9 @@ async def manage(console: Console, request: Request) -> Response:
     if request.method == "POST":
         try:
             fields = await read_form(request, console.renderer.tokens)
+            needed = _NEEDED.get(fields.get("action", ""))
+            if needed is not None:
+                console.visitor(request).require(needed, AclResource.TOPIC, topic.name)
             done = await _change(console, topic, fields)
         except FormError as error:
             problem, status = str(error), error.status
@@ -93,11 +108,17 @@ async def manage(console: Console, request: Request) -> Response:
         status=status,
         section="topics",
         topic=topic,
-        settings=fields["settings"] if problem and "settings" in fields else _written(topic.configs),
+        settings=fields["settings"] if problem and "settings" in fields else _seen(console, request, topic),
         fields=fields if problem else {},
         problem=problem,
         done=done,
     )
+
+
+def _require_create(visitor: Visitor, name: str) -> None:
+    """Who may create topics in the cluster needs no right on the one."""
+    if not visitor.may_on_cluster(AclOperation.CREATE):
+        visitor.require(AclOperation.CREATE, AclResource.TOPIC, name)
 
 
 async def _create(console: Console, draft: Draft) -> None:
@@ -206,6 +227,10 @@ def _settings(written: str) -> dict[str, str | None]:
         except ValueError as error:
             raise ChangeError(f"{error}.") from None
     return settings
+
+
+def _seen(console: Console, request: Request, topic: TopicImage) -> str:
+    return _written(topic.configs) if console.visitor(request).may_on_topic("DESCRIBE_CONFIGS", topic.name) else ""
 
 
 def _written(configs: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.console import charts, history
 from ottla.console.rendering import Slices
 from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.metadata.acls import AclOperation
 from ottla.server.telemetry.readiness import unready_reasons
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ async def show(console: Console, request: Request) -> Response:
     image = broker.metadata
     kept = console.history
     watchdog = broker.watchdog
+    sees_all = console.visitor(request).may_on_cluster(AclOperation.DESCRIBE)
     return await console.page(
         request,
         "overview.html",
@@ -48,7 +50,7 @@ async def show(console: Console, request: Request) -> Response:
         group_count=_group_count(broker),
         disk_bytes=sum(store.files.size_bytes for store in broker.log_manager.stores()),
         brokers=sorted(image.brokers.values(), key=lambda each: each.node_id),
-        reasons=unready_reasons(broker),
+        reasons=unready_reasons(broker) if sees_all else (),
         curves=[
             ("In", kept.bytes_in.last, charts.sparkline(kept.bytes_in.values, history.LENGTH), "size"),
             ("Out", kept.bytes_out.last, charts.sparkline(kept.bytes_out.values, history.LENGTH), "size"),
@@ -56,7 +58,7 @@ async def show(console: Console, request: Request) -> Response:
         ],
         minutes=round(history.LENGTH * history.INTERVAL_SECONDS / 60),
         features=sorted(image.features.items()),
-        data_dirs=broker.config.log_dirs or broker.config.log_dir,
+        data_dirs=(broker.config.log_dirs or broker.config.log_dir) if sees_all else (),
         loop_holds=watchdog.holds if watchdog is not None else None,
         longest_hold_ms=watchdog.longest_hold_ms if watchdog is not None else 0.0,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ottla.console.forms import FormError, read_form
-from ottla.console.rendering import PREFIX, THEME_COOKIE, THEMES
+from ottla.console.rendering import PREFIX, THEME_COOKIE, THEMES, inside
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,9 +23,7 @@ async def choose(console: Console, request: Request) -> Response:
         fields = await read_form(request, console.renderer.tokens)
     except FormError as error:
         return PlainTextResponse(f"{error}\n", error.status)
-    back = fields.get("back", "")
-    # Only into the console: an address that begins so names no other host.
-    response = RedirectResponse(back if back.startswith(f"{PREFIX}/") and "\\" not in back else f"{PREFIX}/", 303)
+    response = RedirectResponse(inside(fields.get("back", "")), 303)
     theme = fields.get("theme", "")
     if theme in THEMES:
         response.set_cookie(THEME_COOKIE, theme, max_age=_YEAR_SECONDS, path=PREFIX, samesite="strict", httponly=True)

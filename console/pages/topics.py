@@ -36,9 +36,12 @@ async def show_all(console: Console, request: Request) -> Response:
     query = text(request, "q")
     with_internal = request.query_params.get("internal") == "1"
     wanted = query.lower()
+    visitor = console.visitor(request)
 
     def matches(name: str) -> bool:
         if wanted not in name.lower():
+            return False
+        if not visitor.may_on_topic("DESCRIBE", name):
             return False
         return with_internal or not name.startswith("__") or not image.topics[name].is_internal
 
@@ -71,7 +74,8 @@ async def show(console: Console, request: Request) -> Response:
         PartitionRow(index, topic.partitions[index], held_partition(broker, topic, index))
         for index in range(first, last)
     ]
-    configs = list(describe_topic(topic.configs, broker.config))
+    may_see_settings = console.visitor(request).may_on_topic("DESCRIBE_CONFIGS", topic.name)
+    configs = list(describe_topic(topic.configs, broker.config)) if may_see_settings else []
     return await console.page(
         request,
         "topic.html",

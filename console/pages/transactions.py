@@ -9,12 +9,14 @@ from ottla.console.rendering import Slices
 from ottla.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import TransactionStatus
+from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.console.visitors import Visitor
     from ottla.server.broker import Broker
     from ottla.server.coordinator.transaction.state import Transaction
 
@@ -41,7 +43,7 @@ async def show_all(console: Console, request: Request) -> Response:
     problem = ""
     transactions: list[Transaction] = []
     try:
-        transactions = broker.transaction_coordinator.list_transactions()
+        transactions = await _seen(console.visitor(request), broker.transaction_coordinator.list_transactions())
     except CoordinatorError as error:
         problem = str(error)
     under_way, others = await _sort_out(transactions, query.lower())
@@ -56,7 +58,7 @@ async def show_all(console: Console, request: Request) -> Response:
         transactions=shown,
         total=len(under_way) + len(others),
         under_way=_UNDER_WAY,
-        opened=await _open_in_logs(broker),
+        opened=await _open_in_logs(broker, console.visitor(request)),
         now_ms=broker.clock.time_ms(),
     )
 
@@ -78,12 +80,26 @@ async def _sort_out(transactions: list[Transaction], wanted: str) -> tuple[list[
     return under_way, others
 
 
-async def _open_in_logs(broker: Broker) -> list[OpenInLog]:
+async def _seen(visitor: Visitor, transactions: list[Transaction]) -> list[Transaction]:
+    """Those that the visitor may know of."""
+    found = []
+    slices = Slices()
+    for each in transactions:
+        if visitor.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, each.transactional_id):
+            found.append(each)
+        if slices.over:
+            await slices.rest()
+    return found
+
+
+async def _open_in_logs(broker: Broker, visitor: Visitor) -> list[OpenInLog]:
     found: list[OpenInLog] = []
     slices = Slices()
     for partition in list(broker.replica_manager.partitions()):
         if slices.over:
             await slices.rest()
+        if not visitor.may_on_topic("READ", partition.topic):
+            continue
         for entry in partition.log.active_producers() if partition.log.producers is not None else ():
             if entry.transaction_first_offset < 0:
                 continue

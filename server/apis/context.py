@@ -124,7 +124,7 @@ class RequestContext:
         #: What the sender may do; None where everybody may do everything.
         self.access: Access | None = None
         if broker.authorizer is not None:
-            self.access = Access(broker.authorizer, connection.principal, connection.peer_host, api.key)
+            self.access = Access(broker.authorizer, connection.principal, connection.peer_host, api.key.name)
         self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
         #: The work that was counted, None if there was none to count.

@@ -18,8 +18,8 @@ _NAMED = 20
 _NOT_CACHED = {"cache-control": "no-store"}
 
 
-def routes(broker: Broker) -> list[BaseRoute]:
-    """The routes of a node's health."""
+def routes(broker: Broker, *, tells_why: bool = True) -> list[BaseRoute]:
+    """The routes of a node's health, for everybody; `tells_why` it is not ready, which may name topics."""
 
     async def healthz(_: Request) -> Response:
         # That this runs at all is the answer: it runs on the loop that serves the clients.
@@ -27,8 +27,9 @@ def routes(broker: Broker) -> list[BaseRoute]:
 
     async def readyz(_: Request) -> Response:
         reasons = unready_reasons(broker)
+        told = {"reasons": reasons, "degraded": degradations(broker)[:_NAMED]} if tells_why else {}
         return JSONResponse(
-            {"ready": not reasons, "reasons": reasons, "degraded": degradations(broker)[:_NAMED]},
+            {"ready": not reasons, **told},
             status_code=503 if reasons else 200,
             headers=_NOT_CACHED,
         )

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ottla.server.http.hosts import for_known_hosts
+from ottla.server.http.login import guarded_metrics
 from ottla.server.http.streaming import StreamedResponse
 from ottla.server.telemetry import catalog, node
 from ottla.server.telemetry.exposition import CONTENT_TYPE, render
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.server.broker import Broker
+    from ottla.server.http.login import HttpLogin
 
 
-def routes(broker: Broker) -> list[BaseRoute]:
-    """The route of a node's metrics, for those who ask by a name of the node."""
+def routes(broker: Broker, login: HttpLogin | None) -> list[BaseRoute]:
+    """The route of a node's metrics, for those who ask by a name of the node and may see them."""
     node.version_labels()
 
     async def metrics(_: Request) -> Response:
         lines = render(catalog.collect(broker))
         return StreamedResponse(lines, headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
-    return [Route("/metrics", for_known_hosts(broker, metrics))]
+    return [Route("/metrics", for_known_hosts(broker, guarded_metrics(broker, login, metrics)))]

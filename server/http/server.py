@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ottla.server.network.network import open_listening_socket
+from ottla.server.settings.config import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from ssl import SSLContext
 
     from starlette.applications import Starlette
 
     from ottla.server.broker import Broker
     from ottla.server.network.listener import ListenAddress
+    from ottla.server.security.tls import ReloadedTls
     from ottla.storage.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -28,25 +31,31 @@ logger = logging.getLogger(__name__)
 _BACKLOG: Final = 100
 _STOP_SECONDS: Final = 1.0
 _LAG_INTERVAL_SECONDS: Final = 0.25
+_HANDSHAKE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 5.0
 _MAX_HEADER_BYTES: Final = 32_768
 
 
 class HttpServer:
     """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun."""
 
-    def __init__(self, address: ListenAddress, site: str | None = None) -> None:
+    def __init__(self, address: ListenAddress, site: str | None = None, tls: ReloadedTls | None = None) -> None:
         self._site = site
+        self._tls = tls
         self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
         #: What is listened on, with the real port.
         self.address = address._replace(port=int(self._socket.getsockname()[1]))
-        self.url = url(self.address)
+        self.url = url(self.address, "http" if tls is None else "https")
 
     async def run(self, broker: Broker) -> None:
         """Serve until cancelled. Its failure ends it alone, with a log line."""
         try:
-            serve = await trio.to_thread.run_sync(_prepare, broker, self._site, self._socket)
+            context = None if self._tls is None else self._tls.context
+            serve = await trio.to_thread.run_sync(_prepare, broker, self._site, self._socket, context)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_measure_loop_lag, broker.loop_lag)
+                if self._tls is not None:
+                    nursery.start_soon(_follow_certificate, self._tls)
                 await serve()
         except Exception:
             logger.exception("the HTTP server on %s has failed and is closed; the broker goes on", self.url)
@@ -58,10 +67,10 @@ class HttpServer:
         self._socket.close()
 
 
-def url(address: ListenAddress) -> str:
+def url(address: ListenAddress, scheme: str = "http") -> str:
     """Where to ask for what is served on an address."""
     host = address.host
-    return f"http://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{address.port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{address.port}"
 
 
 async def _measure_loop_lag(lag: Histogram) -> None:
@@ -72,6 +81,22 @@ async def _measure_loop_lag(lag: Histogram) -> None:
         lag.observe(trio.current_time() - due)
 
 
+async def _follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECONDS) -> None:
+    """Read the certificate anew when its file changes; what cannot be used is told once, and read again each time."""
+    told = ""
+    while True:
+        await trio.sleep(look_seconds)
+        wrong = ""
+        try:
+            if await trio.to_thread.run_sync(tls.renew):
+                logger.info("new connections to the HTTP port get the new certificate")
+        except ConfigError as error:
+            wrong = str(error)
+        if wrong and wrong != told:
+            logger.warning("the HTTP port keeps its certificate: %s", wrong, extra={"error": wrong})
+        told = wrong
+
+
 async def _warm_up() -> None:
     """Let anyio load what it leaves to its first use, which would hold the loop at the first request."""
     import anyio
@@ -80,13 +105,17 @@ async def _warm_up() -> None:
         pass
 
 
-def _prepare(broker: Broker, site: str | None, listening: socket.socket) -> Callable[[], Awaitable[None]]:
+def _prepare(
+    broker: Broker, site: str | None, listening: socket.socket, context: SSLContext | None
+) -> Callable[[], Awaitable[None]]:
     from ottla.server.http.application import application
 
-    return prepare(application(broker, site), listening)
+    return prepare(application(broker, site), listening, context)
 
 
-def prepare(application: Starlette, listening: socket.socket) -> Callable[[], Awaitable[None]]:
+def prepare(
+    application: Starlette, listening: socket.socket, context: SSLContext | None = None
+) -> Callable[[], Awaitable[None]]:
     """Import what serving needs, which blocks for long; the result serves the application until cancelled."""
     from functools import partial
 
@@ -95,13 +124,20 @@ def prepare(application: Starlette, listening: socket.socket) -> Callable[[], Aw
     from hypercorn.utils import wrap_app
 
     trio.run(_warm_up)
-    config = Config()
+
+    class OwnConfig(Config):
+        def create_ssl_context(self) -> SSLContext | None:
+            return context
+
+    config = OwnConfig()
+    config.ssl_handshake_timeout = _HANDSHAKE_SECONDS
     config.errorlog = logging.getLogger(f"{__name__}.requests")
     config.errorlog.setLevel(logging.WARNING)
     config.accesslog = None
     config.graceful_timeout = _STOP_SECONDS
     config.h11_max_incomplete_size = _MAX_HEADER_BYTES
     config.include_server_header = False
-    sockets = Sockets(secure_sockets=[], insecure_sockets=[listening], quic_sockets=[])
+    plain, secure = ([listening], []) if context is None else ([], [listening])
+    sockets = Sockets(secure_sockets=secure, insecure_sockets=plain, quic_sockets=[])
     app: Any = application
     return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

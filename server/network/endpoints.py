@@ -15,6 +15,9 @@ from ottla.server.settings.config import BrokerConfig, ConfigError
 
 logger = logging.getLogger(__name__)
 
+#: The name by which the HTTP port is configured as a listener is.
+HTTP_LISTENER: Final = "HTTP"
+
 _MAX_PORT: Final = 65_535
 # For the writers of stores, the metadata, indexes that are being built, the HTTP port; and, for each file that is kept
 # open for readers, its index.
@@ -39,7 +42,7 @@ def parse_http_address(text: str) -> ListenAddress:
     host, colon, port = text.strip().rpartition(":")
     if not (port.isdecimal() and int(port) <= _MAX_PORT):
         raise ConfigError(f"ottla.http.listen is {text!r}: write host:port, with a port from 0 to {_MAX_PORT}.")
-    return ListenAddress("HTTP", host.strip("[]") if colon else "127.0.0.1", int(port))
+    return ListenAddress(HTTP_LISTENER, host.strip("[]") if colon else "127.0.0.1", int(port))
 
 
 def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:

@@ -9,14 +9,13 @@ import trio
 
 from ottla.server.metadata.image import ResourceType
 from ottla.server.network.endpoints import listener_protocols
-from ottla.server.security.credentials import Credentials
 from ottla.server.security.entrance import ENCRYPTED, Entrance, entrance
 from ottla.server.settings.config import ConfigError
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.network.listener import Listeners
+    from ottla.server.security.credentials import Credentials
     from ottla.server.security.tls import TlsFiles
     from ottla.server.settings.config import BrokerConfig
 
@@ -28,10 +27,10 @@ _LOOK_SECONDS: Final = 5.0
 class Guard:
     """Gives the listeners what they ask for. Raises ConfigError if the settings do not say who may come in."""
 
-    def __init__(self, config: BrokerConfig, controller: Controller, listeners: Listeners) -> None:
+    def __init__(self, config: BrokerConfig, credentials: Credentials, listeners: Listeners) -> None:
         self._config = config
         self._listeners = listeners
-        self._credentials = Credentials(lambda: controller.image.scram_credentials)
+        self._credentials = credentials
         self._files = self._look()
         self._changing = trio.Lock()
         listeners.set_entrances(self._entrances())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 
 if TYPE_CHECKING:
-    from ottla.kproto.api_keys import ApiKey
     from ottla.server.security.authorizer import Authorizer
 
 audit = logging.getLogger("ottla.audit")
@@ -24,13 +23,14 @@ _MAX_SHOWN_LENGTH: Final = 249
 class Access:
     """The rights of one request's principal."""
 
-    __slots__ = ("_api", "_authorizer", "_host", "_principal", "_tells_allowed")
+    __slots__ = ("_asker", "_authorizer", "_host", "_principal", "_tells_allowed")
 
-    def __init__(self, authorizer: Authorizer, principal: str, host: str, api: ApiKey) -> None:
+    def __init__(self, authorizer: Authorizer, principal: str, host: str, asker: str) -> None:
+        """`asker` is the API of the request, for the log."""
         self._authorizer = authorizer
         self._principal = principal
         self._host = host
-        self._api = api
+        self._asker = asker
         self._tells_allowed = audit.isEnabledFor(logging.DEBUG)
 
     def allows(self, operation: AclOperation, resource: AclResource, name: str, *, is_asked: bool = True) -> bool:
@@ -67,7 +67,7 @@ class Access:
             resource.name,
             name,
             self._host,
-            self._api.name,
+            self._asker,
             decision.rule,
             extra={
                 "principal": self._principal,
@@ -75,7 +75,7 @@ class Access:
                 "operation": operation.name,
                 "resource": f"{resource.name}:{name}",
                 "host": self._host,
-                "api": self._api.name.lower(),
+                "api": self._asker.lower(),
                 "rule": decision.rule,
             },
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from time import perf_counter
 from typing import Final
 
@@ -65,6 +65,13 @@ class Credentials:
             is_right = await trio.to_thread.run_sync(_fits, mechanism, credential, password)
             self._rest_until = trio.current_time() + perf_counter() - began
         return is_right
+
+    def proof(self, user: str, configured: Mapping[str, str]) -> Hashable:
+        """What a password of the user's is compared with now; it changes when the password does."""
+        expected = configured.get(user)
+        if expected is not None:
+            return expected
+        return tuple(self._stored().get((user, mechanism)) for mechanism in ScramMechanism)
 
     def _of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramCredential]:
         stored = self._stored()

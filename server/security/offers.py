@@ -31,7 +31,7 @@ def sasl_offer(config: BrokerConfig, listener: str, credentials: Credentials) ->
     offered = {}
     for name in names:
         mechanism = config.for_listener(listener, name)
-        users = _configured_users(mechanism, listener, name)
+        users = configured_users(mechanism, listener, name)
         offered[name] = OfferedMechanism(_beginner(name, credentials, users), mechanism.connections_max_reauth_ms)
     return SaslOffer(offered, own.connection_failed_authentication_delay_ms / 1000, own.sasl_server_max_receive_size)
 
@@ -42,7 +42,7 @@ def _beginner(name: str, credentials: Credentials, users: Mapping[str, str]) -> 
     return partial(ScramExchange, ScramMechanism[name.replace("-", "_")], credentials)
 
 
-def _configured_users(config: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
+def configured_users(config: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
     """The passwords of the users that the login configuration names."""
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     if not any(where in layer for layer in (config.dynamic, config.dynamic_default, config.static)):

@@ -58,6 +58,25 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
     return context
 
 
+class ReloadedTls:
+    """The context of a port whose certificate is read anew when its files change. Raises ConfigError at first."""
+
+    def __init__(self, config: BrokerConfig, listener: str, protocol: str) -> None:
+        self._config = config
+        self._listener = listener
+        self.context = server_context(config, listener, protocol)
+        self._files = tls_files(config, listener)
+
+    def renew(self) -> bool:
+        """Let new connections get what is in the files now, if that is another; ConfigError if it cannot be used."""
+        files = tls_files(self._config, self._listener)
+        if files == self._files:
+            return False
+        _load_key(self.context, self._config.for_listener(self._listener), self._listener)
+        self._files = files
+        return True
+
+
 def client_context(config: BrokerConfig, listener: str) -> ssl.SSLContext:
     """What connections to other brokers' listener of this name are encrypted with; as `server_context`."""
     own = config.for_listener(listener)

@@ -53,6 +53,15 @@ class OttlaSettings:
         None,
         "Where /metrics, /healthz and /readyz are served, as host:port; port 0 takes a free one, unset is nowhere.",
     )
+    ottla_http_security_protocol: str = string(
+        "PLAINTEXT",
+        "How the HTTP port is reached: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. It is configured as a listener of "
+        "the name HTTP (listener.name.http.ssl.keystore.location, …); with SASL users log in as they do with PLAIN.",
+        check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    ottla_http_metrics_token: str | None = password(
+        "The bearer token by which /metrics may be read; unset: by everybody, or by users where the port asks for them."
+    )
     ottla_console_enable: bool = boolean(False, "Serve the web console on the HTTP port.")
     ottla_console_allowed_hosts: tuple[str, ...] = strings(
         (),

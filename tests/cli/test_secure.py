@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 pytest.importorskip("cryptography")
@@ -25,9 +27,9 @@ def ottla(*words: str, code: int = 0, **options: str) -> str:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, Path]]:
+def served(folder: Path, *flags: str) -> Iterator[tuple[str, Path]]:
     """The address of a secure broker, and the folder of its keys."""
-    command = [OTTLA, "serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
+    command = [OTTLA, "serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder), *flags]
     with (folder.parent / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -84,3 +86,22 @@ def test_certificates_for_others(tmp_path: Path) -> None:
     assert b"PRIVATE KEY" in output.read_bytes()
     assert b"BEGIN CERTIFICATE" in output.read_bytes()
     assert "is there already" in ottla(*words, code=1)
+
+
+def test_its_console_asks_for_the_same_user(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with served(data, "--console", "127.0.0.1:0") as (_, keys):
+        said = (tmp_path / "log").read_text()
+        url = next(word.strip(",()") for word in said.split() if word.startswith('"https://') or "https://" in word)
+        url = url[url.index("https://") :].split('"')[0]
+        with httpx.Client(verify=ssl.create_default_context(cafile=str(keys / "ca.pem")), base_url=url) as client:
+            assert client.get("/console/topics").headers["location"].startswith("/console/login")
+            assert client.get("/metrics").status_code == 401
+            admin = ("admin", (keys / "admin.password").read_text().strip())
+            assert client.get("/metrics", auth=admin).status_code == 200
+            page = client.get("/console/login")
+            assert "Secure" in page.headers["set-cookie"]
+            token = page.text.partition('name="token" value="')[2].partition('"')[0]
+            answer = client.post("/console/login", data={"token": token, "user": admin[0], "password": admin[1]})
+            assert answer.status_code == 303
+            assert client.get("/console/settings").status_code == 200

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from ottla.console.routes import site
 from ottla.kproto.records import Record, build_batch
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
+from ottla.server.http.login import login_of
 from ottla.server.replica.append import Records, TopicIdPartition
 from tests.servers import serve_node
 
@@ -120,7 +121,7 @@ def browse(serve_node: Callable[..., Any]) -> Callable[..., Any]:
     @asynccontextmanager
     async def open_browser(settings: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Browser]:
         async with serve_node(settings, **options) as node:
-            console = site(node.broker)
+            console = site(node.broker, login_of(node.broker))
             app = Starlette(routes=console.routes)
             transport = httpx.ASGITransport(app=app)
             async with (

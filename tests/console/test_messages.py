@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from ottla.console import reading
 from ottla.console.console import Console
@@ -17,6 +18,7 @@ from ottla.console.pages import messages
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import Renderer
 from ottla.console.schemas import Schemas
+from ottla.console.visitors import Visitors
 from ottla.kproto.records import Compression, EndTxnMarker, Record, build_end_txn_marker
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.storage.log.append_types import AppendOrigin
@@ -204,6 +206,7 @@ async def test_rows_come_as_they_are_written(browse: Browse) -> None:
             renderer=Renderer(FormTokens(), version="", node_id=1),
             history=History(broker),
             schemas=Schemas(broker.config),
+            visitors=Visitors(broker, None, trio.current_time),
         )
         tails, topic = LiveTails(), broker.metadata.topic("t")
         partitions = messages.readable_partitions(own, topic, None)

@@ -1,0 +1,158 @@
+"""Who comes to the HTTP port: the users of the cluster, with the passwords that they have for PLAIN.
+
+`ottla.http.security.protocol` says what is asked for, as of a listener whose name is HTTP: with SASL_SSL or
+SASL_PLAINTEXT a user and a password, whose users may be given by `listener.name.http.plain.sasl.jaas.config` as well.
+Programs send them by HTTP's Basic authentication, people to the console's own page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Awaitable, Callable, Hashable
+from functools import wraps
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, Final
+
+import trio
+from starlette.responses import PlainTextResponse, Response
+
+from ottla.server.http.lockout import ADDRESS, USER, Key, LockedOutError, Lockout
+from ottla.server.metadata.acls import AclOperation
+from ottla.server.network.endpoints import HTTP_LISTENER
+from ottla.server.security.access import Access
+from ottla.server.security.errors import InvalidCredentialsError
+from ottla.server.security.offers import configured_users
+from ottla.server.security.principal import user
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.server.broker import Broker
+    from ottla.server.security.credentials import Credentials
+    from ottla.server.settings.config import BrokerConfig
+
+__all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "guarded_metrics", "login_of", "peer_host"]
+
+audit = logging.getLogger("ottla.audit")
+
+_MAX_NAME_LENGTH: Final = 255
+_MAX_PASSWORD_LENGTH: Final = 1024
+_ASK_BASIC: Final = {"www-authenticate": 'Basic realm="Ottla", charset="UTF-8"'}
+_ASK_BEARER: Final = {"www-authenticate": 'Bearer realm="Ottla"'}
+
+Endpoint = Callable[["Request"], Awaitable[Response]]
+
+
+class WrongPasswordError(Exception):
+    """User or password is wrong; which of them is not told."""
+
+
+class HttpLogin:
+    """Checks passwords: bounded, in a time that says nothing, and with pauses that grow for who guesses."""
+
+    def __init__(self, config: BrokerConfig, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._users = configured_users(config.for_listener(HTTP_LISTENER, "PLAIN"), HTTP_LISTENER, "PLAIN")
+        own = config.for_listener(HTTP_LISTENER)
+        self._failure_delay_seconds = own.connection_failed_authentication_delay_ms / 1000
+        self._lockout = Lockout(trio.current_time)
+
+    async def check(self, name: str, password: str, host: str) -> str:
+        """The principal whose password this is. Raises LockedOutError or WrongPasswordError."""
+        keys: tuple[Key, ...] = ((ADDRESS, _network(host)), (USER, name[:_MAX_NAME_LENGTH]))
+        try:
+            self._lockout.begin(keys)
+        except LockedOutError:
+            audit.info("a login to the HTTP port from %s has to wait", host, extra={"host": host})
+            raise
+        began = trio.current_time()
+        if not await self._is_right(name, password):
+            audit.info("a login to the HTTP port from %s was refused", host, extra={"host": host})
+            await trio.sleep_until(began + self._failure_delay_seconds)
+            raise WrongPasswordError("User or password is wrong.")
+        self._lockout.succeeded(keys)
+        return user(name)
+
+    def proof(self, name: str) -> Hashable:
+        """What the user's password is checked with now: while it stays, a login that was right stays right."""
+        return self._credentials.proof(name, self._users)
+
+    async def _is_right(self, name: str, password: str) -> bool:
+        if not (name and password and len(name) <= _MAX_NAME_LENGTH and len(password) <= _MAX_PASSWORD_LENGTH):
+            return False
+        try:
+            return await self._credentials.has_password(name, password, self._users)
+        except InvalidCredentialsError:
+            return False
+
+
+def login_of(broker: Broker) -> HttpLogin | None:
+    """What a broker's HTTP port asks for; None where anybody may come. Raises ConfigError."""
+    if not broker.config.ottla_http_security_protocol.startswith("SASL_"):
+        return None
+    assert broker.credentials is not None, "a broker that asks has something to compare with"
+    return HttpLogin(broker.config, broker.credentials)
+
+
+def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint) -> Endpoint:
+    """`endpoint` for who has the token of `ottla.http.metrics.token`, or may describe the cluster."""
+
+    @wraps(endpoint)
+    async def guarded(request: Request) -> Response:
+        token = broker.config.ottla_http_metrics_token
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if token is not None and scheme.lower() == "bearer":
+            if hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode()):
+                return await endpoint(request)
+            return PlainTextResponse("The token is wrong.\n", 401, _ASK_BEARER)
+        if login is None:
+            if token is None:
+                return await endpoint(request)
+            return PlainTextResponse("The token of ottla.http.metrics.token is asked for.\n", 401, _ASK_BEARER)
+        if scheme.lower() != "basic":
+            return PlainTextResponse("A user and a password, or a token, are asked for.\n", 401, _ASK_BASIC)
+        name, password = _basic(given)
+        host = peer_host(request)
+        try:
+            principal = await login.check(name, password, host)
+        except LockedOutError as error:
+            return PlainTextResponse(f"{error}\n", 429, {"retry-after": str(round(error.seconds) + 1)})
+        except WrongPasswordError as error:
+            return PlainTextResponse(f"{error}\n", 401, _ASK_BASIC)
+        if not may_describe_cluster(broker, principal, host):
+            return PlainTextResponse(f"{principal} may not describe the cluster.\n", 403)
+        return await endpoint(request)
+
+    return guarded
+
+
+def may_describe_cluster(broker: Broker, principal: str, host: str) -> bool:
+    """Whether who asks the HTTP port may see figures of everything."""
+    if broker.authorizer is None:
+        return True
+    return Access(broker.authorizer, principal, host, "HTTP").allows_on_cluster(AclOperation.DESCRIBE)
+
+
+def peer_host(request: Request) -> str:
+    """The address that a request comes from."""
+    return request.client.host if request.client is not None else ""
+
+
+def _basic(text: str) -> tuple[str, str]:
+    try:
+        name, _, password = b64decode(text.strip(), validate=True).decode().partition(":")
+    except (Base64Error, ValueError):
+        return "", ""
+    return name, password
+
+
+def _network(host: str) -> str:
+    """An IPv6 address stands for its network, of which everybody has very many."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str(IPv6Network((address, 64), strict=False)) if isinstance(address, IPv6Address) else host
