@@ -35,6 +35,7 @@ from ottla.server.client_metrics.manager import ClientMetrics
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
+from ottla.server.cluster.growing_topics import GrowingTopics
 from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Door, Peers
@@ -218,7 +219,9 @@ class Node:
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
         )
         elections = Elections(config)
-        controllership = Controllership(controller, membership, duties=(elections.run, elections.rebalance))
+        growing_topics = GrowingTopics(config)
+        duties = (elections.run, elections.rebalance, growing_topics.run)
+        controllership = Controllership(controller, membership, duties)
         peers = Peers(
             lambda: controller.image,
             node_id=config.node_id,
@@ -321,6 +324,7 @@ class Node:
                 controller.subscribe(peers.follow)
                 controller.subscribe(membership.follow)
                 controller.subscribe(elections.observe)
+                controller.subscribe(growing_topics.observe)
                 await _refuse_other_cluster(log_manager.node_dir, store)
                 await membership.claim_id()
                 node_dir = log_manager.node_dir
