@@ -81,7 +81,7 @@ exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of i
 kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
 	$(BIN)/python -m compat_tests.kill_loop
 
-replicated-kill-loop: .venv/.test-ready ## 60 nodes killed, frozen or stopped under load, and a check of every record and replica
+replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed, frozen or cut, and a check of every record and replica
 	$(BIN)/python -m compat_tests.replicated_kill_loop
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row

@@ -1,34 +1,41 @@
-"""Nodes of a cluster are killed, frozen and stopped under load: nothing acknowledged is lost, doubled or out of order.
+"""Nodes are killed, frozen, stopped and cut off under load: nothing acknowledged is lost, doubled or out of order.
 
     make replicated-kill-loop        or        python -m compat_tests.replicated_kill_loop [--faults 60] [--seed 0]
 
-Three nodes hold three replicas of each partition, of which two must be in sync. An idempotent producer with acks=all
-numbers its records in each partition and goes on over every fault by its own retries. In the end each partition is
-read from its beginning: the numbers must be those of all records, once and in order; and the replicas must be equal,
-byte for byte. Beside it a topic is compacted, a group commits its offsets and transactions end, over coordinators that
-move. The exit code is 0 only if all that holds.
+Three nodes hold three replicas of each partition, of which two must be in sync. The links between them are proxies that
+can be cut; they agree through etcd, which is killed and frozen as well, or with `--metadata sqlite` through a file.
+
+An idempotent producer with acks=all numbers its records in each partition and goes on over every fault by its own
+retries. In the end each partition is read from its beginning: the numbers must be those of all records, once and in
+order; and the replicas must be equal, byte for byte. Beside it a topic is compacted, a group commits its offsets and
+transactions end, over coordinators that move. The exit code is 0 only if all that holds.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from compat_tests.kill_loop_others import Committer, Compacted, Other, Transactions
+from compat_tests.links import Links
 from ottla.client.client import Client
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.testing import Cluster
+from tests.etcd import Etcd
 
 TOPIC, PARTITIONS, REPLICAS = "numbers", 12, 3
 SETTINGS = {
@@ -42,14 +49,16 @@ SETTINGS = {
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "200",
 }
-KINDS = ("kill", "stop", "kill_all", "freeze", "kill_two", "kill")
+KINDS = ("kill", "stop", "kill_all", "freeze", "kill_two", "kill", "cut", "reset", "cut_two", "freeze_two")
 """Each at least once, in this order; then at random."""
+KINDS_OF_ETCD = ("kill_etcd", "freeze_etcd", "kill_node_without_etcd", "cut_without_etcd")
 
 IN_SYNC_BETWEEN = 0.7
 """How often all replicas are in sync again before the next fault."""
 
 UPTIME_S = (0.1, 1.5)
 FREEZE_S = (0.3, 4.0)
+CUT_S = (0.5, 6.0)
 IN_SYNC_S = 60.0
 PAUSE_S = 0.005
 """Between one record for each partition and the next: the faults are to be tried, not the throughput."""
@@ -112,8 +121,10 @@ class Load:
 class Faults:
     """What happens to nodes; each ends with all of them running."""
 
-    def __init__(self, cluster: Cluster, moments: random.Random) -> None:
+    def __init__(self, cluster: Cluster, links: Links, etcd: Etcd | None, moments: random.Random) -> None:
         self._cluster = cluster
+        self._links = links
+        self._etcd = etcd
         self._moments = moments
 
     def kill(self) -> None:
@@ -142,6 +153,59 @@ class Faults:
     def stop(self) -> None:
         (node,) = self._some(1)
         self._cluster.restart(node)
+
+    def freeze_two(self) -> None:
+        first, second = self._some(2)
+        with self._cluster.paused(first), self._cluster.paused(second):
+            self._wait(*FREEZE_S)
+
+    def cut(self) -> None:
+        with self._cut_off(*self._some(1)):
+            self._wait(*CUT_S)
+
+    def cut_two(self) -> None:
+        with self._cut_off(*self._some(2)):
+            self._wait(*CUT_S)
+
+    def reset(self) -> None:
+        for link in self._links.to.values():
+            link.reset()
+
+    def kill_etcd(self) -> None:
+        with self._without_etcd():
+            self._wait(*CUT_S)
+
+    def freeze_etcd(self) -> None:
+        assert self._etcd is not None
+        self._etcd.pause(0)
+        self._wait(*FREEZE_S)
+        self._etcd.resume(0)
+
+    def kill_node_without_etcd(self) -> None:
+        (node,) = self._some(1)
+        with self._without_etcd():
+            self._cluster.kill(node)
+            self._wait(*UPTIME_S)
+        self._cluster.start(node)
+
+    def cut_without_etcd(self) -> None:
+        with self._cut_off(*self._some(1)), self._without_etcd():
+            self._wait(*CUT_S)
+
+    @contextmanager
+    def _cut_off(self, *nodes: int) -> Iterator[None]:
+        for node in nodes:
+            self._links.to[node].cut()
+        yield
+        for node in nodes:
+            self._links.to[node].mend()
+
+    @contextmanager
+    def _without_etcd(self) -> Iterator[None]:
+        assert self._etcd is not None
+        self._etcd.kill()
+        yield
+        self._etcd.start()
 
     def _some(self, count: int) -> list[int]:
         return self._moments.sample(self._cluster.node_ids, count)
@@ -243,11 +307,26 @@ class Outcome(NamedTuple):
     wrong: list[str]
 
 
-def run(faults: int, seed: int, data_dir: str | None = None, kinds: Sequence[str] = KINDS) -> Outcome:
-    """So many faults, of these kinds; `seed` decides what happens and when."""
+def run(
+    faults: int, seed: int, data_dir: str | None = None, kinds: Sequence[str] = (), *, with_etcd: bool = False
+) -> Outcome:
+    """So many faults, of these kinds, by default of all; `seed` decides what happens and when."""
     moments = random.Random(seed)
     gaps_s: dict[str, list[float]] = {}
-    with Cluster(3, config=SETTINGS, data_dir=data_dir) as cluster:
+    kinds = kinds or (KINDS + KINDS_OF_ETCD if with_etcd else KINDS)
+    with ExitStack() as stack:
+        etcd = None
+        config: dict[str, object] = {**SETTINGS}
+        if with_etcd:
+            folder = stack.enter_context(TemporaryDirectory(prefix="etcd-"))
+            etcd = Etcd(Path(folder))
+            stack.callback(etcd.close)
+            etcd.start()
+            config["ottla.metadata.store"] = f"etcd://{etcd.hosts}/kill-loop"
+            config["broker.session.timeout.ms"] = "2000"
+        links = Links((1, 2, 3))
+        stack.callback(links.close)
+        cluster = stack.enter_context(Cluster(3, config=config, node_config=links.node_config, data_dir=data_dir))
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)]).values():
             created.result()
@@ -262,11 +341,13 @@ def run(faults: int, seed: int, data_dir: str | None = None, kinds: Sequence[str
         ]
         for other in others:
             other.start()
-        of_nodes = Faults(cluster, moments)
+        of_nodes = Faults(cluster, links, etcd, moments)
         for number in range(faults):
             time.sleep(moments.uniform(*UPTIME_S))
             load.take_gap_s()
             kind = kinds[number] if number < len(kinds) else moments.choice(kinds)
+            if not number % 10:
+                print(f"{number} of {faults} faults", file=sys.stderr, flush=True)
             getattr(of_nodes, kind)()
             if moments.random() < IN_SYNC_BETWEEN:
                 wait_until_in_sync(cluster)
@@ -295,8 +376,10 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="of what happens and when")
     parser.add_argument("--data-dir", help="keep the data here (default: a temporary folder)")
+    parser.add_argument("--metadata", choices=("etcd", "sqlite"), default="etcd" if shutil.which("etcd") else "sqlite")
     arguments = parser.parse_args()
-    outcome = run(arguments.faults, arguments.seed, arguments.data_dir)
+    with_etcd = arguments.metadata == "etcd"
+    outcome = run(arguments.faults, arguments.seed, arguments.data_dir, with_etcd=with_etcd)
     print(outcome.summary)
     for sentence in outcome.wrong:
         print(sentence)

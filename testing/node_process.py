@@ -70,8 +70,9 @@ class NodeProcess:
     def await_ready(self) -> None:
         """Wait until the process serves. BrokerError if it cannot."""
         self.address = self._read_ready(self._running())
-        protocol = self._settings["listeners"].partition("://")[0]
-        self._settings["listeners"] = "{}://{}:{}".format(protocol, *self.address)
+        first, *others = self._settings["listeners"].split(",")
+        protocol = first.partition("://")[0]
+        self._settings["listeners"] = ",".join(["{}://{}:{}".format(protocol, *self.address), *others])
 
     def _read_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
         assert process.stdout is not None

@@ -87,6 +87,12 @@ class Etcd:
         assert process is not None
         os.kill(process.pid, signal.SIGSTOP)
 
+    def resume(self, member: int) -> None:
+        """Let a paused one go on."""
+        process = self._processes[member]
+        assert process is not None
+        os.kill(process.pid, signal.SIGCONT)
+
     def leader(self) -> int:
         """Which member leads."""
         for member in range(len(self.clients)):

@@ -1,0 +1,112 @@
+"""What lies between the nodes of a cluster, so that it can be cut: a proxy in front of each one's listener for brokers.
+
+A cut is one of a network: nothing arrives, nothing is refused, and what was under way arrives when the link is mended.
+A reset ends all connections at once. Clients and the metadata store are reached by other ways, which stay.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from compat_tests.process import HOST, free_port
+
+_PIECE_BYTES: Final = 1 << 16
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+
+
+class Link:
+    """The way to one node for the other ones."""
+
+    def __init__(self) -> None:
+        #: Where the node listens for brokers.
+        self.target_port = free_port()
+        self._server = socket.create_server((HOST, 0))
+        #: Where brokers are told to go.
+        self.port: int = self._server.getsockname()[1]
+        self._is_whole = threading.Event()
+        self._is_whole.set()
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._is_whole.clear()
+
+    def mend(self) -> None:
+        self._is_whole.set()
+
+    def reset(self) -> None:
+        """End all connections as they are."""
+        with self._lock:
+            connections, self._connections = self._connections, set()
+        for connection in connections:
+            with suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._server.close()
+        self.mend()
+        self.reset()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it was closed
+            while True:
+                connection, _ = self._server.accept()
+                threading.Thread(target=self._carry, args=(connection,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        self._is_whole.wait()
+        with near:
+            try:
+                far = socket.create_connection((HOST, self.target_port))
+            except OSError:
+                return
+            with far:
+                with self._lock:
+                    self._connections |= {near, far}
+                back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+                back.start()
+                self._pump(near, far)
+                back.join()
+                with self._lock:
+                    self._connections -= {near, far}
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while piece := source.recv(_PIECE_BYTES):
+                self._is_whole.wait()
+                sink.sendall(piece)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Links:
+    """The ways to all nodes. `node_config` are the settings by which they take them."""
+
+    def __init__(self, node_ids: Iterable[int]) -> None:
+        self.to = {node_id: Link() for node_id in node_ids}
+
+    @property
+    def node_config(self) -> Mapping[int, Mapping[str, object]]:
+        return {node_id: _settings(link) for node_id, link in self.to.items()}
+
+    def close(self) -> None:
+        for link in self.to.values():
+            link.close()
+
+
+def _settings(link: Link) -> dict[str, object]:
+    port = free_port()
+    return {
+        "listeners": f"PLAINTEXT://{HOST}:{port},BROKERS://{HOST}:{link.target_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port},BROKERS://{HOST}:{link.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+    }
