@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "serve": "start a broker",
     "test-broker": "start a broker for tests in any language, which control it over HTTP",
     "proxy": "stand in front of a cluster, and forward its clients",
+    "mirror": "keep exact copies of another cluster's topics, and move from there to here",
     "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset what is dynamic of topics, brokers, groups and loggers",
     "quota": "list, set and unset what users, clients and addresses may use",

@@ -10,20 +10,15 @@ from typing import Any, Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.cli.open_transactions import producers_of, write_abort_marker
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.list_transactions import ListTransactionsRequest
-from ottla.kproto.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 
 HAS_ACTIONS = True
 
@@ -154,24 +149,10 @@ def _abort_hanging(client: Client, place: str, start_offset: int | None) -> None
     if index not in leaders:
         raise CommandError(f"topic {topic_name} has no partition {index}")
     leader = client.broker(leaders[index])
-    asked = [TopicRequest(name=topic_name, partition_indexes=[index])]
-    (partition,) = leader.call(DescribeProducersRequest(topics=asked)).topics[0].partitions
-    if partition.error_code:
-        raise BrokerError(partition.error_code, partition.error_message, what=place)
-    hanging = [p for p in partition.active_producers if p.current_txn_start_offset == start_offset]
+    hanging = [it for it in producers_of(leader, topic_name, index) if it.current_txn_start_offset == start_offset]
     if not hanging:
         raise CommandError(f"no transaction that is open begins at offset {start_offset} of {place}")
-    marker = WritableTxnMarker(
-        producer_id=hanging[0].producer_id,
-        producer_epoch=hanging[0].producer_epoch,
-        transaction_result=False,
-        topics=[WritableTxnMarkerTopic(name=topic_name, partition_indexes=[index])],
-        coordinator_epoch=max(hanging[0].coordinator_epoch, 0),
-    )
-    answer = leader.call(WriteTxnMarkersRequest(markers=[marker]), at_most=1)
-    code = answer.markers[0].topics[0].partitions[0].error_code
-    if code:
-        raise BrokerError(code, what=place)
+    write_abort_marker(leader, topic_name, index, hanging[0])
 
 
 def _brokers(client: Client) -> Iterator[tuple[int, BrokerConnection]]:

@@ -10,6 +10,7 @@ from ottla.server.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS
 from ottla.server.settings.declaration import Setting, settings_of
 from ottla.server.settings.groups import GroupCoordinatorSettings
 from ottla.server.settings.log import LogSettings
+from ottla.server.settings.mirror import MirrorSettings
 from ottla.server.settings.network import NetworkSettings
 from ottla.server.settings.operation import OperationSettings
 from ottla.server.settings.ottla import OttlaSettings
@@ -31,6 +32,7 @@ _SECTIONS = (
     ("Transactions", TransactionSettings),
     ("Security", SecuritySettings),
     ("Operation", OperationSettings),
+    ("Mirror", MirrorSettings),
     ("Tiered storage", RemoteStorageSettings),
 )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
+    from ottla.server.mirror.mirror import Mirror
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.credentials import Credentials
@@ -69,6 +70,7 @@ class Broker:
     coordinators: Coordinators = field(init=False)
     share: ShareLeader = field(init=False)
     client_metrics: ClientMetrics
+    mirror: Mirror = field(init=False)
     #: Set when the node listens, and when it serves.
     listeners: OpenConnections | None = None
     is_serving: bool = False

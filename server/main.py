@@ -48,6 +48,7 @@ from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import BrokerImage, Endpoint, ResourceType
 from ottla.server.metadata.open_store import SQLITE_FILE, open_store
 from ottla.server.metadata.producer_ids import ProducerIds
+from ottla.server.mirror.mirror import Mirror
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import (
     HTTP_LISTENER,
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.server.metadata.store import MetadataStore
+    from ottla.server.mirror.link import Link
+    from ottla.server.mirror.progress import MirrorProgress
     from ottla.server.network.guard import Guard
     from ottla.server.network.network import Network
     from ottla.server.security.credentials import Credentials
@@ -310,12 +313,14 @@ class Node:
                     other_share_coordinators=partial(_other_share_coordinators, peers),
                 )
                 broker.share = ShareLeader(config, self._clock, replica_manager, broker.coordinators, nursery)
+                broker.mirror = Mirror(config, partial(_new_link, broker))
                 if broker.authorizer is not None:
                     controller.subscribe(broker.authorizer.apply)
                 controller.subscribe(replica_manager.apply)
                 controller.subscribe(fetchers.apply)
                 controller.subscribe(broker.coordinators.follow)
                 controller.subscribe(broker.share.follow)
+                controller.subscribe(broker.mirror.apply)
                 controller.subscribe(log_changes)
                 controller.subscribe(quotas.apply)
                 controller.subscribe(broker.client_metrics.follow)
@@ -341,7 +346,7 @@ class Node:
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
                 nursery.start_soon(_compare_with_folders, broker, store)
                 following = trio.CancelScope()
-                nursery.start_soon(_follow_leaders, fetchers, following)
+                nursery.start_soon(_follow_others, fetchers, broker.mirror, following)
                 nursery.start_soon(self._end_when_asked, broker, listeners, following)
                 broker.is_serving = True
                 task_status.started(Ready(config.node_id, endpoints, bound, broker, http.url if http else None))
@@ -526,9 +531,30 @@ def _broker_epoch(controller: Controller) -> int:
     return -1 if registered is None else registered.epoch
 
 
-async def _follow_leaders(fetchers: ReplicaFetchers, scope: trio.CancelScope) -> None:
+async def _follow_others(fetchers: ReplicaFetchers, mirror: Mirror, scope: trio.CancelScope) -> None:
+    """Copy what other brokers lead, and what another cluster has."""
     with scope:
-        await fetchers.run()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetchers.run)
+            nursery.start_soon(mirror.run)
+
+
+def _new_link(broker: Broker) -> tuple[Link, MirrorProgress]:
+    from ottla.server.mirror.link import Link
+    from ottla.server.mirror.progress import MirrorProgress
+
+    progress = MirrorProgress()
+    link = Link(
+        broker.controller,
+        broker.replica_manager,
+        broker.coordinators,
+        broker.producer_ids,
+        broker.peers,
+        broker.config,
+        broker.clock,
+        progress,
+    )
+    return link, progress
 
 
 async def _hand_over(controller: Controller) -> None:

@@ -2,7 +2,7 @@
 
 - Versions 0 to 3 come from clients, one transaction each; the transaction begins with the first partitions. If one
   partition does not exist, none is added: it answers UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
-  Nor may clients write to internal topics: TOPIC_AUTHORIZATION_FAILED.
+  Nor may clients write to internal topics, or to mirrors of another cluster's: TOPIC_AUTHORIZATION_FAILED.
 - Versions 4 and 5 come from brokers, several transactions at once, and may only ask whether partitions take part:
   TRANSACTION_ABORTABLE if not (KIP-890).
 - Fenced producers hear INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
@@ -30,7 +30,6 @@ from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import INTERNAL_TOPICS
-from ottla.server.security.access import Access
 
 _FIRST_BATCHED: Final = 4
 _FIRST_FENCED: Final = 2
@@ -94,7 +93,7 @@ class _Asked:
         asked = cls(transaction, partitions)
         image = context.broker.metadata
         from_client = context.header.api_version < _FIRST_BATCHED
-        closed = _closed_topics(transaction, context.access) if from_client else frozenset[str]()
+        closed = _closed_topics(transaction, context) if from_client else frozenset[str]()
         refused = {
             partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if partition.topic in closed
@@ -118,12 +117,15 @@ class _Asked:
         return await _answer(self.transaction.topics, self._codes, context)
 
 
-def _closed_topics(asked: AddPartitionsToTxnTransaction, access: Access | None) -> frozenset[str]:
+def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> frozenset[str]:
     """Topics that no client, or not this one, may write to in a transaction."""
+    image, access = context.broker.metadata, context.access
+    topics = (image.topic(it.name) for it in asked.topics)
+    closed = INTERNAL_TOPICS.union(topic.name for topic in topics if topic is not None and topic.is_mirrored)
     if access is None:
-        return INTERNAL_TOPICS
+        return closed
     denied = (it.name for it in asked.topics if not access.allows(AclOperation.WRITE, AclResource.TOPIC, it.name))
-    return INTERNAL_TOPICS.union(denied)
+    return closed.union(denied)
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:

@@ -84,6 +84,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     replica.NotEnoughReplicasAfterAppendError: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     replica.RequestTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
     replica.InternalTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    replica.MirroredTopicError: ErrorCode.INVALID_REQUEST,
     replica.DeletionNotAllowedError: ErrorCode.POLICY_VIOLATION,
     replica.OffsetNotAvailableError: ErrorCode.OFFSET_NOT_AVAILABLE,
     replica.SessionNotFoundError: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

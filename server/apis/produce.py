@@ -9,6 +9,7 @@
   (KIP-951), version 13 names topics by id: UNKNOWN_TOPIC_ID.
 - Internal topics are written by coordinators alone, INVALID_TOPIC_EXCEPTION: Kafka lets in who calls itself
   `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
+- A mirror of another cluster's topic is written by what mirrors it alone: INVALID_REQUEST.
 - A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
 """
 
@@ -119,6 +120,10 @@ class _Produce(Deferred):
                     answer.error_code = unknown
                 elif not 0 <= index < len(topic.partitions):
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif topic.is_mirrored:
+                    # Before the partition takes part in a transaction, whose marker would have to be written too.
+                    answer.error_code = ErrorCode.INVALID_REQUEST
+                    answer.error_message = f"{topic.name} is a mirror of another cluster's topic"
                 else:
                     try:
                         batch = the_one_batch(records, self._version)

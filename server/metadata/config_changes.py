@@ -21,6 +21,7 @@ from ottla.server.settings.config import (
     setting_of_broker,
 )
 from ottla.server.settings.declaration import Setting, Update
+from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring, mirrored
 from ottla.server.settings.types import SettingType
 
 
@@ -69,6 +70,16 @@ def change_configs(
         else:
             result[change.name] = _edit_list(resource, result.get(change.name), change, change.value)
     return result
+
+
+def check_mirroring(resource: ConfigResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """A mirror begins with its topic, and ends in two steps; raises InvalidConfigError for any other change of it."""
+    if resource.type is not ResourceType.TOPIC:
+        return
+    old, new = mirrored(before), mirrored(after)
+    ends = old.source_id == new.source_id and (old.mirroring, new.mirroring) == (Mirroring.FOLLOWING, Mirroring.ENDING)
+    if new != old and not ends and (old.mirroring, new.mirroring) != (Mirroring.ENDING, Mirroring.NO):
+        raise InvalidConfigError(f"{MIRROR_SETTING} is changed by `ottla mirror` alone.")
 
 
 def check_configs(
@@ -179,7 +190,7 @@ def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None
 
 
 def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:
-    if setting is None or (setting.internal and kind == "topic"):
+    if setting is None or (setting.internal and kind == "topic" and name != MIRROR_SETTING):
         raise InvalidConfigError(f"Unknown {kind} config name: {name}")
     try:
         return setting.parse(text)

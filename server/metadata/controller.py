@@ -52,6 +52,7 @@ from ottla.server.metadata.store import (
 )
 from ottla.server.metadata.topic_names import CollisionIndex
 from ottla.server.settings.config import BrokerConfig
+from ottla.server.settings.mirrored import MIRROR_SETTING
 
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl, AclFilter
@@ -72,6 +73,9 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 _MAX_ATTEMPTS: Final = 20
 _PRODUCER_ID_BLOCK: Final = 1000
+#: Clusters count producer ids from zero. One that mirrors others begins at a random multiple of this.
+_FIRST_ID_APART: Final = 1 << 32
+_UUID_BITS_LEFT_OUT: Final = 128 - 28
 
 
 def _no_quota(_topic: str, _partitions: int) -> None:
@@ -364,8 +368,15 @@ class Controller:
         replace: bool = False,
         validate_only: bool = False,
     ) -> dict[ConfigResource, MetadataError | None]:
-        """Change the configs of resources; with `replace`, what is not named goes."""
-        from ottla.server.metadata.config_changes import change_configs, check_configs
+        """Change the configs of resources; with `replace`, what is not named goes.
+
+        What of `ottla.mirror` is not named stays. Where it changes, the topic's partitions are in new leader epochs
+        before.
+        """
+        from ottla.server.metadata.config_changes import change_configs, check_configs, check_mirroring
+
+        if not validate_only:
+            await self._begin_epochs_of_mirrors(asked)
 
         async def plan(image: MetadataImage) -> _Plan[dict[ConfigResource, MetadataError | None]]:
             results: dict[ConfigResource, MetadataError | None] = {}
@@ -375,8 +386,11 @@ class Controller:
             for resource, changes in asked.items():
                 await pace.rest()
                 try:
-                    configs = change_configs(resource, {} if replace else image.resource_configs(resource), changes)
+                    current = image.resource_configs(resource)
+                    kept_ones = {MIRROR_SETTING: current[MIRROR_SETTING]} if MIRROR_SETTING in current else {}
+                    configs = change_configs(resource, kept_ones if replace else current, changes)
                     check_configs(resource, configs, image, self.node_id, self._config)
+                    check_mirroring(resource, current, configs)
                 except MetadataError as error:
                     results[resource] = kept(error)
                     continue
@@ -389,6 +403,25 @@ class Controller:
             return compares, [] if validate_only else operations, results
 
         return await self._transact(plan)
+
+    async def _begin_epochs_of_mirrors(self, asked: Mapping[ConfigResource, Sequence[ConfigChange]]) -> None:
+        """What a mirror got from its source, and what comes into it after, are of different epochs."""
+        from ottla.server.metadata.partition_changes import in_next_epoch
+
+        changing = {
+            resource.name
+            for resource, changes in asked.items()
+            if resource.type is ResourceType.TOPIC and any(change.name == MIRROR_SETTING for change in changes)
+        }
+        topics = (self.image.topic(name) for name in changing)
+        updates: dict[PartitionKey, PartitionUpdate] = {
+            (topic.topic_id, index): in_next_epoch
+            for topic in topics
+            if topic is not None and topic.is_mirrored
+            for index in range(len(topic.partitions))
+        }
+        if updates:
+            await self.change_partitions(updates)
 
     async def alter_client_quotas(
         self, asked: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
@@ -485,6 +518,18 @@ class Controller:
             put = Put(keys.PRODUCER_IDS, keys.encode(first + count))
             if await self._store.commit([compare], [put]) is not None:
                 return range(first, first + count)
+        raise ConflictError("Producer ids are being allocated elsewhere all the time.")
+
+    async def set_producer_ids_apart(self) -> None:
+        """Give no producer ids any more that another cluster may have given, whose records come to be here."""
+        for _ in range(_MAX_ATTEMPTS):
+            entry = await self._store.get(keys.PRODUCER_IDS)
+            if entry is not None and int(keys.decode(entry.value)) >= _FIRST_ID_APART:
+                return
+            first = _FIRST_ID_APART * (1 + (self._new_uuid().int >> _UUID_BITS_LEFT_OUT))
+            compare = Compare(keys.PRODUCER_IDS, 0 if entry is None else entry.mod_revision)
+            if await self._store.commit([compare], [Put(keys.PRODUCER_IDS, keys.encode(first))]) is not None:
+                return
         raise ConflictError("Producer ids are being allocated elsewhere all the time.")
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from uuid import UUID
 from zlib import crc32
 
 from ottla.server.metadata.persistent_map import PersistentMap
+from ottla.server.settings.mirrored import MIRROR_SETTING, Mirrored, mirrored
 
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl
@@ -66,6 +67,16 @@ class TopicImage(NamedTuple):
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether this is another cluster's topic, which clients may only read."""
+        return MIRROR_SETTING in self.configs
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """Of which topic this one is a mirror, if it is one."""
+        return mirrored(self.configs)
 
 
 class ResourceType(IntEnum):

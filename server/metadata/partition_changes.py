@@ -27,6 +27,18 @@ def with_leader(state: PartitionState, leader: int) -> PartitionState:
     return state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1)
 
 
+def in_epoch(state: PartitionState, least: int) -> PartitionState:
+    """The state under the same leader, in a leader epoch that is not below `least`."""
+    if state.leader_epoch >= least:
+        return state
+    return state._replace(leader_epoch=least, partition_epoch=state.partition_epoch + 1)
+
+
+def in_next_epoch(state: PartitionState) -> PartitionState:
+    """The state under the same leader, in its next leader epoch."""
+    return in_epoch(state, state.leader_epoch + 1)
+
+
 def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
     """The state with other in-sync replicas; a reassignment whose replicas are all in sync ends with it."""
     return complete_reassignment(state._replace(isr=tuple(isr), partition_epoch=state.partition_epoch + 1))

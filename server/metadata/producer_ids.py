@@ -25,3 +25,7 @@ class ProducerIds:
                     self._block = iter(await self._allocate())
                     producer_id = next(self._block, None)
         return producer_id
+
+    def forget_block(self) -> None:
+        """Take the next ids from a new block."""
+        self._block = iter(range(0))

@@ -26,6 +26,7 @@ from ottla.server.metadata.placement import check_assignment, place_replicas
 from ottla.server.metadata.store import Put
 from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name
 from ottla.server.settings.config import BrokerConfig
+from ottla.server.settings.mirrored import MIRROR_SETTING, Mirrored, Mirroring
 
 #: Stands for the broker's default in a count of partitions or replicas.
 USE_DEFAULT: Final = -1
@@ -36,22 +37,26 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts."""
+    """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts; `mirror_of`
+    is the id of another cluster's topic that it is to be a copy of."""
 
     name: str
     num_partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    mirror_of: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic that is to have `count` partitions; `assignments` lists the replicas of those to be added."""
+    """A topic that is to have `count` partitions; `assignments` lists the replicas of those to be added. A mirror gets
+    more only when its source has more."""
 
     name: str
     count: int
     assignments: Sequence[Sequence[int]] | None = None
+    from_source: bool = False
 
 
 def partitions_of(topic: NewTopic, config: BrokerConfig) -> int:
@@ -80,6 +85,8 @@ async def plan_topic(
     if other is not None:
         raise InvalidTopicError(f"Topic '{topic.name}' collides with existing topic: {other}")
     configs = _new_configs(topic.configs, config)
+    if topic.mirror_of is not None:
+        configs[MIRROR_SETTING] = str(Mirrored(Mirroring.FOLLOWING, topic.mirror_of))
     if topic.assignments:
         return _manual_placement(topic, image), configs
     return await _automatic_placement(topic, image, config), configs
@@ -88,6 +95,8 @@ async def plan_topic(
 async def plan_partitions(asked: NewPartitions, topic: TopicImage, image: MetadataImage) -> list[tuple[int, ...]]:
     """The replicas of the partitions to be added to a topic; raises MetadataError."""
     existing = len(topic.partitions)
+    if topic.is_mirrored and not asked.from_source:
+        raise InvalidRequestError(f"The topic {topic.name} is a mirror: it has as many partitions as its source.")
     if asked.count == existing:
         raise InvalidPartitionsError(f"Topic already has {existing} partition(s).")
     if asked.count < existing:
@@ -141,6 +150,8 @@ def _new_configs(asked: Mapping[str, str | None], config: BrokerConfig) -> dict[
     if absent:
         raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(absent)}")
     configs = {name: value for name, value in asked.items() if value is not None}
+    if MIRROR_SETTING in configs:
+        raise InvalidConfigError(f"{MIRROR_SETTING} is set by `ottla mirror` alone.")
     check_topic_configs(configs, config)
     return configs
 

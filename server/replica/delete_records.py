@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.errors import kept
-from ottla.server.replica.errors import DeletionNotAllowedError, InternalTopicError, RequestTimedOutError
+from ottla.server.replica.errors import (
+    DeletionNotAllowedError,
+    InternalTopicError,
+    MirroredTopicError,
+    RequestTimedOutError,
+)
+from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import OffsetOutOfRangeError
 
 if TYPE_CHECKING:
@@ -47,6 +53,8 @@ class DeleteRecordsOperation:
         """Move this node's log start; raises what the partition's answer has to be otherwise."""
         if partition.is_internal and not internal_topics_allowed:
             raise InternalTopicError(f"records of {partition.topic} cannot be deleted")
+        if partition.mirroring is not Mirroring.NO:
+            raise MirroredTopicError(f"{partition.topic} is a mirror: what its source deletes is deleted here")
         partition.require_leader()
         log = partition.log
         if not log.config.delete:

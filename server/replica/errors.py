@@ -44,6 +44,10 @@ class InternalTopicError(ReplicaError):
     """A client may not write to a coordinator's topic (Kafka: InvalidTopicException)."""
 
 
+class MirroredTopicError(ReplicaError):
+    """The topic is a mirror of another cluster's: clients may only read it."""
+
+
 class DeletionNotAllowedError(ReplicaError):
     """DeleteRecords on a topic whose `cleanup.policy` lacks `delete` (Kafka: PolicyViolationException)."""
 

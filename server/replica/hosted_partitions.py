@@ -133,6 +133,7 @@ class HostedPartitions:
                 if number % _TOPICS_A_STEP == 0:
                     await trio.lowlevel.checkpoint()
         for topic in delta.reconfigured_topics:
+            await self._change_mirroring(topic)
             self._reconfigure(topic)
             for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
                 store.describe(partial(_description, topic), soon=True)
@@ -180,6 +181,7 @@ class HostedPartitions:
             node_id=self._node_id,
             min_insync_replicas=self._min_insync_replicas(topic),
             is_internal=topic.is_internal,
+            mirroring=topic.mirrored.mirroring,
             traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
             brokers=self._brokers,
             max_lag_ms=self._max_lag_ms,
@@ -209,6 +211,13 @@ class HostedPartitions:
             # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
             keys = {"topic": topic.name, "partitions": indexes}
             logger.exception("logs of %s could not be deleted: partitions %s", topic.name, indexes, extra=keys)
+
+    async def _change_mirroring(self, topic: TopicImage) -> None:
+        mirroring = topic.mirrored.mirroring
+        for partition in self.of_topic(topic.topic_id).values():
+            if partition.mirroring is not mirroring:
+                await partition.settled()
+                partition.mirroring = mirroring
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:

@@ -11,6 +11,7 @@ import trio
 
 from ottla.server.replica.errors import (
     FencedLeaderEpochError,
+    MirroredTopicError,
     NotEnoughReplicasError,
     NotLeaderError,
     ReplicaError,
@@ -20,6 +21,7 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.follower import UNKNOWN_OFFSET, FollowerProgress
 from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.traffic import TopicTraffic
+from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
 from ottla.storage.memory.iobuf import Fragment
@@ -78,8 +80,8 @@ class Partition:
     counts from before the cluster is asked, who is about to leave until it has agreed (Kafka's maximal in-sync set).
     The object is its own key in the purgatories; whoever changes it signals them.
 
-    The one change that waits is a truncation, which only a follower does: whoever changes the role waits for its end
-    with `settled`.
+    The one change that waits is a truncation, which only a follower and the leader of a mirror do: whoever changes the
+    role waits for its end with `settled`.
     """
 
     __slots__ = (
@@ -102,6 +104,7 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "log",
+        "mirroring",
         "node_id",
         "replicas",
         "role",
@@ -121,6 +124,7 @@ class Partition:
         node_id: int,
         min_insync_replicas: int = 1,
         is_internal: bool = False,
+        mirroring: Mirroring = Mirroring.NO,
         traffic: TopicTraffic | None = None,
         brokers: Mapping[int, int] = _NO_BROKERS,
         max_lag_ms: int = 30_000,
@@ -134,6 +138,9 @@ class Partition:
         self.log = log
         self.node_id = node_id
         self.is_internal = is_internal
+        #: What the topic is to another cluster. Of a mirror, the epochs in the log are the source's, and not above this
+        #: cluster's, which clients know.
+        self.mirroring = mirroring
         self._min_insync_replicas = min_insync_replicas
         #: What is sent, and fetched, of it counts for the quotas of throttled replicas.
         self.is_throttled_leader = False
@@ -293,6 +300,8 @@ class Partition:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
         if self.role is not Role.LEADER:
             raise self._refusal()
+        if self.mirroring is not Mirroring.NO:
+            self._require_own(origin)
         if required_acks == ACKS_ALL and self.is_under_min_isr:
             raise NotEnoughReplicasError(
                 f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync and needs {self.min_insync_replicas}"
@@ -308,6 +317,11 @@ class Partition:
             guard=guard,
             checked=checked,
         )
+
+    def _require_own(self, origin: AppendOrigin) -> None:
+        """Only the markers that end what was open come into a mirror, when it gets nothing from its source any more."""
+        if origin is AppendOrigin.CLIENT or self.mirroring is Mirroring.FOLLOWING:
+            raise MirroredTopicError(f"{self.topic} is a mirror of another cluster's topic and cannot be written to")
 
     def advance_high_watermark(self, now_ms: int = 0) -> bool:
         """After a flush, a follower's progress or a change of the in-sync set; True if readers can see more.
@@ -442,9 +456,15 @@ class Partition:
         """Whether this node is a follower in this epoch still: what a leader said in another one is void."""
         return self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch
 
+    def mirrors(self, leader_epoch: int) -> bool:
+        """Whether this node leads a mirror in this epoch still, and follows its source: as a follower in all but
+        what is committed, which is decided here."""
+        return self.role is Role.LEADER and self.leader_epoch == leader_epoch and self.mirroring is Mirroring.FOLLOWING
+
     def append_as_follower(self, records: memoryview, leader_epoch: int, now_ms: int) -> None:
-        """Append batches as the leader of an epoch numbered them. Raises NotLeaderError or StorageError."""
-        self._require_follower(leader_epoch)
+        """Append batches as the leader of an epoch, or the source, numbered them. Raises NotLeaderError or
+        StorageError."""
+        self._require_copying(leader_epoch)
         self.log.append_as_follower(records, None, now_ms=now_ms)
 
     def take_high_watermark(self, offset: int, leader_epoch: int) -> bool:
@@ -479,7 +499,7 @@ class Partition:
 
     @contextmanager
     def _truncating(self, leader_epoch: int) -> Iterator[None]:
-        self._require_follower(leader_epoch)
+        self._require_copying(leader_epoch)
         assert self._truncation is None, f"two truncations of {self!r}"
         self._truncation = trio.Event()
         try:
@@ -487,6 +507,10 @@ class Partition:
         finally:
             self._truncation.set()
             self._truncation = None
+
+    def _require_copying(self, leader_epoch: int) -> None:
+        if not self.mirrors(leader_epoch):
+            self._require_follower(leader_epoch)
 
     def _require_follower(self, leader_epoch: int) -> None:
         if not self.follows(leader_epoch):
@@ -518,7 +542,7 @@ class Partition:
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch in which the record at an offset was, or would now be, written; -1 if unknown."""
-        if self.role is Role.LEADER and offset >= self.epoch_start_offset:
+        if self.role is Role.LEADER and self.mirroring is Mirroring.NO and offset >= self.epoch_start_offset:
             return self.leader_epoch
         return self.log.epochs.epoch_for_offset(offset)
 
@@ -532,6 +556,8 @@ class Partition:
         logged_epoch = self.log.latest_epoch
         if self.role is not Role.LEADER or epoch < logged_epoch or logged_epoch == self.leader_epoch:
             return EpochEndOffset(*self.log.end_offset_for_epoch(epoch))
+        if self.mirroring is not Mirroring.NO:
+            return EpochEndOffset(epoch if logged_epoch == NO_EPOCH else logged_epoch, self.log.log_end_offset)
         # Nothing was appended in the current epoch so far.
         if epoch == self.leader_epoch:
             return EpochEndOffset(epoch, self.log.log_end_offset)

@@ -25,11 +25,10 @@ from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.offset_lookup import OffsetSpec
 from ottla.server.replica.partition import Partition
+from ottla.server.replica.whole_batches import pieces
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ottla.kproto.schema import Request
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.settings.config import BrokerConfig
@@ -40,9 +39,6 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS: Final = 0.01
 #: After which a throttle that may have been lifted meanwhile is looked at again.
 _MAX_HELD_BACK_SECONDS: Final = 0.5
-_BATCHES_AT_ONCE: Final = 16
-_BYTES_AT_ONCE: Final = 1 << 18
-_BATCH_PREFIX_BYTES: Final = 12
 _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -324,7 +320,7 @@ class ReplicaFetcher:
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
         partition, epoch = followed.partition, followed.leader_epoch
         log = partition.log
-        for piece in _pieces(memoryview(data.records or b"")):
+        for piece in pieces(memoryview(data.records or b"")):
             if not log.has_room:
                 held.leave_to_wait()
                 await log.wait_for_room()
@@ -431,22 +427,3 @@ class ReplicaFetcher:
         keys = {"topic": partition.topic, "partition": partition.index, "leader": self.leader_id, "error": str(error)}
         name = f"{partition.topic}-{partition.index}"
         logger.error("%s cannot take what node %d has of it: %s", name, self.leader_id, error, extra=keys)
-
-
-def _pieces(records: memoryview) -> Iterator[memoryview]:
-    """Whole batches, a few at a time: thousands of small ones in one go would hold the event loop."""
-    start = end = count = 0
-    while len(records) - end > _BATCH_PREFIX_BYTES:
-        size_bytes = int.from_bytes(records[end + 8 : end + _BATCH_PREFIX_BYTES], "big", signed=True)
-        size_bytes += _BATCH_PREFIX_BYTES
-        if size_bytes <= _BATCH_PREFIX_BYTES or end + size_bytes > len(records):
-            break
-        end += size_bytes
-        count += 1
-        if count == _BATCHES_AT_ONCE or end - start >= _BYTES_AT_ONCE:
-            yield records[start:end]
-            start, count = end, 0
-    if count:
-        yield records[start:end]
-    elif start == 0 and len(records):
-        yield records  # not one whole batch: whoever appends it says so

@@ -15,6 +15,7 @@ from ottla.server.settings.declaration import InvalidSettingError, Setting, sett
 from ottla.server.settings.group import ClientMetricsSettings, GroupSettings
 from ottla.server.settings.groups import GroupCoordinatorSettings
 from ottla.server.settings.log import LogSettings
+from ottla.server.settings.mirror import MirrorSettings
 from ottla.server.settings.network import NetworkSettings
 from ottla.server.settings.operation import OperationSettings
 from ottla.server.settings.ottla import OttlaSettings
@@ -56,6 +57,7 @@ class _BrokerSettings(
     OperationSettings,
     RemoteStorageSettings,
     OttlaSettings,
+    MirrorSettings,
 ):
     """Every setting of a broker."""
 

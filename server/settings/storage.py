@@ -26,7 +26,8 @@ def _log_config(topic: TopicConfig) -> LogConfig:
         message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
         compression_type=topic.compression_type,
         compact="compact" in topic.cleanup_policy,
-        delete="delete" in topic.cleanup_policy,
+        # What the source deletes is deleted here, and nothing else of a mirrored topic.
+        delete="delete" in topic.cleanup_policy and not topic.ottla_mirror,
         retention_ms=topic.retention_ms,
         retention_bytes=topic.retention_bytes,
         segment_bytes=topic.segment_bytes,

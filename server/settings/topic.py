@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.server.settings.checks import GZIP_LEVEL, THROTTLED_REPLICAS, any_of, between, one_of
+from ottla.server.settings.checks import GZIP_LEVEL, THROTTLED_REPLICAS, Check, any_of, between, one_of
 from ottla.server.settings.declaration import boolean, double, integer, long, string, strings
+from ottla.server.settings.mirrored import check_mirror
 from ottla.server.settings.types import INT64_MAX
 
 _MINUTE_MS: Final = 60_000
@@ -205,4 +206,11 @@ class TopicSettings:
         "What is looked at of a producer's batch: its header, or all, every record in it as Kafka does.",
         check=one_of("header", "all"),
         broker="ottla.records.validate",
+    )
+    ottla_mirror: str = string(
+        "",
+        "Set while the topic is a copy that clients may only read: following or ending, and the source topic's id. "
+        "`ottla mirror` begins and ends it.",
+        check=Check(check_mirror, "following <topic id> | ending <topic id>"),
+        internal=True,
     )

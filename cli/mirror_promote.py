@@ -1,0 +1,183 @@
+"""`ottla mirror promote`: from now on clients write here.
+
+In this order, so that a command that was interrupted can be called again:
+
+1. Nothing may be left to copy, and the source must be quiet: what would be written there afterwards would be nowhere.
+2. The topics end: they get nothing from the source any more, in a new leader epoch, and nothing from clients yet.
+3. Transactions that are open in them are aborted, since nobody else ever would: their coordinator is at the source.
+4. The topics are writable, in one more leader epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.cli import CommandError
+from ottla.cli.mirror_groups import differing_groups
+from ottla.cli.mirror_state import (
+    CLIENT_PROPERTIES,
+    GROUPS,
+    SERVERS,
+    TOPICS,
+    add_source,
+    alter_brokers,
+    alter_topics,
+    broker_settings,
+    connected_source,
+    ends_of,
+    lags_of,
+    mirrored_topics,
+    visible_topics,
+)
+from ottla.cli.open_transactions import abort_open_transactions
+from ottla.client.client import Client
+from ottla.client.offsets import TopicPartition
+from ottla.server.mirror.names import NamePattern
+from ottla.server.settings.mirrored import Mirrored, Mirroring
+
+if TYPE_CHECKING:
+    from ottla.kproto.messages.metadata import MetadataResponseTopic
+
+_QUIET_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.1
+_NAMED: Final = 10
+
+
+def add_promote(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "promote", help="make mirrored topics writable: clients move here"
+    )
+    add_source(parser, required=False)
+    parser.add_argument(
+        "--topics",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="only these, as `start` takes them (default: all)",
+    )
+    parser.add_argument(
+        "--wait", type=float, default=30, metavar="SECONDS", help="how long to wait until everything is copied"
+    )
+    parser.add_argument(
+        "--source-is-lost", action="store_true", help="do not ask the source: what is not copied yet is given up"
+    )
+    parser.set_defaults(act=_promote)
+
+
+def _promote(here: Client, arguments: argparse.Namespace) -> int:
+    names = NamePattern([name for text in arguments.topics for name in text.split(",") if name])
+    local = {it.name or "": it for it in visible_topics(here)}
+    mirrored = {name: it for name, it in mirrored_topics(here, local).items() if names.matches(name)}
+    if not mirrored:
+        raise CommandError("no topic here is a mirror: there is nothing to promote")
+    source = nullcontext() if arguments.source_is_lost else connected_source(here, arguments)
+    with source as there:
+        following = {name for name, it in mirrored.items() if it.mirroring is Mirroring.FOLLOWING}
+        if there is not None and following:
+            _wait_until_copied(here, there, {name: mirrored[name] for name in following}, arguments.wait)
+            _wait_for_groups(here, there, set(mirrored), arguments.wait)
+        ending = {name: str(it._replace(mirroring=Mirroring.ENDING)) for name, it in mirrored.items()}
+        alter_topics(here, ending)
+        _wait_until_known(here, ending, arguments.timeout)
+        left = {} if there is None else _lags(here, there, mirrored)
+    aborted = abort_open_transactions(here, mirrored, arguments.timeout)
+    alter_topics(here, dict.fromkeys(mirrored))
+    if not arguments.topics and broker_settings(here).get(SERVERS):
+        alter_brokers(here, dict.fromkeys((SERVERS, TOPICS, GROUPS, CLIENT_PROPERTIES)))
+    _say_what_to_do(here, len(mirrored), aborted)
+    if left:
+        print(f"the source got records while its topics were promoted, which are not here: {_some(left)}")
+        return 1
+    return 0
+
+
+def _wait_until_copied(here: Client, there: Client, mirrored: Mapping[str, Mirrored], seconds: float) -> None:
+    """Return when nothing is left to copy and the source has stood still for a while; CommandError after so long."""
+    gone = _without_source(there, mirrored)
+    if gone:
+        raise CommandError(
+            f"the source has no such topic any more: {', '.join(sorted(gone)[:_NAMED])}; "
+            "--topics leaves topics out, and --source-is-lost promotes them as they are"
+        )
+    deadline = time.monotonic() + seconds
+    before: Mapping[TopicPartition, int] | None = None
+    while True:
+        ends = ends_of(there, _partitions(there, mirrored))
+        lags = _lags(here, there, mirrored)
+        if not lags and ends == before:
+            return
+        if time.monotonic() > deadline:
+            if lags:
+                raise CommandError(f"not everything is copied yet: {_some(lags)}; wait, or see `ottla mirror status`")
+            raise CommandError("the source still gets records: stop its producers first")
+        before = ends
+        time.sleep(_QUIET_SECONDS)
+
+
+def _wait_for_groups(here: Client, there: Client, topics: Collection[str], seconds: float) -> None:
+    """Return when what groups have committed is the same on both sides. What is not after so long is only said: a group
+    that has members here, or is not mirrored, never will be."""
+    names = NamePattern((broker_settings(here).get(GROUPS) or "*").split(","))
+    deadline = time.monotonic() + seconds
+    while differing := differing_groups(here, there, topics, names):
+        if time.monotonic() > deadline:
+            print(f"these groups have committed something else at the source: {', '.join(differing[:_NAMED])}")
+            return
+        time.sleep(_QUIET_SECONDS)
+
+
+def _wait_until_known(here: Client, ending: Mapping[str, str], seconds: float) -> None:
+    """Return when every broker knows that the topics end: none copies anything any more."""
+    deadline = time.monotonic() + seconds
+    for broker in here.metadata([]).brokers:
+        while any(it.mirroring is Mirroring.FOLLOWING for it in mirrored_topics(here, ending, broker.node_id).values()):
+            if time.monotonic() > deadline:
+                raise CommandError(
+                    f"broker {broker.node_id} does not follow the metadata: call this again when it does"
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def _partitions(client: Client, topics: Collection[str]) -> list[TopicPartition]:
+    return [
+        TopicPartition(it.name or "", part.partition_index)
+        for it in client.metadata(sorted(topics)).topics
+        for part in it.partitions
+    ]
+
+
+def _followed(there: Client, mirrored: Mapping[str, Mirrored]) -> Iterator[MetadataResponseTopic]:
+    """The topics of the source that are mirrored, as they are there now."""
+    for topic in visible_topics(there):
+        known = mirrored.get(topic.name or "")
+        if known is not None and known.source_id == topic.topic_id:
+            yield topic
+
+
+def _without_source(there: Client, mirrored: Mapping[str, Mirrored]) -> set[str]:
+    return mirrored.keys() - {topic.name for topic in _followed(there, mirrored)}
+
+
+def _lags(here: Client, there: Client, mirrored: Mapping[str, Mirrored]) -> dict[TopicPartition, int]:
+    lags, _ = lags_of(here, there, list(_followed(there, mirrored)))
+    return {it: lag for it, lag in lags.items() if lag}
+
+
+def _some(lags: Mapping[TopicPartition, int]) -> str:
+    named = ", ".join(f"{it} lacks {lag:,}" for it, lag in sorted(lags.items())[:_NAMED])
+    return named + (f", and {len(lags) - _NAMED} more" if len(lags) > _NAMED else "")
+
+
+def _say_what_to_do(here: Client, topics: int, aborted: int) -> None:
+    brokers = ",".join(f"{it.host}:{it.port}" for it in here.metadata([]).brokers)
+    print(f"{topics} topics are writable here now")
+    if aborted:
+        print(f"{aborted} transactions that were open in them are aborted")
+    print(f"Move the clients:\n  bootstrap.servers={brokers}")
+    print("  and how they log in here: security.protocol, sasl.* and ssl.*, where this cluster asks for it")
+    print("  producers may be started; transactional ids and groups stay as they are called")
+    print("  consumers go on where their groups were; client.id quotas, users and ACLs were not copied")

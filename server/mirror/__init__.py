@@ -1,0 +1,1 @@
+"""Copies of another cluster's topics, kept up by this one."""

@@ -1,0 +1,305 @@
+"""Copies partitions from one broker of the source: it fetches as a consumer does and appends as a follower does.
+
+What the source answers counts only while this node leads the mirror in the same epoch still; that is asked, without
+waiting in between, before anything is done to a log. A source that is a Kafka cluster of its own does not count this
+node as a replica, so nothing is read beyond its high watermark, and nothing that it may take back but by an unclean
+election. Where that happened the logs part, and the mirror's is cut as a follower's is (KIP-595).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from ottla.client.errors import BrokerError, ClientError
+from ottla.client.offsets import EARLIEST, LATEST
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.server.event_loop.pace import Pace
+from ottla.server.replica.append import HeldStore
+from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.leader_session import Key, LeaderSession
+from ottla.server.replica.whole_batches import pieces
+from ottla.storage.errors import StorageError, UnexpectedAppendOffsetError
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Request
+    from ottla.server.mirror.copied import CopiedPartition
+    from ottla.server.mirror.progress import MirrorProgress
+    from ottla.server.mirror.source import Source
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_MAX_PAUSE_SECONDS: Final = 2.0
+#: What the source says while another broker leads, or the topic is another one.
+_STALE: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+_SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class _Connection(Protocol):
+    async def call(self, request: Request, *, timeout_seconds: float | None = None) -> Any: ...
+
+
+class SourceFetcher:
+    """Copies what one broker of the source leads, over a connection of its own, which `run` owns.
+
+    `set_partitions` may be called at any time: an answer that is under way is void for what is copied no more.
+    `is_stale` is called when the source says that it is not as its metadata was.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        source: Source,
+        manager: ReplicaManager,
+        config: BrokerConfig,
+        clock: Clock,
+        progress: MirrorProgress,
+        is_stale: Callable[[], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self._source = source
+        self._manager = manager
+        self._config = config
+        self._clock = clock
+        self._progress = progress
+        self._is_stale = is_stale
+        self._copied: dict[Key, CopiedPartition] = {}
+        self._gone: set[Key] = set()
+        self._news = trio.Event()
+        self._is_unreachable = False
+        self._told: set[tuple[Key, int]] = set()
+        self._pace = Pace()
+
+    def __len__(self) -> int:
+        return len(self._copied)
+
+    def set_partitions(self, copied: dict[Key, CopiedPartition]) -> None:
+        """Copy exactly these from now on; what is copied already goes on as it is."""
+        self._gone |= self._copied.keys() - copied.keys()
+        self._gone -= copied.keys()
+        for key, one in copied.items():
+            known = self._copied.get(key)
+            if known is not None and known.is_same(one):
+                copied[key] = known
+        if copied != self._copied:
+            self._copied = copied
+            self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            if not self._copied:
+                await self._wait_for_news(float("inf"))
+                continue
+            try:
+                async with self._source.connect(self.broker_id) as connection:
+                    session = LeaderSession(self._config.replica_fetch_max_bytes)
+                    while self._copied:
+                        await self._fetch(connection, session)
+                        pause_seconds = _FIRST_PAUSE_SECONDS
+            except ClientError as error:
+                self._tell_unreachable(error)
+                self._is_stale()
+                await trio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
+
+    async def _wait_for_news(self, until: float) -> None:
+        with trio.move_on_at(until):
+            await self._news.wait()
+        self._news = trio.Event()
+
+    async def _fetch(self, connection: _Connection, session: LeaderSession) -> None:
+        now = trio.current_time()
+        active = {key: it for key, it in self._copied.items() if it.rests_until <= now and it.is_current}
+        resting_until = min((it.rests_until for it in self._copied.values() if it.rests_until > now), default=now + 1)
+        if not active:
+            await self._wait_for_news(resting_until)
+            return
+        left_out, self._gone = self._gone | (self._copied.keys() - active.keys()), set()
+        gone = {key for key in left_out if session.position(key) is not None}
+        topics, forgotten = session.ask({key: it.position for key, it in active.items()}, gone)
+        config = self._config
+        wait_ms = min(config.replica_fetch_wait_max_ms, int(1000 * max(0.0, resting_until - now)))
+        response: FetchResponse = await connection.call(
+            FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=config.replica_fetch_response_max_bytes,
+                session_id=session.session_id,
+                session_epoch=session.epoch,
+                topics=topics,
+                forgotten_topics_data=forgotten,
+            ),
+            timeout_seconds=config.replica_socket_timeout_ms / 1000,
+        )
+        self._tell_reached()
+        if response.error_code:
+            session.lost()
+            if response.error_code not in _SESSION_ERRORS:
+                raise BrokerError(response.error_code, what="a fetch from the source")
+            return
+        session.answered(response.session_id)
+        await self._take(connection, session, response)
+
+    # What the source answers ----------------------------------------------------------------------------------------
+
+    async def _take(self, connection: _Connection, session: LeaderSession, response: FetchResponse) -> None:
+        with HeldStore(more_expected=False) as held:
+            for topic in response.responses:
+                for data in topic.partitions:
+                    key = (topic.topic_id, data.partition_index)
+                    copied, asked = self._copied.get(key), session.position(key)
+                    if copied is None or asked is None or not copied.is_current:
+                        continue
+                    if asked.offset != copied.partition.log.log_end_offset:
+                        continue
+                    try:
+                        await self._take_partition(connection, copied, data, held)
+                    except NotLeaderError:
+                        continue  # it is not copied any more, or in another epoch
+                    except StorageError as error:
+                        self._tell(copied, -1, f"cannot take what the source has of it: {error}")
+                        copied.rest()
+
+    async def _take_partition(
+        self, connection: _Connection, copied: CopiedPartition, data: PartitionData, held: HeldStore
+    ) -> None:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            held.leave_to_wait()
+            await self._find_start(connection, copied)
+            return
+        if data.error_code:
+            if data.error_code in _STALE:
+                self._is_stale()
+            else:
+                what = f"is not copied, as the source answers {ErrorCode.of(data.error_code).name}"
+                self._tell(copied, data.error_code, what)
+            copied.rest()
+            return
+        copied.failures = 0
+        if data.diverging_epoch.end_offset >= 0:
+            held.leave_to_wait()
+            await self._cut_where_they_part(copied, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            return
+        self._progress.heard(copied.partition, data.high_watermark)
+        await self._append(copied, memoryview(data.records or b""), held)
+        await self._follow_start(copied, data.log_start_offset, held)
+
+    async def _append(self, copied: CopiedPartition, records: memoryview, held: HeldStore) -> None:
+        partition = copied.partition
+        log = partition.log
+        for piece in pieces(records):
+            if not log.has_room:
+                held.leave_to_wait()
+                await log.wait_for_room()
+            held.enter(log.store.writer)
+            try:
+                partition.append_as_follower(piece, copied.leader_epoch, self._clock.time_ms())
+            except UnexpectedAppendOffsetError as error:
+                if log.log_start_offset < log.log_end_offset:
+                    raise
+                # The source's log begins inside of a batch: so will this one, when the whole batch is here.
+                held.leave_to_wait()
+                await partition.start_anew_at(error.base_offset, copied.leader_epoch)
+                held.enter(log.store.writer)
+                partition.append_as_follower(piece, copied.leader_epoch, self._clock.time_ms())
+            self._progress.copied_bytes += len(piece)
+            if self._pace.is_over:
+                held.leave_to_wait()
+                await self._pace.rest()
+
+    async def _follow_start(self, copied: CopiedPartition, offset: int, held: HeldStore) -> None:
+        """What the source has deleted is deleted here."""
+        log = copied.partition.log
+        if log.log_start_offset < offset <= log.high_watermark and copied.is_current:
+            held.leave_to_wait()
+            await log.advance_log_start_offset(offset)
+            self._manager.follower_moved(copied.partition)
+
+    async def _cut_where_they_part(self, copied: CopiedPartition, epoch: int, end_offset: int) -> None:
+        log = copied.partition.log
+        own_end = log.end_offset_for_epoch(epoch)[1]
+        await self._cut(copied, min(end_offset, log.log_end_offset, own_end if own_end >= 0 else end_offset))
+
+    async def _cut(self, copied: CopiedPartition, offset: int) -> None:
+        partition = copied.partition
+        end = partition.log.log_end_offset
+        keys = {"topic": partition.topic, "partition": partition.index, "offset": offset}
+        text = "%s is cut from %d to offset %d: the source has lost what it had there"
+        logger.error(text, copied.name, end, offset, extra=keys)
+        await partition.truncate_as_follower(offset, copied.leader_epoch)
+        self._manager.follower_moved(partition)
+
+    async def _find_start(self, connection: _Connection, copied: CopiedPartition) -> None:
+        """The source has nothing at the log's end: cut what it has not, or begin where it begins."""
+        partition = copied.partition
+        log = partition.log
+        source_end = await self._offset(connection, copied, LATEST)
+        if source_end is not None and source_end < log.log_end_offset:
+            await self._cut(copied, source_end)
+            return
+        source_start = None if source_end is None else await self._offset(connection, copied, EARLIEST)
+        if source_start is None or source_start <= log.log_end_offset:
+            copied.rest()
+            return
+        keys = {"topic": partition.topic, "partition": partition.index, "offset": source_start}
+        if log.log_end_offset > 0:
+            text = "%s begins anew at offset %d: the source deleted what follows %d before it was copied"
+            logger.warning(text, copied.name, source_start, log.log_end_offset, extra=keys)
+        await partition.start_anew_at(source_start, copied.leader_epoch)
+        self._manager.follower_moved(partition)
+
+    async def _offset(self, connection: _Connection, copied: CopiedPartition, which: int) -> int | None:
+        asked = ListOffsetsPartition(
+            partition_index=copied.partition.index, current_leader_epoch=copied.source_epoch, timestamp=which
+        )
+        topic = ListOffsetsTopic(name=copied.partition.topic, partitions=[asked])
+        response = await connection.call(ListOffsetsRequest(replica_id=-1, topics=[topic]))
+        answer = response.topics[0].partitions[0]
+        return None if answer.error_code else int(answer.offset)
+
+    # What is told: a line when an outage begins, and one when it ends. ----------------------------------------------
+
+    def _tell_unreachable(self, error: ClientError) -> None:
+        if not self._is_unreachable:
+            self._is_unreachable = True
+            text = "broker %d of the mirror's source cannot be reached, %d partitions wait for it: %s"
+            keys = {"leader": self.broker_id, "error": str(error)}
+            logger.warning(text, self.broker_id, len(self._copied), error, extra=keys)
+
+    def _tell_reached(self) -> None:
+        if self._is_unreachable:
+            self._is_unreachable = False
+            text = "broker %d of the mirror's source is reached again"
+            logger.info(text, self.broker_id, extra={"leader": self.broker_id})
+
+    def _tell(self, copied: CopiedPartition, code: int, what: str) -> None:
+        if (copied.key, code) in self._told:
+            return
+        self._told.add((copied.key, code))
+        keys = {"topic": copied.partition.topic, "partition": copied.partition.index, "error_code": code}
+        logger.error("%s %s", copied.name, what, extra=keys)

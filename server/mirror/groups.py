@@ -1,0 +1,207 @@
+"""Copies what groups have committed at the source. Each node does so for the groups that it coordinates."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.errors import BrokerError, ClientError
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.event_loop.pace import Pace
+from ottla.server.replica.errors import ReplicaError
+from ottla.server.settings.mirrored import Mirroring
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.kproto.messages.offset_fetch import OffsetFetchResponseGroup
+    from ottla.server.cluster.peers import Peers
+    from ottla.server.coordinator.coordinators import Coordinators
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import MetadataImage
+    from ottla.server.mirror.names import NamePattern
+    from ottla.server.mirror.progress import MirrorProgress
+    from ottla.server.mirror.source import Source
+    from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_GROUPS_AT_ONCE: Final = 50
+_BY_NAME: Final = 9
+"""The last version of OffsetFetch that names topics."""
+_LATEST: Final = -1
+_CONSUMER_OFFSETS: Final = "__consumer_offsets"
+_MINUTE_MS: Final = 60_000
+
+Offsets = dict[TopicPartition, OffsetToCommit]
+
+
+class MirroredGroups:
+    """Commits here what groups have committed there, where that differs, as an administrator would.
+
+    An offset beyond what is copied so far waits: a consumer that begins there would find nothing and go to an end of
+    the log. A group that has members here is left to them.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        names: NamePattern,
+        controller: Controller,
+        manager: ReplicaManager,
+        coordinators: Coordinators,
+        peers: Peers,
+        config: BrokerConfig,
+        clock: Clock,
+        progress: MirrorProgress,
+    ) -> None:
+        self._source = source
+        self._names = names
+        self._controller = controller
+        self._manager = manager
+        self._coordinators = coordinators
+        self._peers = peers
+        self._config = config
+        self._clock = clock
+        self._progress = progress
+        self._told: set[str] = set()
+
+    async def follow(self) -> None:
+        """Copy once. Raises a ClientError or a MetadataError."""
+        groups = [group for group in await self._list() if self._is_coordinated_here(group)]
+        pace = Pace()
+        for coordinator, some in (await self._by_coordinator(groups)).items():
+            for first in range(0, len(some), _GROUPS_AT_ONCE):
+                asked = [
+                    OffsetFetchRequestGroup(group_id=group, topics=None)
+                    for group in some[first : first + _GROUPS_AT_ONCE]
+                ]
+                answer = await self._source.call(coordinator, OffsetFetchRequest(groups=asked), at_most=_BY_NAME)
+                for answered in answer.groups:
+                    await pace.rest()
+                    if answered.error_code == ErrorCode.NONE:
+                        await self._commit(answered.group_id, self._wanted(answered, self._controller.image))
+
+    async def _list(self) -> list[str]:
+        """The groups at the source that read by offsets, whichever protocol they use or none."""
+        found: set[str] = set()
+        for broker in self._source.broker_ids:
+            answer = await self._source.call(broker, ListGroupsRequest())
+            if answer.error_code:
+                raise BrokerError(answer.error_code, what=f"groups of broker {broker} of the source")
+            found |= {
+                it.group_id
+                for it in answer.groups
+                if it.group_type.lower() != "share" and self._names.matches(it.group_id)
+            }
+        if found and self._controller.image.topic(_CONSUMER_OFFSETS) is None:
+            await self._controller.ensure_topic(_CONSUMER_OFFSETS)
+        return sorted(found)
+
+    def _is_coordinated_here(self, group_id: str) -> bool:
+        state = self._controller.image.partition(_CONSUMER_OFFSETS, self._coordinators.groups.partition_for(group_id))
+        return state is not None and state.leader == self._controller.node_id
+
+    async def _by_coordinator(self, groups: Sequence[str]) -> Mapping[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        for first in range(0, len(groups), _GROUPS_AT_ONCE):
+            request = FindCoordinatorRequest(coordinator_keys=list(groups[first : first + _GROUPS_AT_ONCE]))
+            for coordinator in (await self._source.call_any(request)).coordinators:
+                if coordinator.error_code == ErrorCode.NONE:
+                    found[coordinator.node_id].append(coordinator.key)
+        return found
+
+    def _wanted(self, answered: OffsetFetchResponseGroup, image: MetadataImage) -> Offsets:
+        """What the group has committed of topics that are mirrored here now."""
+        wanted: Offsets = {}
+        for answer in answered.topics:
+            topic = image.topic(answer.name)
+            if topic is None or topic.mirrored.mirroring is Mirroring.NO:
+                continue
+            for it in answer.partitions:
+                if (
+                    it.error_code == ErrorCode.NONE
+                    and it.committed_offset >= 0
+                    and it.partition_index < len(topic.partitions)
+                ):
+                    wanted[TopicPartition(answer.name, it.partition_index)] = OffsetToCommit(
+                        it.committed_offset, it.committed_leader_epoch, it.metadata or "", topic_id=topic.topic_id
+                    )
+        return wanted
+
+    async def _commit(self, group_id: str, wanted: Offsets) -> None:
+        groups = self._coordinators.groups
+        try:
+            here = groups.fetch_offsets(group_id, list(wanted), require_stable=False)
+            differing = {it: offset for it, offset in wanted.items() if self._differs(here.get(it), offset)}
+            ends = await self._ends(differing)
+            due = {it: offset for it, offset in differing.items() if offset.offset <= ends.get(it, -1)}
+            if due:
+                await groups.commit_offsets(group_id, due)
+                self._progress.committed_offsets += len(due)
+        except CoordinatorError as error:
+            # It is being loaded, or is another node's by now, or has members here.
+            if group_id not in self._told:
+                self._told.add(group_id)
+                keys = {"group": group_id, "error": str(error)}
+                logger.info(
+                    "offsets of group %s are not mirrored for now: %s",
+                    group_id,
+                    error or type(error).__name__,
+                    extra=keys,
+                )
+        else:
+            self._told.discard(group_id)
+
+    def _differs(self, here: CommittedOffset | Exception | None, there: OffsetToCommit) -> bool:
+        """Whether it has to be committed; also what would otherwise be forgotten here while it is kept there."""
+        if not isinstance(here, CommittedOffset):
+            return True
+        kept_ms = self._config.offsets_retention_minutes * _MINUTE_MS
+        is_old = self._clock.time_ms() - here.commit_timestamp_ms > kept_ms // 2
+        return is_old or (here.offset, here.leader_epoch, here.metadata) != (
+            there.offset,
+            there.leader_epoch,
+            there.metadata,
+        )
+
+    async def _ends(self, partitions: Offsets) -> dict[TopicPartition, int]:
+        """Up to where these are copied, as far as their leaders say so."""
+        image = self._controller.image
+        ends: dict[TopicPartition, int] = {}
+        elsewhere: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+        for it, offset in partitions.items():
+            state = image.partition(it.topic, it.partition)
+            if state is None:
+                continue
+            if state.leader == self._controller.node_id:
+                try:
+                    ends[it] = self._manager.get_partition(offset.topic_id, it.partition).log.high_watermark
+                except (ReplicaError, StorageError):
+                    continue
+            elif state.leader >= 0:
+                asked = ListOffsetsPartition(partition_index=it.partition, timestamp=_LATEST)
+                elsewhere.setdefault(state.leader, {}).setdefault(it.topic, []).append(asked)
+        for leader, topics in elsewhere.items():
+            asked_topics = [ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+            try:
+                answer = await self._peers.call(leader, ListOffsetsRequest(replica_id=-1, topics=asked_topics))
+            except ClientError:
+                continue
+            ends |= {
+                TopicPartition(topic.name, part.partition_index): part.offset
+                for topic in answer.topics
+                for part in topic.partitions
+                if not part.error_code
+            }
+        return ends

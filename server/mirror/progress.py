@@ -1,0 +1,43 @@
+"""What a node's part of the mirror has done, and what is left: for metrics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.replica.partition import Partition
+
+
+class MirrorProgress:
+    """Counts what came, and keeps where each partition ends at the source as it was last heard."""
+
+    def __init__(self) -> None:
+        self.copied_bytes = 0
+        self.committed_offsets = 0
+        #: Whether the source answered when it was last asked.
+        self.is_reachable = False
+        #: Why topics are not mirrored, by name.
+        self.problems: dict[str, str] = {}
+        self._source_ends: dict[Partition, int] = {}
+
+    def heard(self, partition: Partition, source_end: int) -> None:
+        """The source says where a partition ends."""
+        self._source_ends[partition] = source_end
+
+    def keep_only(self, partitions: set[Partition]) -> None:
+        """Forget what this node copies no more."""
+        self._source_ends = {it: end for it, end in self._source_ends.items() if it in partitions}
+
+    def lag_by_topic(self) -> Mapping[str, int]:
+        """Records that the source has and this cluster does not show yet."""
+        lags: dict[str, int] = defaultdict(int)
+        for partition, end in self._source_ends.items():
+            lags[partition.topic] += max(0, end - partition.log.high_watermark)
+        return lags
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions this node copies."""
+        return len(self._source_ends)

@@ -1,0 +1,159 @@
+"""Which topics the mirror has to have: made, extended and configured as the source's are. Done by the controller."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
+from ottla.server.settings.config import TOPIC_SETTINGS
+from ottla.server.settings.mirrored import Mirroring
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.mirror.names import NamePattern
+    from ottla.server.mirror.source import Source
+
+logger = logging.getLogger(__name__)
+
+_DESCRIBED_AT_ONCE: Final = 100
+_MADE_AT_ONCE: Final = 20
+_SET_ON_THE_TOPIC: Final = 1
+"""The source of a config that DescribeConfigs tells (DYNAMIC_TOPIC_CONFIG)."""
+
+_LOCAL: Final = (
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    "remote.",
+    "local.retention.",
+    "ottla.mirror",
+)
+"""What a cluster decides by the replicas and disks that it has: not copied."""
+
+
+class Plan(NamedTuple):
+    """What has to be done so that the mirror is as the source, and why some topics cannot be mirrored."""
+
+    create: Sequence[NewTopic]
+    extend: Sequence[NewPartitions]
+    configure: Mapping[str, Sequence[ConfigChange]]
+    problems: Mapping[str, str]
+
+
+async def follow_topics(
+    controller: Controller, source: Source, found: MetadataResponse, names: NamePattern
+) -> Mapping[str, str]:
+    """Make the mirror's topics as the source's are; returns why some are not mirrored. Raises a ClientError or a
+    MetadataError."""
+    wanted = [topic for topic in found.topics if _is_meant(topic, names)]
+    configs = await _configs(source, [topic.name or "" for topic in wanted])
+    plan = await plan_topics(controller.image, wanted, configs, {topic.topic_id for topic in found.topics})
+    problems = dict(plan.problems)
+    for first in range(0, len(plan.create), _MADE_AT_ONCE):
+        results = await controller.create_topics(plan.create[first : first + _MADE_AT_ONCE])
+        for name, result in results.items():
+            if isinstance(result, MetadataError):
+                problems[name] = f"cannot be made here: {result}"
+            else:
+                keys = {"topic": name, "partitions": len(result.partitions)}
+                logger.info("topic %s is mirrored from now on", name, extra=keys)
+    if plan.extend:
+        _note(problems, await controller.create_partitions(plan.extend))
+    if plan.configure:
+        asked = {ConfigResource(ResourceType.TOPIC, name): it for name, it in plan.configure.items()}
+        refused = await controller.alter_configs(asked)
+        _note(problems, {resource.name: error for resource, error in refused.items()})
+    return problems
+
+
+def _note(problems: dict[str, str], results: Mapping[str, MetadataError | None]) -> None:
+    problems.update((name, str(error)) for name, error in results.items() if error is not None)
+
+
+def _is_meant(topic: MetadataResponseTopic, names: NamePattern) -> bool:
+    is_there = topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+    return is_there and not topic.is_internal and topic.name is not None and names.matches(topic.name)
+
+
+async def plan_topics(
+    image: MetadataImage,
+    wanted: Iterable[MetadataResponseTopic],
+    configs: Mapping[str, Mapping[str, str]],
+    living: set[UUID],
+) -> Plan:
+    """Compare what is wanted with what is there. `living` are the ids of all topics that the source has.
+
+    Nothing is ever deleted, nor does a topic become a mirror that was not made as one: what the source has deleted
+    stays here until somebody deletes it here, and then the source's new topic of that name is copied.
+    """
+    create: list[NewTopic] = []
+    extend: list[NewPartitions] = []
+    configure: dict[str, Sequence[ConfigChange]] = {}
+    problems: dict[str, str] = {}
+    pace = Pace()
+    for topic in wanted:
+        await pace.rest()
+        name, count = topic.name or "", len(topic.partitions)
+        known = image.topic(name)
+        wishes = configs.get(name)
+        if known is None:
+            if count and wishes is not None:
+                create.append(NewTopic(name, count, configs=wishes, mirror_of=topic.topic_id))
+        elif not known.is_mirrored:
+            problems[name] = "is here already, and is not a mirror"
+        elif known.mirrored.source_id != topic.topic_id:
+            problems[name] = "was deleted at the source and made again: delete it here, and the new one is copied"
+        elif known.mirrored.mirroring is Mirroring.FOLLOWING:
+            if count > len(known.partitions):
+                extend.append(NewPartitions(name, count, from_source=True))
+            if wishes is not None and (changes := _changes(known.configs, wishes)):
+                configure[name] = changes
+    for known in image.topics.values():
+        await pace.rest()
+        if known.mirrored.mirroring is Mirroring.FOLLOWING and known.mirrored.source_id not in living:
+            problems.setdefault(known.name, "was deleted at the source, or may not be seen there any more")
+    return Plan(create, extend, configure, problems)
+
+
+def _changes(here: Mapping[str, str], wishes: Mapping[str, str]) -> list[ConfigChange]:
+    changes = [
+        ConfigChange(name, ConfigOperation.SET, value) for name, value in wishes.items() if here.get(name) != value
+    ]
+    gone = (name for name in here if name not in wishes and is_copied(name))
+    return changes + [ConfigChange(name, ConfigOperation.DELETE) for name in gone]
+
+
+def is_copied(config: str) -> bool:
+    """Whether a topic's config is as at the source."""
+    return config in TOPIC_SETTINGS and not config.startswith(_LOCAL)
+
+
+async def _configs(source: Source, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What is set on the source's topics themselves; a topic that may not be described is left out."""
+    found: dict[str, dict[str, str]] = {}
+    for first in range(0, len(topics), _DESCRIBED_AT_ONCE):
+        asked = [
+            DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
+            for name in topics[first : first + _DESCRIBED_AT_ONCE]
+        ]
+        answer = await source.call_any(DescribeConfigsRequest(resources=asked))
+        for result in answer.results:
+            if result.error_code == ErrorCode.NONE:
+                found[result.resource_name] = {
+                    it.name: it.value
+                    for it in result.configs
+                    if it.config_source == _SET_ON_THE_TOPIC and it.value is not None and is_copied(it.name)
+                }
+    return found
