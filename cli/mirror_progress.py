@@ -39,6 +39,6 @@ class MirrorBar:
         bar = ("#" * int(share * _BAR_WIDTH)).ljust(_BAR_WIDTH, ".")
         left = f", {found.lag / rate:,.0f} s left" if rate > 0 and found.lag else ""
         return (
-            f"mirroring [{bar}] {share:4.0%}  {len(found.topics)} topics, {found.copied:,} of {found.records:,} records, "
-            f"lag {found.lag:,}, {rate:,.0f} a second{left}"
+            f"mirroring [{bar}] {share:4.0%}  {len(found.topics)} topics, "
+            f"{found.copied:,} of {found.records:,} records, lag {found.lag:,}, {rate:,.0f} a second{left}"
         )

@@ -220,7 +220,7 @@ def states(here: Client, there: Client | None, patterns: str = "*") -> list[Topi
     return found
 
 
-def _state(mirror: Mirrored, is_here: bool, source: Any, ids: set[UUID]) -> str:  # noqa: FBT001
+def _state(mirror: Mirrored, is_here: bool, source: Any, ids: set[UUID]) -> str:
     if mirror.mirroring is Mirroring.NO:
         return "is here already, and is not a mirror" if is_here else "not begun yet"
     if mirror.source_id not in ids:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.telemetry import clients, cluster, groups, node, shares
+from ottla.server.telemetry import clients, cluster, groups, mirror, node, shares
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -18,6 +18,7 @@ SECTIONS: Final = (
     ("Groups and transactions", groups),
     ("Share groups", shares),
     ("What clients push of their own metrics", clients),
+    ("The mirror of another cluster", mirror),
     ("This broker", node),
 )
 

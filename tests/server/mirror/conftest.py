@@ -84,7 +84,10 @@ class Side:
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
     """Return when something has come true that nobody signals."""
     with trio.fail_after(20):
-        while not (await found if isawaitable(found := holds()) else found):
+        while True:
+            found = holds()
+            if await found if isawaitable(found) else found:
+                return
             await trio.sleep(0.005)
 
 

@@ -21,6 +21,7 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server.event_loop.watchdog import LoopWatchdog
+from ottla.server.mirror.progress import MirrorProgress
 from ottla.server.telemetry import catalog
 from ottla.server.telemetry.exposition import render
 
@@ -220,6 +221,7 @@ async def test_what_is_listed_one_by_one_is_bounded(loaded: Serve) -> None:
 async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) -> None:
     async with loaded() as (node, _):
         node.broker.watchdog = LoopWatchdog()
+        node.broker.mirror.progress = MirrorProgress()
         assert not list(node.broker.share.manager)  # Made when it is asked for.
         node.broker.client_metrics.ask(uuid4(), {"client_id": "c"})
         found = await scrape(node)

@@ -1,0 +1,67 @@
+"""`ottla mirror`, with a source and a mirror that are processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.mirror_progress import MirrorBar
+from ottla.cli.mirror_state import Comparison
+from ottla.client.offsets import TopicPartition
+from tests.cli.conftest import Broker
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Broker]:
+    running = Broker(tmp_path / "source")
+    yield running
+    if running.process.poll() is None:
+        assert running.stop() == 0
+
+
+def test_a_move_from_one_cluster_to_another(source: Broker, tmp_path: Path) -> None:
+    source.run("topic", "create", "orders", "--partitions", "2")
+    source.run("produce", "orders", stdin=b"one\ntwo\nthree\n")
+    source.run("consume", "orders", "--group", "billing", "--count", "2")
+    here = Broker(tmp_path / "mirror", "--set", "ottla.mirror.interval.ms=200")
+    try:
+        nothing = here.run("mirror", "promote", check=False)
+        assert nothing.returncode == 1
+        assert b"nothing to promote" in nothing.stderr
+        itself = here.run("mirror", "start", "--from", here.address, check=False)
+        assert b"is this cluster itself" in itself.stderr
+        begun = here.run("mirror", "start", "--from", source.address, "--topics", "ord*", "--wait")
+        assert b"1 topics are the same here as there, with 3 offsets" in begun.stdout
+        refused = here.run("produce", "orders", stdin=b"mine\n", check=False)
+        assert b"INVALID_REQUEST" in refused.stderr
+
+        here.stop(signal.SIGKILL)
+        source.run("produce", "orders", stdin=b"four\n")
+        here = Broker(tmp_path / "mirror", "--set", "ottla.mirror.interval.ms=200")
+        promoted = here.run("mirror", "promote", "--wait", "30")  # which waits until all is copied
+        assert b"1 topics are writable here now" in promoted.stdout
+        assert here.address.encode() in promoted.stdout
+        status = json.loads(here.run("mirror", "status", "--json").stdout)
+        assert status == {"source": None, "topics": []}
+
+        here.run("produce", "orders", stdin=b"five\n")
+        left = here.run("consume", "orders", "--group", "billing").stdout.split()
+        assert len(left) == 3
+        everything = here.run("consume", "orders").stdout.split()
+        assert sorted(everything) == [b"five", b"four", b"one", b"three", b"two"]
+    finally:
+        here.stop()
+
+
+def test_the_line_says_how_far_it_is() -> None:
+    bar = MirrorBar()
+    parts = {TopicPartition("orders", 0): 600, TopicPartition("orders", 1): 400}
+    assert "[...." in bar.line(Comparison(["orders"], 1000, parts), 10.0)
+    text = bar.line(Comparison(["orders"], 1000, {TopicPartition("orders", 0): 500}), 15.0)
+    assert text.startswith("mirroring [###############...............]  50%  1 topics, 500 of 1,000 records")
+    assert text.endswith(", lag 500, 100 a second, 5 s left")
+    assert "100%" in bar.line(Comparison([], 0, {}), 20.0)
