@@ -225,4 +225,4 @@ def _state(mirror: Mirrored, is_here: bool, source: Any, ids: set[UUID]) -> str:
         return "is here already, and is not a mirror" if is_here else "not begun yet"
     if mirror.source_id not in ids:
         return "deleted at the source" if source is None else "made again at the source"
-    return mirror.mirroring.value
+    return str(mirror.mirroring.value)

@@ -24,7 +24,7 @@ class CopiedPartition:
     """What is asked of the source for it, in one leader epoch here and one there. After a failure it rests, longer each
     time."""
 
-    __slots__ = ("failures", "leader_epoch", "partition", "rests_until", "source_epoch", "source_id")
+    __slots__ = ("failures", "leader_epoch", "partition", "rests_until", "source_epoch", "source_id", "source_start")
 
     def __init__(self, partition: Partition, source_id: UUID, source_epoch: int) -> None:
         assert partition.leader_epoch >= source_epoch, f"clients of {partition!r} would not know epoch {source_epoch}"
@@ -34,6 +34,8 @@ class CopiedPartition:
         self.source_epoch = source_epoch
         self.failures = 0
         self.rests_until = 0.0
+        #: Where the source's log begins.
+        self.source_start = 0
 
     @property
     def key(self) -> Key:

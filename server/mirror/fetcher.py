@@ -9,7 +9,7 @@ election. Where that happened the logs part, and the mirror's is cut as a follow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -22,7 +22,7 @@ from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import HeldStore
 from ottla.server.replica.errors import NotLeaderError
-from ottla.server.replica.leader_session import Key, LeaderSession
+from ottla.server.replica.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.whole_batches import pieces
 from ottla.storage.errors import StorageError, UnexpectedAppendOffsetError
 
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 2.0
+#: How long to wait for the source while something has to be done here as soon as it is written.
+_WRITE_WAIT_MS: Final = 20
 #: What the source says while another broker leads, or the topic is another one.
 _STALE: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -65,7 +67,7 @@ class _Connection(Protocol):
 class SourceFetcher:
     """Copies what one broker of the source leads, over a connection of its own, which `run` owns.
 
-    `set_partitions` may be called at any time: an answer that is under way is void for what is copied no more.
+    `set_partitions` changes what the next request asks: an answer that is under way is void for what is copied no more.
     `is_stale` is called when the source says that it is not as its metadata was.
     """
 
@@ -87,37 +89,77 @@ class SourceFetcher:
         self._progress = progress
         self._is_stale = is_stale
         self._copied: dict[Key, CopiedPartition] = {}
+        #: Of which something is new to the source, and which it is to forget.
+        self._due: dict[Key, CopiedPartition] = {}
         self._gone: set[Key] = set()
+        self._resting: dict[Key, CopiedPartition] = {}
+        #: Whose log begins later at the source than here, until enough of it is written.
+        self._starting: dict[Key, CopiedPartition] = {}
         self._news = trio.Event()
         self._is_unreachable = False
         self._told: set[tuple[Key, int]] = set()
         self._pace = Pace()
 
-    def __len__(self) -> int:
-        return len(self._copied)
+    # What it copies -------------------------------------------------------------------------------------------------
 
-    def set_partitions(self, copied: dict[Key, CopiedPartition]) -> None:
+    async def set_partitions(self, copied: Mapping[Key, CopiedPartition]) -> None:
         """Copy exactly these from now on; what is copied already goes on as it is."""
-        self._gone |= self._copied.keys() - copied.keys()
-        self._gone -= copied.keys()
+        pace = Pace()
+        for key in list(self._copied):
+            if key not in copied:
+                del self._copied[key]
+                for others in (self._due, self._resting, self._starting):
+                    others.pop(key, None)
+                self._gone.add(key)
+            await pace.rest()
         for key, one in copied.items():
             known = self._copied.get(key)
-            if known is not None and known.is_same(one):
-                copied[key] = known
-        if copied != self._copied:
-            self._copied = copied
-            self._news.set()
+            if known is None or not known.is_same(one):
+                self._copied[key] = self._due[key] = one
+                self._resting.pop(key, None)
+                self._starting.pop(key, None)
+                self._gone.discard(key)
+                self._news.set()
+            await pace.rest()
+
+    def _let_rest(self, copied: CopiedPartition) -> None:
+        if self._copied.get(copied.key) is copied:
+            copied.rest()
+            self._due.pop(copied.key, None)
+            self._resting[copied.key] = copied
+            self._gone.add(copied.key)
+
+    def _is_due(self, copied: CopiedPartition) -> None:
+        if self._copied.get(copied.key) is copied:
+            self._due[copied.key] = copied
+
+    def _wake_rested(self) -> float:
+        """Those whose rest is over are due; returns when the next one's is."""
+        now = trio.current_time()
+        next_at = float("inf")
+        for key, copied in list(self._resting.items()):
+            if copied.rests_until <= now:
+                del self._resting[key]
+                self._due[key] = copied
+                self._gone.discard(key)
+            else:
+                next_at = min(next_at, copied.rests_until)
+        return next_at
+
+    # Its life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until cancelled."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             if not self._copied:
-                await self._wait_for_news(float("inf"))
+                await self._news.wait()
+                self._news = trio.Event()
                 continue
             try:
                 async with self._source.connect(self.broker_id) as connection:
                     session = LeaderSession(self._config.replica_fetch_max_bytes)
+                    self._due |= {key: it for key, it in self._copied.items() if key not in self._resting}
                     while self._copied:
                         await self._fetch(connection, session)
                         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -127,35 +169,18 @@ class SourceFetcher:
                 await trio.sleep(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
-    async def _wait_for_news(self, until: float) -> None:
-        with trio.move_on_at(until):
-            await self._news.wait()
-        self._news = trio.Event()
-
     async def _fetch(self, connection: _Connection, session: LeaderSession) -> None:
-        now = trio.current_time()
-        active = {key: it for key, it in self._copied.items() if it.rests_until <= now and it.is_current}
-        resting_until = min((it.rests_until for it in self._copied.values() if it.rests_until > now), default=now + 1)
-        if not active:
-            await self._wait_for_news(resting_until)
+        rest_ends = self._wake_rested()
+        if len(self._resting) == len(self._copied):
+            with trio.move_on_at(rest_ends):
+                await self._news.wait()
+            self._news = trio.Event()
             return
-        left_out, self._gone = self._gone | (self._copied.keys() - active.keys()), set()
-        gone = {key for key in left_out if session.position(key) is not None}
-        topics, forgotten = session.ask({key: it.position for key, it in active.items()}, gone)
-        config = self._config
-        wait_ms = min(config.replica_fetch_wait_max_ms, int(1000 * max(0.0, resting_until - now)))
-        response: FetchResponse = await connection.call(
-            FetchRequest(
-                max_wait_ms=wait_ms,
-                min_bytes=1,
-                max_bytes=config.replica_fetch_response_max_bytes,
-                session_id=session.session_id,
-                session_epoch=session.epoch,
-                topics=topics,
-                forgotten_topics_data=forgotten,
-            ),
-            timeout_seconds=config.replica_socket_timeout_ms / 1000,
-        )
+        for copied in list(self._starting.values()):
+            await self._follow_start(copied)
+        request = self._request(session, max(0.0, rest_ends - trio.current_time()))
+        timeout_seconds = self._config.replica_socket_timeout_ms / 1000
+        response: FetchResponse = await connection.call(request, timeout_seconds=timeout_seconds)
         self._tell_reached()
         if response.error_code:
             session.lost()
@@ -164,6 +189,28 @@ class SourceFetcher:
             return
         session.answered(response.session_id)
         await self._take(connection, session, response)
+
+    def _request(self, session: LeaderSession, rest_seconds: float) -> FetchRequest:
+        due, self._due = self._due, {}
+        positions: dict[Key, Position] = {}
+        for key, copied in due.items():
+            if copied.is_current:
+                positions[key] = copied.position
+            else:
+                self._let_rest(copied)  # what follows the metadata is about to tell more
+        gone, self._gone = self._gone - positions.keys(), set()
+        config = self._config
+        most_ms = _WRITE_WAIT_MS if self._starting else config.replica_fetch_wait_max_ms
+        topics, forgotten = session.ask(positions, {key for key in gone if session.position(key) is not None})
+        return FetchRequest(
+            max_wait_ms=int(min(most_ms, rest_seconds * 1000)),
+            min_bytes=1,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
 
     # What the source answers ----------------------------------------------------------------------------------------
 
@@ -176,21 +223,25 @@ class SourceFetcher:
                     if copied is None or asked is None or not copied.is_current:
                         continue
                     if asked.offset != copied.partition.log.log_end_offset:
+                        self._is_due(copied)
                         continue
                     try:
                         await self._take_partition(connection, copied, data, held)
                     except NotLeaderError:
-                        continue  # it is not copied any more, or in another epoch
+                        self._let_rest(copied)  # it is not copied any more, or in another epoch
                     except StorageError as error:
                         self._tell(copied, -1, f"cannot take what the source has of it: {error}")
-                        copied.rest()
+                        self._let_rest(copied)
 
     async def _take_partition(
         self, connection: _Connection, copied: CopiedPartition, data: PartitionData, held: HeldStore
     ) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
-            await self._find_start(connection, copied)
+            if await self._find_start(connection, copied):
+                self._is_due(copied)
+            else:
+                self._let_rest(copied)
             return
         if data.error_code:
             if data.error_code in _STALE:
@@ -198,16 +249,19 @@ class SourceFetcher:
             else:
                 what = f"is not copied, as the source answers {ErrorCode.of(data.error_code).name}"
                 self._tell(copied, data.error_code, what)
-            copied.rest()
+            self._let_rest(copied)
             return
         copied.failures = 0
+        self._is_due(copied)
         if data.diverging_epoch.end_offset >= 0:
             held.leave_to_wait()
             await self._cut_where_they_part(copied, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
         self._progress.heard(copied.partition, data.high_watermark)
         await self._append(copied, memoryview(data.records or b""), held)
-        await self._follow_start(copied, data.log_start_offset, held)
+        copied.source_start = data.log_start_offset
+        held.leave_to_wait()
+        await self._follow_start(copied)
 
     async def _append(self, copied: CopiedPartition, records: memoryview, held: HeldStore) -> None:
         partition = copied.partition
@@ -232,13 +286,17 @@ class SourceFetcher:
                 held.leave_to_wait()
                 await self._pace.rest()
 
-    async def _follow_start(self, copied: CopiedPartition, offset: int, held: HeldStore) -> None:
-        """What the source has deleted is deleted here."""
-        log = copied.partition.log
-        if log.log_start_offset < offset <= log.high_watermark and copied.is_current:
-            held.leave_to_wait()
-            await log.advance_log_start_offset(offset)
-            self._manager.follower_moved(copied.partition)
+    async def _follow_start(self, copied: CopiedPartition) -> None:
+        """What the source has deleted is deleted here, as soon as what comes after it is written."""
+        log, offset = copied.partition.log, copied.source_start
+        self._starting.pop(copied.key, None)
+        if log.log_start_offset >= offset or not copied.is_current:
+            return
+        if offset > log.high_watermark:
+            self._starting[copied.key] = copied
+            return
+        await log.advance_log_start_offset(offset)
+        self._manager.follower_moved(copied.partition)
 
     async def _cut_where_they_part(self, copied: CopiedPartition, epoch: int, end_offset: int) -> None:
         log = copied.partition.log
@@ -254,24 +312,27 @@ class SourceFetcher:
         await partition.truncate_as_follower(offset, copied.leader_epoch)
         self._manager.follower_moved(partition)
 
-    async def _find_start(self, connection: _Connection, copied: CopiedPartition) -> None:
-        """The source has nothing at the log's end: cut what it has not, or begin where it begins."""
+    async def _find_start(self, connection: _Connection, copied: CopiedPartition) -> bool:
+        """The source has nothing at the log's end: cut what it has not, or begin where it begins.
+
+        False if the source does not say where its log begins and ends.
+        """
         partition = copied.partition
         log = partition.log
         source_end = await self._offset(connection, copied, LATEST)
         if source_end is not None and source_end < log.log_end_offset:
             await self._cut(copied, source_end)
-            return
+            return True
         source_start = None if source_end is None else await self._offset(connection, copied, EARLIEST)
         if source_start is None or source_start <= log.log_end_offset:
-            copied.rest()
-            return
+            return False
         keys = {"topic": partition.topic, "partition": partition.index, "offset": source_start}
         if log.log_end_offset > 0:
             text = "%s begins anew at offset %d: the source deleted what follows %d before it was copied"
             logger.warning(text, copied.name, source_start, log.log_end_offset, extra=keys)
         await partition.start_anew_at(source_start, copied.leader_epoch)
         self._manager.follower_moved(partition)
+        return True
 
     async def _offset(self, connection: _Connection, copied: CopiedPartition, which: int) -> int | None:
         asked = ListOffsetsPartition(

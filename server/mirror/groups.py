@@ -13,7 +13,12 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.event_loop.pace import Pace
@@ -149,8 +154,9 @@ class MirroredGroups:
             if due:
                 await groups.commit_offsets(group_id, due)
                 self._progress.committed_offsets += len(due)
+        except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
+            return  # it will be loaded, or is another node's by now
         except CoordinatorError as error:
-            # It is being loaded, or is another node's by now, or has members here.
             if group_id not in self._told:
                 self._told.add(group_id)
                 keys = {"group": group_id, "error": str(error)}

@@ -67,14 +67,19 @@ class MirroredPartitions:
         if behind:
             await self._controller.change_partitions(behind)
         by_broker: dict[int, dict[Key, CopiedPartition]] = {broker: {} for broker in self._fetchers}
+        pace = Pace()
         for topic_id, source_id, it, _ in led:
-            partition = self._manager.get_partition(topic_id, it.partition_index)
+            await pace.rest()
+            try:
+                partition = self._manager.get_partition(topic_id, it.partition_index)
+            except (ReplicaError, StorageError):
+                continue  # it was deleted meanwhile
             if it.leader_id != _NO_LEADER and partition.leader_epoch >= it.leader_epoch:
                 copied = CopiedPartition(partition, source_id, it.leader_epoch)
                 by_broker.setdefault(it.leader_id, {})[copied.key] = copied
         self._progress.keep_only({it.partition for some in by_broker.values() for it in some.values()})
         for broker, some in by_broker.items():
-            self._fetcher(broker).set_partitions(some)
+            await self._fetcher(broker).set_partitions(some)
 
     async def _led_here(
         self, source: Mapping[UUID, list[MetadataResponsePartition]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
@@ -17,7 +19,7 @@ from ottla.server.replica.errors import MirroredTopicError
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring
 from tests.server.mirror.conftest import Pair, RunPair, Side, until
 
-PRODUCER = {"producer_id": 7, "producer_epoch": 1}
+PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 1}
 
 
 async def commit(side: Side, group: str, topic: str, offset: int, index: int = 0) -> None:
@@ -26,14 +28,24 @@ async def commit(side: Side, group: str, topic: str, offset: int, index: int = 0
     await side.broker.controller.ensure_topic("__consumer_offsets")
     key = TopicPartition(topic, index)
     committed = OffsetToCommit(offset, 0, "note", topic_id=image.topic_id)
-    assert not await side.broker.group_coordinator.commit_offsets(group, {key: committed})
+
+    async def is_done() -> bool:
+        try:
+            return not await side.broker.group_coordinator.commit_offsets(group, {key: committed})
+        except CoordinatorLoadInProgressError:
+            return False
+
+    await until(is_done)
 
 
 def committed(side: Side, group: str, topic: str, index: int = 0) -> int | None:
     if side.broker.metadata.topic("__consumer_offsets") is None:
         return None
     key = TopicPartition(topic, index)
-    found = side.broker.group_coordinator.fetch_offsets(group, [key], require_stable=False)[key]
+    try:
+        found = side.broker.group_coordinator.fetch_offsets(group, [key], require_stable=False)[key]
+    except CoordinatorLoadInProgressError:
+        return None
     return found.offset if isinstance(found, CommittedOffset) and found.metadata == "note" else None
 
 
