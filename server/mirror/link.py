@@ -10,6 +10,7 @@ import trio
 
 from ottla.client.addresses import parse_addresses
 from ottla.client.errors import BrokerError, ClientError, SecurityConfigError
+from ottla.client.properties import parse_properties
 from ottla.client.security import NO_SECURITY, Security, from_properties
 from ottla.kproto.errors import ErrorCode
 from ottla.server.metadata.errors import MetadataError
@@ -19,7 +20,6 @@ from ottla.server.mirror.names import NamePattern
 from ottla.server.mirror.partitions import MirroredPartitions
 from ottla.server.mirror.source import Source
 from ottla.server.mirror.topics import follow_topics
-from ottla.server.settings.properties import parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
