@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-cluster simulate-coordinators soak bench jars release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -117,6 +117,9 @@ bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 release: .venv/.release-ready ## VERSION: build it, try it, tag it (DRY_RUN=1: only build and try it)
 	@$(BIN)/python packaging/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)
 
+lint-packaging: .venv/.packaging-ready ## the Dockerfile, compose files, Kubernetes manifests and (with helm) the chart
+	@$(BIN)/python packaging/lint.py
+
 clean: ## forget everything that the targets above made, but not ./data
 	rm -rf .venv .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -148,6 +151,10 @@ $(LINKS):
 
 .venv/.release-ready: pyproject.toml | .venv/bin/pip
 	$(PIP) install --group release
+	@touch $@
+
+.venv/.packaging-ready: pyproject.toml | .venv/bin/pip $(LINKS)
+	$(PIP) install --group packaging
 	@touch $@
 
 .venv/.docs-ready: pyproject.toml | .venv/bin/pip $(LINKS)

@@ -54,10 +54,12 @@ def release(root: Path, version: str, *, dry_run: bool) -> None:
     """Release the checkout at `root`; ReleaseError or CalledProcessError if that cannot be, and nothing has changed."""
     check_checkout(root, version)
     pyproject, changelog = root / "pyproject.toml", root / "CHANGELOG.md"
-    before = {path: path.read_text() for path in (pyproject, changelog)}
+    chart = root / "packaging" / "helm" / "ottla" / "Chart.yaml"
+    before = {path: path.read_text() for path in (pyproject, changelog, chart)}
     try:
         pyproject.write_text(with_version(before[pyproject], version))
         changelog.write_text(dated(before[changelog], version, datetime.now(UTC).date()))
+        chart.write_text(with_chart_version(before[chart], version))
         files = build(root, version)
         try_wheel(files, version)
         if not dry_run:
@@ -98,6 +100,16 @@ def with_version(pyproject: str, version: str) -> str:
     text, count = re.subn(r'(?m)^version = "[^"]+"$', f'version = "{version}"', pyproject)
     if count != 1:
         raise ReleaseError(f"pyproject.toml names a version {count} times, not once.")
+    return text
+
+
+def with_chart_version(chart: str, version: str) -> str:
+    """Chart.yaml's text with another version: Helm wants 0.2.0-rc1 where Python has 0.2.0rc1."""
+    semantic = re.sub(r"(a|b|rc)(\d+)$", r"-\1\2", version)
+    text, count = re.subn(r"(?m)^version: .+$", f"version: {semantic}", chart)
+    text, app_count = re.subn(r"(?m)^appVersion: .+$", f'appVersion: "{version}"', text)
+    if (count, app_count) != (1, 1):
+        raise ReleaseError("Chart.yaml must name version and appVersion once each.")
     return text
 
 

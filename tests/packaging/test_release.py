@@ -42,6 +42,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"{name}_EMAIL", "nobody@example.org")
     (tmp_path / "pyproject.toml").write_text(PYPROJECT + URLS)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    chart = tmp_path / "packaging" / "helm" / "ottla" / "Chart.yaml"
+    chart.parent.mkdir(parents=True)
+    chart.write_text('name: ottla\nversion: 0.1.0\nappVersion: "0.1.0"\n')
     (tmp_path / ".gitignore").write_text("/dist/\n")
     git(tmp_path, "init", "--quiet", "--initial-branch", "main")
     git(tmp_path, "add", ".")
@@ -70,6 +73,8 @@ def test_a_release_is_a_commit_and_a_tag(checkout: Path, built: list[str]) -> No
     assert built == ["0.2.0"]
     assert git(checkout, "tag", "--list").split() == ["v0.2.0"]
     assert git(checkout, "show", "v0.2.0:pyproject.toml") == PYPROJECT.replace("0.1.0", "0.2.0") + URLS
+    chart = git(checkout, "show", "v0.2.0:packaging/helm/ottla/Chart.yaml")
+    assert chart == 'name: ottla\nversion: 0.2.0\nappVersion: "0.2.0"\n'
     changelog = git(checkout, "show", "v0.2.0:CHANGELOG.md")
     assert "## [Unreleased]\n\n## [0.2.0] - 20" in changelog
     assert git(checkout, "status", "--porcelain") == ""
@@ -140,5 +145,7 @@ def test_a_changelog_that_says_nothing_is_refused() -> None:
 
 
 def test_the_files_of_this_repository_can_be_released() -> None:
+    chart = (ROOT / "packaging" / "helm" / "ottla" / "Chart.yaml").read_text()
+    assert "\nversion: 9.9.9-rc1\n" in release.with_chart_version(chart, "9.9.9rc1")
     assert 'version = "9.9.9"' in release.with_version((ROOT / "pyproject.toml").read_text(), "9.9.9")
     assert "## [9.9.9]" in release.dated((ROOT / "CHANGELOG.md").read_text(), "9.9.9", date(2026, 1, 2))

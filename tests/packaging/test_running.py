@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.server.settings.config import BROKER_SETTINGS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "systemd" / "ottla.service"
@@ -69,7 +71,8 @@ def test_the_configuration_is_valid_and_of_debians_paths() -> None:
 
 def test_the_container_runs_as_nobody_special_and_copies_what_is_there() -> None:
     text = DOCKERFILE.read_text()
-    assert re.search(r"^USER ottla$", text, re.MULTILINE)
+    assert re.search(r"^USER 9092:9092$", text, re.MULTILINE)
+    assert "--uid 9092" in text
     kept = re.findall(r"^!(\S+)$", (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
     assert all((ROOT / name).exists() for name in kept)
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -81,6 +84,19 @@ def test_the_containers_http_port_can_be_reached_by_probes_and_metrics() -> None
     text = DOCKERFILE.read_text()
     assert re.search(r"^ *(ENV +)?OTTLA_HTTP_LISTEN=0\.0\.0\.0:9644", text, re.MULTILINE)
     assert re.search(r"^EXPOSE .*\b9644\b", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGING.rglob("*.yaml")), ids=lambda path: str(path.relative_to(PACKAGING)))
+def test_variables_name_settings_and_probes_ask_what_is_served(path: Path) -> None:
+    text = path.read_text()
+    known = {"OTTLA_" + name.replace(".", "_").upper().removeprefix("OTTLA_") for name in BROKER_SETTINGS}
+    assert set(re.findall(r"^ *(?:- name: )?(OTTLA_[A-Z_]+)\b", text, re.MULTILINE)) <= known
+    assert set(re.findall(r"httpGet: \{path: (\S+),", text)) <= {"/healthz", "/readyz"}
+
+
+def test_the_chart_is_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f'appVersion: "{version}"' in (PACKAGING / "helm" / "ottla" / "Chart.yaml").read_text()
 
 
 @pytest.fixture
