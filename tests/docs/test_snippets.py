@@ -21,7 +21,7 @@ from ottla.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_ADDRESS = "127.0.0.1:9092"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs/quickstart").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "docs/embedding.md", *(ROOT / "docs/quickstart").glob("*.md")])
 
 #: Languages whose tools take long or fetch packages: run by `make test-snippets`, and so is Spark.
 SLOW = {"java", "js", "go"}
