@@ -18,7 +18,7 @@ from compose_spec.models import ComposeSpecification
 PACKAGING = Path(__file__).parent
 BIN = Path(sys.executable).parent
 CHART = PACKAGING / "helm" / "ottla"
-VALUES = (
+VALUES: tuple[list[str], ...] = (
     [],
     ["replicas=3", "metadata=etcd://etcd:2379/ottla", "settings.min\\.insync\\.replicas=2"],
     ["persistence.enabled=false", "service.type=LoadBalancer", "settings.log\\.retention\\.bytes=10000000000"],
