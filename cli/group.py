@@ -26,7 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list groups")
     listing.add_argument("--state", action="append", default=[], help="only groups in this state; may be repeated")
     listing.add_argument(
-        "--type", action="append", default=[], choices=["classic", "consumer", "share"], help="only this type"
+        "--type",
+        action="append",
+        default=[],
+        choices=["classic", "consumer", "share", "streams"],
+        help="only this type",
     )
     options.add_json(listing)
     listing.set_defaults(act=_list)

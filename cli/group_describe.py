@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ottla.cli import CommandError, options
 from ottla.client.client import Client
-from ottla.client.group_state import SHARE, Coordinator, Group, committed_offsets, find_group, share_positions
+from ottla.client.group_state import (
+    SHARE,
+    STREAMS,
+    Coordinator,
+    Group,
+    Member,
+    committed_offsets,
+    find_group,
+    share_positions,
+)
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 
 
@@ -106,12 +116,40 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
     )
     if group.members:
         options.print_table(
-            ("  MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNMENT"),
+            ("  MEMBER", "INSTANCE", "CLIENT", "HOST", "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"),
             (
-                (f"  {m.member_id}", m.instance_id or "-", m.client_id, m.host, _ranges(m.assignment) or "-")
+                (
+                    f"  {m.member_id}",
+                    m.instance_id or "-",
+                    m.client_id,
+                    m.host,
+                    _assigned(m),
+                )
                 for m in sorted(group.members, key=lambda member: member.member_id)
             ),
         )
+    if group.topology:
+        options.print_table(
+            ("  SUBTOPOLOGY", "READS", "REPARTITION", "CHANGELOGS"),
+            (
+                (
+                    f"  {part.name}",
+                    " ".join(part.sources) or "-",
+                    " ".join(part.repartition_sources) or "-",
+                    " ".join(part.changelogs) or "-",
+                )
+                for part in group.topology
+            ),
+        )
+
+
+def _assigned(member: Member) -> str:
+    """A member's partitions, or its tasks: `active 0:0,1 standby 1:0`."""
+    tasks = " ".join(
+        f"{role} " + " ".join(f"{name}:{','.join(map(str, indexes))}" for name, indexes in sorted(tasks.items()))
+        for role, tasks in member.tasks.items()
+    )
+    return tasks or _ranges(member.assignment) or "-"
 
 
 def shown(value: int | None) -> str:
@@ -152,7 +190,9 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
                 "host": member.host,
                 "epoch": member.epoch,
                 "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
+                **({"tasks": member.tasks} if group.group_type == STREAMS else {}),
             }
             for member in sorted(group.members, key=lambda member: member.member_id)
         ],
+        **({"topology": [asdict(part) for part in group.topology]} if group.group_type == STREAMS else {}),
     }

@@ -1,7 +1,8 @@
 """What a cluster knows of a group: its members, its offsets and how far they lag.
 
-Classic groups, groups of the consumer protocol (KIP-848) and share groups (KIP-932) come out as the same values. Each
-request goes to the group's coordinator and is repeated while that is loading or moving, no longer than the timeout.
+Classic groups, groups of the consumer protocol (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) come out
+as the same values. Each request goes to the group's coordinator and is repeated while that is loading or moving, no
+longer than the timeout.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from ottla.kproto.messages.describe_share_group_offsets import (
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.kproto.schema import Request
 
 #: The type of a share group.
 SHARE: Final = "share"
+#: The type of a streams group.
+STREAMS: Final = "streams"
+_STREAMS_ASSIGNOR: Final = "sticky"
 
 # These name topics, and one group at a time: every broker has them, and nothing later is needed here.
 _FETCH_BY_NAME: Final = 7
@@ -55,6 +60,19 @@ class Member:
     epoch: int | None
     """None for a classic member."""
     assignment: list[TopicPartition]
+    """Of a streams group what its active tasks read."""
+    tasks: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """Of a streams group: by role (active, standby, warmup) and subtopology."""
+
+
+@dataclass(slots=True)
+class Subtopology:
+    """A part of a streams group's topology: what it reads, and the topics that the broker made for it."""
+
+    name: str
+    sources: list[str]
+    repartition_sources: list[str]
+    changelogs: list[str]
 
 
 @dataclass(slots=True)
@@ -68,6 +86,8 @@ class Group:
     coordinator: int
     epoch: int | None = None
     members: list[Member] = field(default_factory=list)
+    topology: list[Subtopology] = field(default_factory=list)
+    """Of a streams group."""
 
 
 class Coordinator:
@@ -182,7 +202,7 @@ def _find_share_group(coordinator: Coordinator, group_id: str) -> Group | None:
         group_id, ShareGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
     ).groups[0]
     if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
+        return _find_streams_group(coordinator, group_id)
     if described.error_code:
         raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
     group = Group(
@@ -198,6 +218,54 @@ def _find_share_group(coordinator: Coordinator, group_id: str) -> Group | None:
         assignment = sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
         group.members.append(
             Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment)
+        )
+    return group
+
+
+def _find_streams_group(coordinator: Coordinator, group_id: str) -> Group | None:
+    try:
+        coordinator.connection(group_id).version(ApiKey.STREAMS_GROUP_DESCRIBE)
+    except UnsupportedVersionError:
+        return None  # A broker from before KIP-1071 has no streams groups.
+    described = coordinator.call(
+        group_id, StreamsGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
+    ).groups[0]
+    if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    if described.error_code:
+        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    group = Group(
+        group_id,
+        STREAMS,
+        described.group_state,
+        _STREAMS_ASSIGNOR,
+        coordinator.node_id(group_id),
+        described.group_epoch,
+    )
+    for part in described.topology.subtopologies or () if described.topology is not None else ():
+        repartition = [topic.name for topic in part.repartition_source_topics]
+        changelogs = [topic.name for topic in part.state_changelog_topics]
+        group.topology.append(Subtopology(part.subtopology_id, list(part.source_topics), repartition, changelogs))
+    sources = {part.name: [*part.sources, *part.repartition_sources] for part in group.topology}
+    for member in described.members:
+        given = member.assignment
+        tasks = {
+            role: {each.subtopology_id: list(each.partitions) for each in listed}
+            for role, listed in (
+                ("active", given.active_tasks),
+                ("standby", given.standby_tasks),
+                ("warmup", given.warmup_tasks),
+            )
+            if listed
+        }
+        assignment = sorted(
+            TopicPartition(topic, index)
+            for name, indexes in tasks.get("active", {}).items()
+            for topic in sources.get(name, ())
+            for index in indexes
+        )
+        group.members.append(
+            Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment, tasks)
         )
     return group
 

@@ -57,6 +57,11 @@ SINGLE_NODE = {
     "group.share.session.timeout.ms": "6000",
     "group.share.min.session.timeout.ms": "6000",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.min.heartbeat.interval.ms": "500",
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.session.timeout.ms": "6000",
+    "group.streams.initial.rebalance.delay.ms": "300",
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }

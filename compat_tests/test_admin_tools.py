@@ -291,7 +291,7 @@ NOT_COMPARED = (
     # Kafka's feature eligible.leader.replicas.version, which Ottla does not have, sets this for the whole cluster.
     (r"min\.insync\.replicas=1,?|  min\.insync\.replicas=1 [^\n]*\n|DYNAMIC_DEFAULT_BROKER_CONFIG:, ", ""),
     (r"  ottla\.[^\n]*\n", ""),
-    (r"Feature: (eligible|kraft|streams)\S+ [^\n]*\n", ""),
+    (r"Feature: (eligible|kraft)\S+ [^\n]*\n", ""),
     (r"Epoch: \d+", "Epoch: …"),
     # The voters' addresses are those of the controllers' listener, which Ottla does not need.
     (r'"endpoints": \[[^]]*\]', '"endpoints": …'),

@@ -24,13 +24,15 @@ TIMEOUT_S = 120.0
 
 
 @contextmanager
-def word_count(bootstrap: str, folder: Path) -> Iterator[None]:
+def word_count(bootstrap: str, folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
+    """The application, running; killed at the end unless it has ended by then."""
     command = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(WORD_COUNT), bootstrap, "words", "in", "out")
-    with subprocess.Popen([*command, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    arguments = [*command, str(folder), *settings]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "running\n"
-            yield
+            yield process
         finally:
             process.kill()
 

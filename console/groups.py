@@ -11,8 +11,12 @@ from ottla.server.coordinator.errors import GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup, ShareMember
+from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
+from ottla.server.coordinator.group.streams_topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.server.broker import Broker
     from ottla.server.coordinator.group.coordinator import GroupListing
 
@@ -32,8 +36,17 @@ class MemberView(NamedTuple):
         return sum(len(partitions) for _, partitions in self.assignment)
 
 
+class SubtopologyView(NamedTuple):
+    """A part of a streams group's topology, and who runs its tasks: (task, active member, standbys)."""
+
+    name: str
+    sources: list[str]
+    internal: list[str]
+    tasks: list[tuple[int, str, list[str]]]
+
+
 class GroupView(NamedTuple):
-    """A group. `epoch` is a classic group's generation, or the group epoch of KIP-848 and KIP-932."""
+    """A group. `epoch` is a classic group's generation, or the group epoch of the newer protocols."""
 
     group_id: str
     protocol: str
@@ -42,6 +55,8 @@ class GroupView(NamedTuple):
     assignor: str
     leader_id: str | None
     members: list[MemberView]
+    subtopologies: Sequence[SubtopologyView] = ()
+    """Of a streams group."""
 
     def owners(self) -> dict[tuple[str, int], MemberView]:
         """Who has which partition."""
@@ -65,6 +80,8 @@ def describe(broker: Broker, group_id: str) -> GroupView:
         return _consumer_view(broker, coordinator.describe_consumer_group(group_id))
     with suppress(GroupIdNotFoundError):
         return _share_view(broker, coordinator.describe_share_group(group_id))
+    with suppress(GroupIdNotFoundError):
+        return _streams_view(coordinator.describe_streams_group(group_id))
     return _classic_view(coordinator.describe_group(group_id))
 
 
@@ -122,6 +139,37 @@ def _share_member(broker: Broker, member: ShareMember) -> MemberView:
     return MemberView(
         member.member_id, None, subscription.client_id, subscription.client_host, member.current.epoch, assignment
     )
+
+
+def _streams_view(group: StreamsGroup) -> GroupView:
+    members = [_streams_member(group, member) for member in group.members.values()]
+    topology = group.topology
+    parts = [] if topology is None else [_subtopology(group, topology, name) for name in sorted(topology.subtopologies)]
+    return GroupView(
+        group.group_id, "streams", group.state.value, group.group_epoch, "sticky", None, members, subtopologies=parts
+    )
+
+
+def _streams_member(group: StreamsGroup, member: StreamsMember) -> MemberView:
+    """What its active tasks read."""
+    about = member.subscription
+    active = member.current.assigned.active
+    sources = {} if group.topology is None else group.topology.source_topics
+    assignment = sorted((topic, sorted(active[name])) for topic, name in sources.items() if name in active)
+    return MemberView(member.member_id, None, about.client_id, about.client_host, member.current.epoch, assignment)
+
+
+def _subtopology(group: StreamsGroup, topology: Topology, name: str) -> SubtopologyView:
+    part = topology.subtopologies[name]
+    active: dict[int, str] = {}
+    standbys: dict[int, list[str]] = {}
+    for member in group.members.values():
+        active |= dict.fromkeys(member.current.assigned.active.get(name, ()), member.member_id)
+        for index in member.current.assigned.standby.get(name, ()):
+            standbys.setdefault(index, []).append(member.member_id)
+    internal = [topic.name for topic in (*part.repartition_source_topics, *part.state_changelog_topics)]
+    tasks = [(index, active.get(index, ""), sorted(standbys.get(index, ()))) for index in sorted({*active, *standbys})]
+    return SubtopologyView(name, list(part.source_topics), internal, tasks)
 
 
 def _consumer_member(broker: Broker, member: ConsumerMember) -> MemberView:

@@ -19,9 +19,9 @@ class Group:
     state: str
     """Empty, PreparingRebalance, CompletingRebalance, Stable; of the consumer protocol also Assigning, Reconciling."""
     protocol: str
-    """`classic`, `consumer` (KIP-848) or `share` (KIP-932)."""
+    """`classic`, `consumer` (KIP-848), `share` (KIP-932) or `streams` (KIP-1071)."""
     members: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """What each member has been assigned, by member id."""
+    """What each member has been assigned, by member id; of a streams group what its active tasks read."""
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     """What the group has committed; of a share group the first record that is not over."""
     lag: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -11,7 +11,8 @@ import org.apache.kafka.streams.kstream.KStream;
 
 /**
  * Kafka Streams' word count with exactly_once_v2: every word's count goes to the output each time it changes. Arguments:
- * bootstrap, application id, input, output, folder of its state. It prints "running", and ends when its input does.
+ * bootstrap, application id, input, output, folder of its state, and then settings as name=value. It prints "running"
+ * each time that it has its tasks, and ends when its input does.
  */
 public final class WordCount {
     public static void main(String[] arguments) throws IOException {
@@ -25,6 +26,9 @@ public final class WordCount {
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        for (String setting : Arrays.asList(arguments).subList(5, arguments.length)) {
+            config.put(setting.substring(0, setting.indexOf('=')), setting.substring(setting.indexOf('=') + 1));
+        }
 
         StreamsBuilder builder = new StreamsBuilder();
         KStream<String, String> lines = builder.stream(arguments[2]);

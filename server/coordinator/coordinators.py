@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.consumer import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.group.share import ShareGroupConfig
+    from ottla.server.coordinator.group.streams import StreamsGroupConfig
     from ottla.server.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
     from ottla.server.coordinator.share.coordinator import ShareCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
@@ -139,6 +140,7 @@ class Coordinators:
             nursery=self._nursery,
             group_config=self._consumer_config,
             share_config=self._share_config,
+            streams_config=self._streams_config,
             persister=lambda: self.persister,
         )
 
@@ -253,4 +255,18 @@ class Coordinators:
             self._config.group_share_max_size,
             own.share_assignment_interval_ms,
             self._config.group_share_initialize_retry_interval_ms,
+        )
+
+    def _streams_config(self, group_id: str) -> StreamsGroupConfig:
+        from ottla.server.coordinator.group.streams import StreamsGroupConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return StreamsGroupConfig(
+            own.streams_session_timeout_ms,
+            own.streams_heartbeat_interval_ms,
+            self._config.group_streams_max_size,
+            own.streams_assignment_interval_ms,
+            own.streams_initial_rebalance_delay_ms,
+            own.streams_num_standby_replicas,
         )

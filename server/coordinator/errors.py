@@ -113,6 +113,13 @@ class UnstableOffsetCommitError(CoordinatorError):
     """KIP-447: a transaction holds a pending offset for the partition."""
 
 
+# Streams groups
+
+
+class StreamsInvalidTopologyError(CoordinatorError):
+    """KIP-1071: the topology can never run."""
+
+
 # Share groups
 
 

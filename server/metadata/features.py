@@ -10,6 +10,7 @@ METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
 
 #: Feature → (least, greatest) level. Levels of metadata.version are those of Kafka 3.3 (7) to 4.3 (30).
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
@@ -17,6 +18,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         GROUP_VERSION: (0, 1),
         METADATA_VERSION: (7, 30),
         SHARE_VERSION: (0, 1),
+        STREAMS_VERSION: (0, 1),
         TRANSACTION_VERSION: (0, 2),
     }
 )

@@ -9,9 +9,9 @@ from ottla.kproto.api_keys import ApiKey
 
 _QUORUM: Final = "among the voters of a KRaft quorum; the metadata store takes its place"
 _CONTROLLER: Final = "from a broker to the KRaft controller; here a broker changes the metadata store itself"
-_STREAMS: Final = "Kafka Streams' own protocol (KIP-1071); its classic one is served"
 
-#: But for the streams groups, Kafka's brokers do not serve these either: they belong to the controllers' listener.
+
+#: Kafka's brokers do not serve these either: in KRaft they belong to the controllers' listener.
 NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.VOTE: _QUORUM,
     ApiKey.BEGIN_QUORUM_EPOCH: _QUORUM,
@@ -25,6 +25,4 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.CONTROLLER_REGISTRATION: _QUORUM,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _CONTROLLER,
     ApiKey.UPDATE_RAFT_VOTER: _QUORUM,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: _STREAMS,
-    ApiKey.STREAMS_GROUP_DESCRIBE: _STREAMS,
 }

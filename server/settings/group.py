@@ -94,35 +94,30 @@ class GroupSettings:
         "Least time between two assignments of the streams group.",
         check=between(0),
         broker="group.streams.assignment.interval.ms",
-        in_use=False,
     )
     streams_heartbeat_interval_ms: int = integer(
         5000,
         "Heartbeat interval that the streams group's members are told.",
         check=between(1),
         broker="group.streams.heartbeat.interval.ms",
-        in_use=False,
     )
     streams_initial_rebalance_delay_ms: int = integer(
         3000,
         "How long the new streams group waits for more members before its first assignment.",
         check=between(0),
         broker="group.streams.initial.rebalance.delay.ms",
-        in_use=False,
     )
     streams_num_standby_replicas: int = integer(
         0,
         "Standby replicas of each task of the streams group.",
         check=between(0),
         broker="group.streams.num.standby.replicas",
-        in_use=False,
     )
     streams_session_timeout_ms: int = integer(
         45_000,
         "A member of the streams group that is silent for this long is removed.",
         check=between(1),
         broker="group.streams.session.timeout.ms",
-        in_use=False,
     )
 
 

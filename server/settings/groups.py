@@ -179,44 +179,42 @@ class GroupCoordinatorSettings:
         "Least time between two assignments of a streams group.",
         check=between(0),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     group_streams_min_assignment_interval_ms: int = integer(
-        0, "Lower bound of a streams group's own assignment interval.", check=between(0), in_use=False
+        0, "Lower bound of a streams group's own assignment interval.", check=between(0)
     )
     group_streams_max_assignment_interval_ms: int = integer(
-        15_000, "Upper bound of a streams group's own assignment interval.", check=between(0), in_use=False
+        15_000, "Upper bound of a streams group's own assignment interval.", check=between(0)
     )
     group_streams_heartbeat_interval_ms: int = integer(
-        5000, "Heartbeat interval that streams-group members are told.", check=between(1), in_use=False
+        5000, "Heartbeat interval that streams-group members are told.", check=between(1)
     )
     group_streams_min_heartbeat_interval_ms: int = integer(
-        5000, "Lower bound of a streams group's own heartbeat interval.", check=between(1), in_use=False
+        5000, "Lower bound of a streams group's own heartbeat interval.", check=between(1)
     )
     group_streams_max_heartbeat_interval_ms: int = integer(
-        15_000, "Upper bound of a streams group's own heartbeat interval.", check=between(1), in_use=False
+        15_000, "Upper bound of a streams group's own heartbeat interval.", check=between(1)
     )
     group_streams_initial_rebalance_delay_ms: int = integer(
         3000,
         "How long a new streams group waits for more members before its first assignment.",
         check=between(0),
-        in_use=False,
     )
     group_streams_session_timeout_ms: int = integer(
-        45_000, "A streams-group member that is silent for this long is removed.", check=between(1), in_use=False
+        45_000, "A streams-group member that is silent for this long is removed.", check=between(1)
     )
     group_streams_min_session_timeout_ms: int = integer(
-        45_000, "Lower bound of a streams group's own session timeout.", check=between(1), in_use=False
+        45_000, "Lower bound of a streams group's own session timeout.", check=between(1)
     )
     group_streams_max_session_timeout_ms: int = integer(
-        60_000, "Upper bound of a streams group's own session timeout.", check=between(1), in_use=False
+        60_000, "Upper bound of a streams group's own session timeout.", check=between(1)
     )
-    group_streams_max_size: int = integer(INT32_MAX, "Most members of a streams group.", check=between(1), in_use=False)
+    group_streams_max_size: int = integer(INT32_MAX, "Most members of a streams group.", check=between(1))
     group_streams_num_standby_replicas: int = integer(
-        0, "Standby replicas of each task of a streams group.", check=between(0), in_use=False
+        0, "Standby replicas of each task of a streams group.", check=between(0)
     )
     group_streams_max_standby_replicas: int = integer(
-        2, "Upper bound of a streams group's own number of standby replicas.", check=between(0), in_use=False
+        2, "Upper bound of a streams group's own number of standby replicas.", check=between(0)
     )
     offset_metadata_max_bytes: int = integer(
         4096, "Longest text that may be committed with an offset.", importance=HIGH

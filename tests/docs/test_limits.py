@@ -11,6 +11,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.server.network.endpoints import listener_protocols
 from ottla.server.security.authorizer import authorizer_of
 from ottla.server.served.api import ApiTable
+from ottla.server.settings.config import TOPIC_SETTINGS
 from ottla.server.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
@@ -35,11 +36,15 @@ def test_it_is_open_by_default() -> None:
     assert set(listener_protocols(load()).values()) == {"PLAINTEXT"}
 
 
-def test_there_are_no_streams_groups() -> None:
-    assert "No groups of Kafka Streams' own protocol" in limits(PAGES[0])
+def test_there_is_no_tiered_storage() -> None:
+    assert "No tiered storage" in limits(PAGES[0])
+    assert not TOPIC_SETTINGS["remote.storage.enable"].in_use
+
+
+def test_what_is_no_limit_any_more_is_not_told_as_one() -> None:
     served = {api.key for api in ApiTable.default()}
-    assert ApiKey.FETCH in served
-    assert ApiKey.STREAMS_GROUP_HEARTBEAT not in served
+    assert {ApiKey.SHARE_FETCH, ApiKey.STREAMS_GROUP_HEARTBEAT} <= served
+    assert "group" not in limits(PAGES[0])
 
 
 def test_records_are_not_synced_by_default() -> None:

@@ -16,13 +16,14 @@ from ottla.server.coordinator.errors import (
     TopicDeletedError,
     UnstableOffsetCommitError,
 )
-from ottla.server.coordinator.group import consumer_records, records, share_records
+from ottla.server.coordinator.group import consumer_records, records, share_records, streams_records
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.shard import Group, GroupShard
 from ottla.server.coordinator.group.share_group import ShareGroup
+from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord
 
@@ -113,6 +114,8 @@ def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group.all_subscribed_topics()
+    if isinstance(group, StreamsGroup):
+        return group.subscribed_topics()
     if isinstance(group, ShareGroup):
         raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
     if group is None or group.is_in(ClassicState.DEAD):
@@ -169,6 +172,8 @@ def group_tombstones(group: Group) -> list[CoordinatorRecord]:
         return consumer_records.group_tombstones(group)
     if isinstance(group, ShareGroup):
         return share_records.group_tombstones(group)
+    if isinstance(group, StreamsGroup):
+        return streams_records.group_tombstones(group)
     return [records.group_tombstone(group.group_id)]
 
 
@@ -213,6 +218,8 @@ def _expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
     """
     if isinstance(group, ConsumerGroup):
         return None, group.all_subscribed_topics()
+    if isinstance(group, StreamsGroup):
+        return None, group.subscribed_topics()
     if isinstance(group, ShareGroup):
         return None
     if group.protocol_type is None:

@@ -23,14 +23,14 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
     UnsupportedCommitError,
 )
-from ottla.server.coordinator.group import commits, consumer_records, records
+from ottla.server.coordinator.group import commits, consumer_records, records, streams_records
 from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
 from ottla.server.coordinator.group.classic_members import ClassicMembers
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
-from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
@@ -47,6 +47,14 @@ from ottla.server.coordinator.group.share import (
 from ottla.server.coordinator.group.share_group import PROTOCOL_TYPE as SHARE_PROTOCOL_TYPE
 from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.share_offsets import ShareOffset, ShareOffsets
+from ottla.server.coordinator.group.streams import (
+    StreamsGroupConfig,
+    StreamsHeartbeat,
+    StreamsHeartbeatResult,
+    StreamsProtocol,
+)
+from ottla.server.coordinator.group.streams_group import PROTOCOL_TYPE as STREAMS_PROTOCOL_TYPE
+from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.server.coordinator.log import CoordinatorLog
@@ -87,11 +95,13 @@ class GroupCoordinator:
         nursery: trio.Nursery,
         group_config: Callable[[str], ConsumerConfig] | None = None,
         share_config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
+        streams_config: Callable[[str], StreamsGroupConfig] = lambda group_id: StreamsGroupConfig(),
         persister: Callable[[], Persister] | None = None,
     ) -> None:
         """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own).
 
-        `share_config` does so for share groups; `persister` keeps their delivery state, without it there are none.
+        `share_config` and `streams_config` do so for share groups and streams groups; `persister` keeps the delivery
+        state of share groups, without it there are none.
         """
         default = ConsumerConfig(
             config.consumer_session_timeout_ms,
@@ -132,6 +142,15 @@ class GroupCoordinator:
             find=lambda group_id: self._shard(group_id).share_group(group_id),
             write=self._write,
             persister=persister or _no_persister,
+        )
+        self._streams = StreamsProtocol(
+            config=streams_config,
+            clock=clock,
+            topics=topics,
+            purgatory=purgatory,
+            nursery=nursery,
+            locks=self._locks,
+            write=self._write,
         )
         self._share_offsets = ShareOffsets(self._share, topics, persister or _no_persister)
         self._nursery = nursery
@@ -204,7 +223,13 @@ class GroupCoordinator:
 
     def _new_shard(self, partition: int) -> GroupShard:
         return GroupShard(
-            partition, self._classic, self._consumer, self._share, self._clock.time_ms, self._look_through
+            partition,
+            self._classic,
+            self._consumer,
+            self._share,
+            self._streams,
+            self._clock.time_ms,
+            self._look_through,
         )
 
     def _look_through(self, partition: int) -> None:
@@ -263,8 +288,11 @@ class GroupCoordinator:
                 # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
                 with trio.CancelScope(shield=True):
                     await self._write(group_id, consumer_records.group_tombstones(group))
-            elif isinstance(group, ShareGroup):
-                raise InconsistentGroupProtocolError(f"group {group_id} is a share group")
+            elif isinstance(group, StreamsGroup) and not group.members:
+                with trio.CancelScope(shield=True):
+                    await self._write(group_id, streams_records.group_tombstones(group))
+            elif isinstance(group, ShareGroup | StreamsGroup):
+                raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
         # Between here and the first wait of the join nobody else runs.
         return await self._classic.join(self._joined_group(group_id, request), request)
 
@@ -272,7 +300,7 @@ class GroupCoordinator:
         """The classic group that is joined; made if the member is new."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup | ShareGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
             raise CoordinatorNotAvailableError(f"group {group_id} moved away and came back")
         if group is None:
             if request.member_id:
@@ -289,7 +317,7 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 return await self._consumer.heartbeat(group, beat)
-            if isinstance(group, ShareGroup):
+            if isinstance(group, ShareGroup | StreamsGroup):
                 raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
             if beat.member_epoch != JOIN_EPOCH:
                 raise GroupIdNotFoundError(f"Group {group_id} not found.")
@@ -389,6 +417,37 @@ class GroupCoordinator:
             raise InvalidGroupIdError("a group id is needed")
         async with self._locks.exclusively(group_id):
             return await self._share_offsets.delete_topics(self.describe_share_group(group_id), topics)
+
+    # Streams groups
+
+    async def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
+        """StreamsGroupHeartbeat: join, stay, revoke, take or leave."""
+        async with self._locks.exclusively(group_id):
+            shard = self._shard(group_id)
+            group = shard.groups.get(group_id)
+            if isinstance(group, StreamsGroup):
+                return await self._streams.heartbeat(group, beat)
+            joins = beat.member_epoch == JOIN_EPOCH
+            gives_way = isinstance(group, ClassicGroup) and group.is_in(ClassicState.EMPTY)
+            if group is not None and not (joins and gives_way):
+                raise GroupIdNotFoundError(f"Group {group_id} is not a streams group.")
+            if not joins:
+                kind = "Group" if beat.member_epoch == LEAVE_EPOCH else "Streams group"
+                raise GroupIdNotFoundError(f"{kind} {group_id} not found.")
+            founded = StreamsGroup(group_id)
+            if isinstance(group, ClassicGroup) and group.generation_id:
+                founded.founding = [records.group_tombstone(group_id)]
+            with shard.expecting(founded):
+                return await self._streams.heartbeat(founded, beat)
+
+    def describe_streams_group(self, group_id: str) -> StreamsGroup:
+        """The streams group as it is now. Raises GroupIdNotFoundError."""
+        group = self._shard(group_id).groups.get(group_id)
+        if isinstance(group, StreamsGroup):
+            return group
+        if group is None:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        raise GroupIdNotFoundError(f"Group {group_id} is not a streams group.")
 
     async def sync(
         self,
@@ -502,13 +561,17 @@ class GroupCoordinator:
         """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
             nobody = generation_id < 0 and (not group.members or (producer is not None and not member_id))
             if not nobody:
-                speaks_classic = group.find_member(member_id).classic is not None
-                if not knows_epochs and not speaks_classic:
+                member = group.find_member(member_id)
+                speaks_classic = isinstance(member, ConsumerMember) and member.classic is not None
+                if not knows_epochs and not speaks_classic and producer is None:
                     raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
+            if not nobody and isinstance(group, StreamsGroup):
+                group.validate_commit(member_id, generation_id, ((key.topic, key.partition) for key in offsets))
+            elif not nobody and isinstance(group, ConsumerGroup):
                 committed = ((offset.topic_id, key.partition) for key, offset in offsets.items())
                 group.validate_commit(member_id, generation_id, committed)
         elif isinstance(group, ShareGroup):
@@ -554,12 +617,15 @@ class GroupCoordinator:
 
         What was committed for a topic that was deleted is not answered, nor for one that was made again under its name.
 
-        A classic group lets anybody read; `member_id` and `member_epoch` are checked by a group of KIP-848.
+        A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """
         shard = self._shard(group_id)
         consumer_group = shard.consumer_group(group_id)
         if consumer_group is not None and (member_id is not None or member_epoch >= 0):
             consumer_group.validate_member(member_id or "", member_epoch)
+        streams_group = shard.streams_group(group_id)
+        if streams_group is not None and (member_id is not None or member_epoch >= 0):
+            streams_group.validate_fetch(member_id or "", member_epoch)
         if shard.share_group(group_id) is not None:
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         found = commits.fetch(
@@ -592,6 +658,8 @@ class GroupCoordinator:
                     listings.append(GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, "consumer"))
                 elif isinstance(group, ShareGroup):
                     listings.append(GroupListing(group.group_id, SHARE_PROTOCOL_TYPE, group.state.value, "share"))
+                elif isinstance(group, StreamsGroup):
+                    listings.append(GroupListing(group.group_id, STREAMS_PROTOCOL_TYPE, group.state.value, "streams"))
                 else:
                     protocol_type = group.protocol_type or ""
                     listings.append(GroupListing(group.group_id, protocol_type, group.state.value, "classic"))
@@ -600,7 +668,7 @@ class GroupCoordinator:
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
         group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ConsumerGroup | ShareGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
             raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
         if group is None or group.is_in(ClassicState.DEAD):
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
@@ -609,7 +677,7 @@ class GroupCoordinator:
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
         group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ClassicGroup | ShareGroup):
+        if isinstance(group, ClassicGroup | ShareGroup | StreamsGroup):
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         if group is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")

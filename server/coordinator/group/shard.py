@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKey
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
 from ottla.kproto.internal_records.share_group import ShareGroupMetadataKey
+from ottla.kproto.internal_records.streams_group import StreamsGroupMetadataKey
 from ottla.kproto.records import BatchHeader, EndTxnMarker
 from ottla.kproto.records.reader import batch_payload
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
-from ottla.server.coordinator.group import consumer_records, records, share_records
+from ottla.server.coordinator.group import consumer_records, records, share_records, streams_records
 from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
@@ -20,9 +21,13 @@ from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
 from ottla.server.coordinator.group.share import ShareProtocol
 from ottla.server.coordinator.group.share_group import ShareGroup
+from ottla.server.coordinator.group.streams import StreamsProtocol
+from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_records
 
-Group = ClassicGroup | ConsumerGroup | ShareGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
+
+_Placed = TypeVar("_Placed", ConsumerGroup, StreamsGroup)
 
 
 class GroupShard:
@@ -31,8 +36,8 @@ class GroupShard:
     Offsets are what replay makes of them. A classic group's durable part (generation, members, assignment) is taken
     from the log when the partition is loaded; from then on the living group is ahead of its records, and those records
     are only there for the next load; but for its tombstone, with which it is gone. A group of the consumer protocol is
-    always what its records say, and so is a share group. Offsets, committed or in an open transaction, keep a group:
-    without any other it is a classic one without members.
+    always what its records say, and so are share groups and streams groups. Offsets, committed or in an open
+    transaction, keep a group: without any other it is a classic one without members.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class GroupShard:
         classic: ClassicProtocol,
         consumer: ConsumerProtocol,
         share: ShareProtocol,
+        streams: StreamsProtocol,
         now_ms: Callable[[], int],
         on_loaded: Callable[[int], None] = lambda partition: None,
     ) -> None:
@@ -51,6 +57,7 @@ class GroupShard:
         self._classic = classic
         self._consumer = consumer
         self._share = share
+        self._streams = streams
         self._now_ms = now_ms
         self._on_loaded = on_loaded
         self._loading = True
@@ -67,6 +74,10 @@ class GroupShard:
     def share_group(self, group_id: str) -> ShareGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
+
+    def streams_group(self, group_id: str) -> StreamsGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, StreamsGroup) else None
 
     def share_groups(self) -> list[ShareGroup]:
         return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
@@ -86,6 +97,8 @@ class GroupShard:
                 self._replay_consumer_group(key, value)
             case records.OtherRecord(key, value) if share_records.is_share_group_key(key):
                 self._replay_share_group(key, value)
+            case records.OtherRecord(key, value) if streams_records.is_streams_group_key(key):
+                self._replay_streams_group(key, value)
             case _:
                 pass
 
@@ -159,6 +172,8 @@ class GroupShard:
                 self._consumer.resume(group)
             elif isinstance(group, ShareGroup):
                 self._share.resume(group)
+            elif isinstance(group, StreamsGroup):
+                self._streams.resume(group)
             else:
                 self._classic.resume(group)
         self._on_loaded(self.partition)
@@ -169,10 +184,12 @@ class GroupShard:
                 self._consumer.bury(group)
             elif isinstance(group, ShareGroup):
                 self._share.bury(group)
+            elif isinstance(group, StreamsGroup):
+                self._streams.bury(group)
             else:
                 self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
         for expected in self._expected.values():
-            if isinstance(expected, ConsumerGroup | ShareGroup):
+            if isinstance(expected, ConsumerGroup | ShareGroup | StreamsGroup):
                 expected.removed = True
         self.groups.clear()
 
@@ -182,7 +199,7 @@ class GroupShard:
         if group is None:
             if value is None:
                 return
-            group = self._take_place(group_id)
+            group = self._take_place(group_id, ConsumerGroup)
         consumer_records.replay(group, key, value)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             self._consumer.bury(group)
@@ -202,13 +219,25 @@ class GroupShard:
             self._share.bury(group)
             self._forget_group(group_id)
 
-    def _take_place(self, group_id: str) -> ConsumerGroup:
-        """The group of the consumer protocol of which the first record has come; a classic one gives way to it."""
+    def _replay_streams_group(self, key: Any, value: Any) -> None:
+        group_id: str = key.group_id
+        group = self.streams_group(group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self._take_place(group_id, StreamsGroup)
+        streams_records.replay(group, key, value)
+        if value is None and isinstance(key, StreamsGroupMetadataKey):
+            self._streams.bury(group)
+            self._forget_group(group_id)
+
+    def _take_place(self, group_id: str, kind: type[_Placed]) -> _Placed:
+        """The group of another protocol of which the first record has come; a classic one gives way to it."""
         former = self.classic_group(group_id)
         if former is not None:
             self._classic.bury(former, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
         expected = self._expected.get(group_id)
-        group = expected if isinstance(expected, ConsumerGroup) else ConsumerGroup(group_id)
+        group = expected if isinstance(expected, kind) else kind(group_id)
         self.groups[group_id] = group
         return group
 

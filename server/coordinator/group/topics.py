@@ -44,6 +44,11 @@ class GroupTopics:
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
         return {topic_id: len(topic.partitions) for topic_id, topic in found.items() if topic is not None}
 
+    def partition_count(self, name: str) -> int | None:
+        """How many partitions a topic has; None if there is no such topic."""
+        topic = self._image().topic(name)
+        return None if topic is None else len(topic.partitions)
+
     def metadata_hash(self, names: Iterable[str]) -> int:
         """A number that changes when any of these topics comes, goes or grows; 0 for none of them."""
         image = self._image()

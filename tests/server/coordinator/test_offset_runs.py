@@ -43,7 +43,7 @@ def batch(
 
 
 def replayed(data: bytes, *, in_bulk: bool) -> dict[tuple[str, TopicPartition], CommittedOffset | None]:
-    shard = GroupShard(0, None, None, None, lambda: 0)  # type: ignore[arg-type]
+    shard = GroupShard(0, None, None, None, None, lambda: 0)  # type: ignore[arg-type]
     buf = memoryview(data)
     for position, header in iter_batches(buf):
         steps = shard.replay_batch(buf, position, header) if in_bulk else replay_records(shard, buf, position, header)

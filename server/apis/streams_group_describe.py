@@ -1,0 +1,166 @@
+"""StreamsGroupDescribe (89): epochs, topology and members of streams groups, with each member's tasks (KIP-1071).
+
+A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND. The topology is that with the partitions that
+were decided on, once it can run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    KeyValue,
+    Member,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+from ottla.server.apis.describe_groups import group_operations
+from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.streams_groups import is_enabled, topics_of
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.metadata.acls import AclOperation, AclResource
+
+if TYPE_CHECKING:
+    from ottla.kproto.internal_records import streams_group as record
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
+    from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
+    from ottla.server.coordinator.group.streams_topology import ConfiguredSubtopology, InternalTopic
+    from ottla.server.security.access import Access
+
+
+async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
+    described = [await _describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = group_operations(group.group_id, context)
+    return StreamsGroupDescribeResponse(groups=described)
+
+
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    await context.work.rest()
+    if not is_enabled(context):
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = context.broker.group_coordinator.describe_streams_group(group_id)
+    except CoordinatorError as error:
+        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+    if context.access is not None and not _may_see_topics(group, context.access):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The described group uses topics that the client is not authorized to describe.",
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.target_epoch,
+        topology=await _topology(group, context),
+        members=[await _member(group, member, context) for member in list(group.members.values())],
+    )
+
+
+def _may_see_topics(group: StreamsGroup, access: Access) -> bool:
+    """Whether the sender may see every topic that the answer would name."""
+    subtopologies = () if group.topology is None else group.topology.subtopologies.values()
+    names = {name for subtopology in subtopologies for name in topics_of(subtopology)}
+    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in sorted(names))
+
+
+async def _topology(group: StreamsGroup, context: RequestContext) -> Topology | None:
+    topology, configured = group.topology, group.configured
+    if topology is None:
+        return None
+    await context.work.rest(len(topology.required_topics))
+    if configured is not None and configured.is_ready:
+        subtopologies = [_configured(name, each) for name, each in sorted(configured.subtopologies.items())]
+    else:
+        subtopologies = [_as_given(topology.subtopologies[name]) for name in sorted(topology.subtopologies)]
+    return Topology(epoch=topology.epoch, subtopologies=subtopologies)
+
+
+def _configured(name: str, subtopology: ConfiguredSubtopology) -> Subtopology:
+    return Subtopology(
+        subtopology_id=name,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sinks),
+        state_changelog_topics=[_decided(subtopology.changelogs[name]) for name in sorted(subtopology.changelogs)],
+        repartition_source_topics=[
+            _decided(subtopology.repartition_sources[name]) for name in sorted(subtopology.repartition_sources)
+        ],
+    )
+
+
+def _decided(topic: InternalTopic) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        topic_configs=[KeyValue(key=key, value=value) for key, value in topic.configs.items()],
+    )
+
+
+def _as_given(subtopology: record.Subtopology) -> Subtopology:
+    return Subtopology(
+        subtopology_id=subtopology.subtopology_id,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+        state_changelog_topics=_topics(subtopology.state_changelog_topics),
+        repartition_source_topics=_topics(subtopology.repartition_source_topics),
+    )
+
+
+def _topics(topics: list[record.TopicInfo]) -> list[TopicInfo]:
+    return [
+        TopicInfo(
+            name=topic.name,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            topic_configs=[KeyValue(key=config.key, value=config.value) for config in topic.topic_configs],
+        )
+        for topic in sorted(topics, key=lambda topic: topic.name)
+    ]
+
+
+async def _member(group: StreamsGroup, member: StreamsMember, context: RequestContext) -> Member:
+    subscription = member.subscription
+    assigned, target = member.current.assigned.without_epochs(), group.target_of(member.member_id)
+    await context.work.rest(1 + sum(len(indexes) for tasks in (assigned, target) for role in tasks for indexes in role))
+    endpoint = subscription.user_endpoint
+    return Member(
+        member_id=member.member_id,
+        member_epoch=member.current.epoch,
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        topology_epoch=subscription.topology_epoch,
+        process_id=subscription.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[KeyValue(key=key, value=value) for key, value in subscription.client_tags.items()],
+        assignment=_assignment(assigned),
+        target_assignment=_assignment(target),
+    )
+
+
+def _assignment(tasks: TaskSet) -> Assignment:
+    return Assignment(
+        active_tasks=_task_ids(tasks.active),
+        standby_tasks=_task_ids(tasks.standby),
+        warmup_tasks=_task_ids(tasks.warmup),
+    )
+
+
+def _task_ids(tasks: Tasks) -> list[TaskIds]:
+    return [TaskIds(subtopology_id=name, partitions=sorted(tasks[name])) for name in sorted(tasks)]

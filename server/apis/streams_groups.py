@@ -1,0 +1,60 @@
+"""What the streams group APIs have in common: whether there are streams groups, and topologies of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.kproto.internal_records import streams_group as record
+from ottla.server.coordinator.group.streams_topology import Topology
+from ottla.server.metadata.features import STREAMS_VERSION
+
+if TYPE_CHECKING:
+    from ottla.kproto.messages import streams_group_heartbeat as message
+    from ottla.server.apis.context import RequestContext
+
+
+def is_enabled(context: RequestContext) -> bool:
+    """Whether the cluster has streams groups: `streams.version` may be 0."""
+    return context.broker.metadata.features.get(STREAMS_VERSION, 0) > 0
+
+
+def topology_of(given: message.Topology) -> Topology:
+    """A member's topology as the group keeps it. Raises StreamsInvalidTopologyError."""
+    return Topology(given.epoch, [_subtopology(each) for each in given.subtopologies])
+
+
+def topics_of(subtopology: message.Subtopology | record.Subtopology) -> Iterator[str]:
+    """Every topic that a subtopology names, in Kafka's order; some may come twice."""
+    yield from subtopology.source_topics
+    yield from subtopology.repartition_sink_topics
+    for topic in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics):
+        yield topic.name
+
+
+def _subtopology(given: message.Subtopology) -> record.Subtopology:
+    return record.Subtopology(
+        subtopology_id=given.subtopology_id,
+        source_topics=given.source_topics,
+        source_topic_regex=given.source_topic_regex,
+        state_changelog_topics=[_topic(topic) for topic in given.state_changelog_topics],
+        repartition_sink_topics=given.repartition_sink_topics,
+        repartition_source_topics=[_topic(topic) for topic in given.repartition_source_topics],
+        copartition_groups=[
+            record.CopartitionGroup(
+                source_topics=group.source_topics,
+                source_topic_regex=group.source_topic_regex,
+                repartition_source_topics=group.repartition_source_topics,
+            )
+            for group in given.copartition_groups
+        ],
+    )
+
+
+def _topic(given: message.TopicInfo) -> record.TopicInfo:
+    return record.TopicInfo(
+        name=given.name,
+        partitions=given.partitions,
+        replication_factor=given.replication_factor,
+        topic_configs=[record.TopicConfig(key=config.key, value=config.value) for config in given.topic_configs],
+    )

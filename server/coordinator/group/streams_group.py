@@ -1,0 +1,386 @@
+"""A streams group (KIP-1071): its epochs, topology, members, target and current tasks. Plain state.
+
+All of it comes from records: `replay_…` is called with what is committed, at load and after each write. What is in
+memory alone (the configured topology, a shutdown that was asked for, what is told of endpoints) says so.
+
+    EMPTY        no members
+    NOT_READY    the topology was not found valid yet: topics are missing, or have the wrong numbers of partitions
+    ASSIGNING    the target assignment is older than the group
+    RECONCILING  some member has not reached its target yet
+    STABLE       everyone has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError, UnknownMemberIdError
+from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task, Tasks, TaskSet
+from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
+from ottla.server.coordinator.replay import CoordinatorRecord
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+
+PROTOCOL_TYPE: Final = "streams"
+FIRST_EPOCH: Final = 1
+"""Of a group that has no records yet, and of its target."""
+
+
+class StreamsGroupState(Enum):
+    """Values are the names that the administrative APIs answer with."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class StreamsMemberState(IntEnum):
+    """How far a member is with its target; the numbers are those of the record."""
+
+    STABLE = 0
+    UNREVOKED_TASKS = 1
+    UNRELEASED_TASKS = 2
+
+
+class Endpoint(NamedTuple):
+    """Where an application answers queries (`application.server`)."""
+
+    host: str
+    port: int
+
+
+class StreamsSubscription(NamedTuple):
+    """What a member said of itself: the content of its metadata record."""
+
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = -1
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: Mapping[str, str] = {}
+
+
+class HeldTasks(NamedTuple):
+    """Tasks that a member holds; of active ones with the epoch in which it was given each (KIP-1251)."""
+
+    active: Mapping[str, Mapping[int, int]] = MappingProxyType({})
+    standby: Tasks = NONE
+    warmup: Tasks = NONE
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+    def without_epochs(self) -> TaskSet:
+        """The same tasks as an assignment."""
+        active = {name: frozenset(epochs) for name, epochs in self.active.items()}
+        return TaskSet(active, self.standby, self.warmup)
+
+
+NOTHING_HELD: Final = HeldTasks()
+
+
+class StreamsCurrent(NamedTuple):
+    """Where a member stands: the content of its current-assignment record."""
+
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: StreamsMemberState = StreamsMemberState.STABLE
+    assigned: HeldTasks = NOTHING_HELD
+    pending_revocation: HeldTasks = NOTHING_HELD
+
+
+class StreamsMember:
+    """One member. Its deadlines are on Trio's clock.
+
+    `deadline` is that of its session; by `rebalance_deadline` it must have revoked the tasks that it is to revoke now.
+    """
+
+    __slots__ = ("current", "deadline", "member_id", "rebalance_deadline", "removed", "subscription")
+
+    def __init__(self, member_id: str, subscription: StreamsSubscription) -> None:
+        self.member_id = member_id
+        self.subscription = subscription
+        self.current = StreamsCurrent()
+        self.deadline = float("inf")
+        self.rebalance_deadline = float("inf")
+        self.removed = False
+
+    def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
+        """A heartbeat's epoch: the current one, or the one before if its answer was lost; any that joins is good.
+
+        Raises FencedMemberEpochError.
+        """
+        current = self.current
+        if epoch in (JOIN_EPOCH, current.epoch):
+            return
+        known = f"known by the group coordinator ({current.epoch})"
+        then = "The member must abandon all its partitions and rejoin."
+        if epoch > current.epoch:
+            raise FencedMemberEpochError(
+                f"The streams group member has a greater member epoch ({epoch}) than the one {known}. {then}"
+            )
+        if epoch != current.previous_epoch or owned is None or not _contains(current.assigned.without_epochs(), owned):
+            raise FencedMemberEpochError(
+                f"The streams group member has a smaller member epoch ({epoch}) than the one {known}. {then}"
+            )
+
+
+class Owners:
+    """Which processes hold each task, by role. A process holds a task once, whichever member it is that has it."""
+
+    __slots__ = ("_active", "_standby", "_warmup")
+
+    def __init__(self) -> None:
+        self._active: dict[Task, str] = {}
+        self._standby: dict[Task, set[str]] = {}
+        self._warmup: dict[Task, set[str]] = {}
+
+    def is_active_anywhere(self, task: Task) -> bool:
+        return task in self._active
+
+    def has_active(self, task: Task, process_id: str) -> bool:
+        return self._active.get(task) == process_id
+
+    def has_copy(self, task: Task, process_id: str) -> bool:
+        """Whether the process has the task as a standby or warm-up task."""
+        return process_id in self._standby.get(task, ()) or process_id in self._warmup.get(task, ())
+
+    def add(self, current: StreamsCurrent, process_id: str) -> None:
+        """A member of the process holds these now."""
+        for held in (current.assigned, current.pending_revocation):
+            tasks = held.without_epochs()
+            self._active.update(dict.fromkeys(each_task(tasks.active), process_id))
+            for role, table in ((tasks.standby, self._standby), (tasks.warmup, self._warmup)):
+                for task in each_task(role):
+                    table.setdefault(task, set()).add(process_id)
+
+    def remove(self, current: StreamsCurrent, process_id: str) -> None:
+        """A member of the process holds these no more."""
+        for held in (current.assigned, current.pending_revocation):
+            tasks = held.without_epochs()
+            for task in each_task(tasks.active):
+                if self._active.get(task) == process_id:
+                    del self._active[task]
+            for role, table in ((tasks.standby, self._standby), (tasks.warmup, self._warmup)):
+                for task in each_task(role):
+                    left = table.get(task)
+                    if left is not None:
+                        left.discard(process_id)
+                        if not left:
+                            del table[task]
+
+
+class StreamsGroup:
+    """One group, as its committed records describe it."""
+
+    __slots__ = (
+        "assignment_configs",
+        "checked_version",
+        "configured",
+        "delayed_until",
+        "endpoint_epoch",
+        "founding",
+        "group_epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "owners",
+        "removed",
+        "shutdown_requester",
+        "target",
+        "target_epoch",
+        "target_timestamp_ms",
+        "topology",
+        "validated_topology_epoch",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.validated_topology_epoch = 0
+        self.assignment_configs: Mapping[str, str] = {}
+        """The settings that the target was computed with."""
+        self.target_epoch = FIRST_EPOCH
+        self.target_timestamp_ms = 0
+        self.topology: Topology | None = None
+        self.members: dict[str, StreamsMember] = {}
+        self.target: dict[str, TaskSet] = {}
+        self.owners = Owners()
+        self.founding: Sequence[CoordinatorRecord] = ()
+        """What is written before its first record: the end of the empty classic group that it takes the place of."""
+        self.removed = False
+        """The group is not this broker's any more, or deleted."""
+        # In memory alone
+        self.configured: ConfiguredTopology | None = None
+        self.checked_version = -1
+        """The revision of the cluster's metadata at which the topology's topics were last looked at."""
+        self.delayed_until = float("-inf")
+        """Until then, on Trio's clock, a new group waits for more members before its first assignment."""
+        self.shutdown_requester: str | None = None
+        self.endpoint_epoch = 0
+
+    @property
+    def state(self) -> StreamsGroupState:
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
+            return StreamsGroupState.NOT_READY
+        if self.group_epoch > self.target_epoch:
+            return StreamsGroupState.ASSIGNING
+        for member in self.members.values():
+            current = member.current
+            if current.state is not StreamsMemberState.STABLE or current.epoch != self.target_epoch:
+                return StreamsGroupState.RECONCILING
+        return StreamsGroupState.STABLE
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics that the group reads while it has members."""
+        return frozenset(self.topology.source_topics) if self.members and self.topology is not None else frozenset()
+
+    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Many who join at once share one new target: `group.streams.assignment.interval.ms` lies between two."""
+        since_ms = now_ms - self.target_timestamp_ms
+        return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
+
+    def target_of(self, member_id: str) -> TaskSet:
+        return self.target.get(member_id, NO_TASKS)
+
+    def find_member(self, member_id: str) -> StreamsMember:
+        """Raises UnknownMemberIdError."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def validate_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Whether a member may read offsets. Raises UnknownMemberIdError or StaleMemberEpochError."""
+        expected = self.find_member(member_id).current.epoch
+        if member_epoch != expected:
+            raise StaleMemberEpochError(
+                f"The received member epoch {member_epoch} does not match the expected member epoch {expected}."
+            )
+
+    def validate_commit(self, member_id: str, member_epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
+        """Whether a member may commit offsets of these partitions, also with an epoch before its current one.
+
+        An older epoch is good for the tasks that the member has held since then (KIP-1251). Raises as
+        `validate_fetch` does.
+        """
+        current = self.find_member(member_id).current
+        if member_epoch == current.epoch:
+            return
+        if member_epoch > current.epoch:
+            raise StaleMemberEpochError(
+                f"Received member epoch {member_epoch} is newer than current member epoch {current.epoch}."
+            )
+        if self.topology is None:
+            raise StaleMemberEpochError("Topology is not available for offset commit validation.")
+        for topic, index in partitions:
+            subtopology = self.topology.source_topics.get(topic)
+            if subtopology is None:
+                raise StaleMemberEpochError(f"Topic {topic} is not in the topology.")
+            given = current.assigned.active.get(subtopology, {}).get(index)
+            if given is None:
+                given = current.pending_revocation.active.get(subtopology, {}).get(index)
+            if given is None:
+                raise StaleMemberEpochError(
+                    f"Task {subtopology}-{index} is not assigned or pending revocation for member."
+                )
+            if member_epoch < given:
+                raise StaleMemberEpochError(
+                    f"Received member epoch {member_epoch} is older than assignment epoch {given} for task "
+                    f"{subtopology}-{index}."
+                )
+
+    # Replay
+
+    def replay_metadata(
+        self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
+    ) -> None:
+        self.group_epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.validated_topology_epoch = validated_topology_epoch
+        self.assignment_configs = configs
+
+    def replay_member(self, member_id: str, subscription: StreamsSubscription | None) -> None:
+        member = self.members.get(member_id)
+        if subscription is None:
+            if member is not None:
+                self.owners.remove(member.current, member.subscription.process_id)
+                member.removed = True
+                del self.members[member_id]
+                if not self.members:
+                    self.shutdown_requester = None
+            return
+        if member is None:
+            self.members[member_id] = StreamsMember(member_id, subscription)
+            return
+        self.owners.remove(member.current, member.subscription.process_id)
+        member.subscription = subscription
+        self.owners.add(member.current, subscription.process_id)
+
+    def replay_current(self, member_id: str, current: StreamsCurrent | None) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        process_id = member.subscription.process_id
+        self.owners.remove(member.current, process_id)
+        member.current = StreamsCurrent() if current is None else current
+        self.owners.add(member.current, process_id)
+
+    def replay_target(self, member_id: str, target: TaskSet | None) -> None:
+        if target is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = target
+
+    def replay_topology(self, topology: Topology | None) -> None:
+        if topology != self.topology:
+            self.configured = None
+        self.topology = topology
+
+    # What is kept in memory
+
+    def configure(self, configured: ConfiguredTopology, version: int) -> None:
+        """The topology was held against the cluster's topics as they were at a revision of the metadata."""
+        self.configured, self.checked_version = configured, version
+
+    def request_shutdown(self, member_id: str) -> bool:
+        """A member wants the whole application to end; whether it is the first to say so."""
+        is_first = self.shutdown_requester is None
+        if is_first:
+            self.shutdown_requester = member_id
+        return is_first
+
+    def delay(self, until: float) -> None:
+        """Wait for more members before the first assignment."""
+        self.delayed_until = until
+
+    def endpoints_changed(self) -> None:
+        """What members are told of each other's endpoints is another one now."""
+        self.endpoint_epoch += 1
+
+
+def each_task(tasks: Tasks) -> Iterator[Task]:
+    """The tasks of one role, one by one."""
+    for name, indexes in tasks.items():
+        for index in indexes:
+            yield name, index
+
+
+def _contains(held: TaskSet, owned: TaskSet) -> bool:
+    """Whether all that a member says it owns is assigned to it."""
+    return all(
+        name in mine and indexes <= mine[name]
+        for mine, said in zip(held, owned, strict=True)
+        for name, indexes in said.items()
+    )
