@@ -57,6 +57,9 @@ test-replicas: .venv/.test-ready jars ## replicas on three nodes under real clie
 test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}
 
+test-mirror: .venv/.test-ready jars ## from Apache Kafka and from Ottla to a mirror, under load and kill -9 of both (BROKER)
+	$(PYTEST) compat_tests -m mirror --broker=$${BROKER:-both}
+
 test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}
 

@@ -15,6 +15,7 @@ from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.client.errors import AddressError, BrokerError, ConnectionLostError, UnreachableError
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
+from ottla.client.security import NO_SECURITY
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -58,7 +59,8 @@ def connected_source(here: Client, arguments: argparse.Namespace) -> Iterator[Cl
     servers = arguments.source or broker_settings(here).get(SERVERS)
     if not servers:
         raise CommandError("this cluster mirrors nothing now: name the source with --from HOST:PORT")
-    how = security(arguments.source_config)
+    # Not what the environment says of this cluster.
+    how = NO_SECURITY if arguments.source_config is None else security(arguments.source_config)
     try:
         with Client(parse_addresses(servers), arguments.timeout, CLIENT_ID, security=how) as there:
             there.metadata([])

@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scenarios marked `groups`, `security` or `replicas` are left out unless `-m` names their mark.
+    """Scenarios marked `groups`, `security`, `replicas` or `mirror` are left out unless `-m` names their mark.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    for marker in ("security", "groups", "replicas"):
+    for marker in ("security", "groups", "replicas", "mirror"):
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
     has_nodes = config.getoption("--broker").removesuffix("-proxy") in ("ottla3", "kafka3")
