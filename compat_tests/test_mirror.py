@@ -36,11 +36,13 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.records import iter_batches
 
-pytestmark = [pytest.mark.mirror, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.mirror, pytest.mark.timeout(1800)]
 
 TOPICS = {"plain": 4, "transactions": 2, "compacted": 1}
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
 KILLS = 6
+START_TIMEOUT_S = 180.0
+"""A start after a kill, on a machine that is busy with the load."""
 _FETCH_BY_NAME = 12
 _COMMIT_BY_NAME = 8
 
@@ -123,7 +125,9 @@ class Load:
 
 def leave_open(bootstrap: str) -> Producer:
     """A transaction that nobody ends."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "left", "transaction.timeout.ms": 600_000})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": "left", "transaction.timeout.ms": 600_000, **QUIET}
+    )
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("transactions", b"never committed", partition=1)
@@ -175,7 +179,7 @@ def groups(process: BrokerProcess) -> dict[str, dict[Place, int]]:
 def ottla(process: BrokerProcess, *arguments: str) -> str:
     program = str(Path(sys.executable).parent / "ottla")
     command = [program, *arguments, "--bootstrap", process.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{process.log_tail()}"
     return done.stdout
 
@@ -197,7 +201,9 @@ def committed_values(process: BrokerProcess, partition: int) -> list[bytes]:
 def test_a_move_under_load_with_kills_on_both_sides(broker_kind: str, tmp_path: Path) -> None:
     dice = random.Random(4)
     mirror = OttlaBroker(tmp_path / "mirror", overrides={"ottla.mirror.interval.ms": "300"})
-    with BROKERS[broker_kind](tmp_path / "source") as source, mirror:
+    source = BROKERS[broker_kind](tmp_path / "source")
+    source.start_timeout_s = mirror.start_timeout_s = START_TIMEOUT_S
+    with source, mirror:
         admin = AdminClient({"bootstrap.servers": source.bootstrap})
         new = [
             NewTopic(name, count, config={"cleanup.policy": "compact"} if name == "compacted" else {})
@@ -207,7 +213,7 @@ def test_a_move_under_load_with_kills_on_both_sides(broker_kind: str, tmp_path: 
             made.result(30)
         load = Load(source.bootstrap)
         with load.running():
-            ottla(mirror, "mirror", "start", "--from", source.bootstrap)
+            ottla(mirror, "mirror", "start", "--from", source.bootstrap, "--timeout", "120")
             for kill in range(KILLS):
                 time.sleep(dice.uniform(1, 3))
                 victim = source if kill % 3 == 2 else mirror
@@ -217,7 +223,7 @@ def test_a_move_under_load_with_kills_on_both_sides(broker_kind: str, tmp_path: 
             time.sleep(3)
         open_producer = leave_open(source.bootstrap)
         commit_as_nobody(source.bootstrap)
-        promoted = ottla(mirror, "mirror", "promote", "--wait", "60")
+        promoted = ottla(mirror, "mirror", "promote", "--wait", "200", "--timeout", "120")
         assert f"{len(TOPICS)} topics are writable here now" in promoted, promoted
         assert "transactions that were open in them are aborted" in promoted, promoted
 

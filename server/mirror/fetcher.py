@@ -325,6 +325,9 @@ class SourceFetcher:
             return True
         source_start = None if source_end is None else await self._offset(connection, copied, EARLIEST)
         if source_start is None or source_start <= log.log_end_offset:
+            if source_start is not None:
+                what = f"waits: the source has {source_start} to {source_end}, and refuses {log.log_end_offset}"
+                self._tell(copied, ErrorCode.OFFSET_OUT_OF_RANGE, what)
             return False
         keys = {"topic": partition.topic, "partition": partition.index, "offset": source_start}
         if log.log_end_offset > 0:

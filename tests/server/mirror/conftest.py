@@ -117,15 +117,19 @@ class Pair:
             await until(lambda index=index: self.is_same(topic, index))  # type: ignore[misc]
 
 
-RunPair = Callable[[], AbstractAsyncContextManager[Pair]]
+RunPair = Callable[..., AbstractAsyncContextManager[Pair]]
 
 
 @pytest.fixture
 def run_pair(serve_node: Callable[..., Any], tmp_path: Path) -> RunPair:
     @asynccontextmanager
-    async def run() -> AsyncIterator[Pair]:
+    async def run(**settings: str) -> AsyncIterator[Pair]:
+        """With settings of the source, by Kafka's names with underscores for dots."""
+        own = {"offsets.topic.num.partitions": "2"} | {
+            key if "." in key else key.replace("_", "."): it for key, it in settings.items()
+        }
         async with (
-            serve_node({"offsets.topic.num.partitions": "2"}, data_dir=tmp_path / "source") as source,
+            serve_node(own, data_dir=tmp_path / "source") as source,
             serve_node({"offsets.topic.num.partitions": "3"}, data_dir=tmp_path / "mirror") as mirror,
         ):
             yield Pair(Side(source), Side(mirror))

@@ -233,3 +233,35 @@ async def test_a_topic_that_was_made_again_is_another_one(run_pair: RunPair) -> 
         await pair.mirror.broker.controller.delete_topics([topic.topic_id])
         await pair.until_same("orders", (0, 1))
         assert b"second" in (await pair.mirror.content("orders"))[2]
+
+
+async def test_gaps_that_compaction_left_stay_gaps(run_pair: RunPair) -> None:
+    async with run_pair(log_segment_bytes="1048576") as pair:
+        await pair.source.node.create_topic("orders", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+        for number in range(12):
+            await pair.source.append("orders", b"a" * 90_000, b"b" * 90_000, b"%d" % number)
+        before = await pair.source.content("orders")
+        await pair.source.broker.log_manager.cleaner.clean()
+        after = await pair.source.content("orders")
+        assert after[1] == before[1] == 36
+        assert len(after[2]) < len(before[2]) / 2
+        await pair.begin()
+        await pair.until_same("orders")
+        assert pair.mirror.partition("orders").log.log_end_offset == 36
+
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+async def test_a_source_that_asks_who_reads_it(run_pair: RunPair) -> None:
+    async with run_pair(
+        listeners="SASL_PLAINTEXT://127.0.0.1:0",
+        sasl_enabled_mechanisms="PLAIN",
+        **{"listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{JAAS} user_bob="b-secret";'},
+    ) as pair:
+        await pair.source.node.create_topic("orders")
+        await pair.source.append("orders", b"secret")
+        login = f'sasl.jaas.config={JAAS} username="bob" password="b-secret";'
+        properties = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{login}\n"
+        await pair.begin(ottla_mirror_client_properties=properties)
+        await pair.until_same("orders")
