@@ -343,8 +343,8 @@ class SourceFetcher:
         )
         topic = ListOffsetsTopic(name=copied.partition.topic, partitions=[asked])
         response = await connection.call(ListOffsetsRequest(replica_id=-1, topics=[topic]))
-        answer = response.topics[0].partitions[0]
-        return None if answer.error_code else int(answer.offset)
+        answers = [answer for topic in response.topics for answer in topic.partitions]
+        return None if len(answers) != 1 or answers[0].error_code else int(answers[0].offset)
 
     # What is told: a line when an outage begins, and one when it ends. ----------------------------------------------
 

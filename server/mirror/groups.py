@@ -137,7 +137,7 @@ class MirroredGroups:
                 if (
                     it.error_code == ErrorCode.NONE
                     and it.committed_offset >= 0
-                    and it.partition_index < len(topic.partitions)
+                    and 0 <= it.partition_index < len(topic.partitions)
                 ):
                     wanted[TopicPartition(answer.name, it.partition_index)] = OffsetToCommit(
                         it.committed_offset, it.committed_leader_epoch, it.metadata or "", topic_id=topic.topic_id

@@ -160,7 +160,9 @@ class Link:
     def _tell_problems(self, problems: dict[str, str]) -> None:
         for name, why in problems.items():
             if self._progress.problems.get(name) != why:
-                logger.warning("topic %s is not mirrored: it %s", name, why, extra={"topic": name, "reason": why})
+                logger.warning(
+                    "topic %s is not mirrored as it should be: it %s", name, why, extra={"topic": name, "reason": why}
+                )
         self._progress.problems = problems
 
 

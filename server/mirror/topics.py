@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.errors import MetadataError
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.metadata.errors import MetadataError, PolicyViolationError
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
 from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 from ottla.server.settings.config import TOPIC_SETTINGS
 from ottla.server.settings.mirrored import Mirroring
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T", NewTopic, NewPartitions)
+R = TypeVar("R")
+
 _DESCRIBED_AT_ONCE: Final = 100
 _MADE_AT_ONCE: Final = 20
+_PARTITIONS_AT_ONCE: Final = 2000
 _SET_ON_THE_TOPIC: Final = 1
 """The source of a config that DescribeConfigs tells (DYNAMIC_TOPIC_CONFIG)."""
 
@@ -61,25 +65,51 @@ async def follow_topics(
     configs = await _configs(source, [topic.name or "" for topic in wanted])
     plan = await plan_topics(controller.image, wanted, configs, {topic.topic_id for topic in found.topics})
     problems = dict(plan.problems)
-    for first in range(0, len(plan.create), _MADE_AT_ONCE):
-        results = await controller.create_topics(plan.create[first : first + _MADE_AT_ONCE])
-        for name, result in results.items():
-            if isinstance(result, MetadataError):
-                problems[name] = f"cannot be made here: {result}"
-            else:
-                keys = {"topic": name, "partitions": len(result.partitions)}
-                logger.info("topic %s is mirrored from now on", name, extra=keys)
-    if plan.extend:
-        _note(problems, await controller.create_partitions(plan.extend))
-    if plan.configure:
-        asked = {ConfigResource(ResourceType.TOPIC, name): it for name, it in plan.configure.items()}
-        refused = await controller.alter_configs(asked)
-        _note(problems, {resource.name: error for resource, error in refused.items()})
+    for some in in_batches(plan.create):
+        _note_made(problems, await _each(controller.create_topics, some))
+    for one in plan.extend:
+        _note(problems, "has fewer partitions here", await _each(controller.create_partitions, [one]))
+    for name, changes in plan.configure.items():
+        refused = await controller.alter_configs({ConfigResource(ResourceType.TOPIC, name): changes})
+        _note(problems, "has other settings here", {it.name: error for it, error in refused.items()})
     return problems
 
 
-def _note(problems: dict[str, str], results: Mapping[str, MetadataError | None]) -> None:
-    problems.update((name, str(error)) for name, error in results.items() if error is not None)
+def in_batches(topics: Sequence[NewTopic]) -> Iterator[list[NewTopic]]:
+    """A few topics at a time, and few of those with many partitions."""
+    some: list[NewTopic] = []
+    for topic in topics:
+        if some and (
+            len(some) == _MADE_AT_ONCE or sum(it.num_partitions for it in (*some, topic)) > _PARTITIONS_AT_ONCE
+        ):
+            yield some
+            some = []
+        some.append(topic)
+    if some:
+        yield some
+
+
+async def _each(
+    make: Callable[[Sequence[T]], Awaitable[Mapping[str, R | MetadataError]]], asked: Sequence[T]
+) -> Mapping[str, R | MetadataError]:
+    """The outcome of each; what is refused for all of them together is refused for each."""
+    try:
+        return await make(asked)
+    except PolicyViolationError as error:
+        return {it.name: error for it in asked}
+
+
+def _note_made(problems: dict[str, str], results: Mapping[str, TopicImage | MetadataError]) -> None:
+    for name, result in results.items():
+        if isinstance(result, MetadataError):
+            problems[name] = f"cannot be made here: {result}"
+        else:
+            keys = {"topic": name, "partitions": len(result.partitions)}
+            logger.info("topic %s is mirrored from now on", name, extra=keys)
+
+
+def _note(problems: dict[str, str], what: str, results: Mapping[str, MetadataError | None]) -> None:
+    problems.update((name, f"{what}: {error}") for name, error in results.items() if error is not None)
 
 
 def _is_meant(topic: MetadataResponseTopic, names: NamePattern) -> bool:

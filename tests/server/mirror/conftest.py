@@ -83,7 +83,7 @@ class Side:
 
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
     """Return when something has come true that nobody signals."""
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while True:
             found = holds()
             if await found if isawaitable(found) else found:

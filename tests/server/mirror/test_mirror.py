@@ -6,7 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 
+from ottla.kproto.records import iter_batches
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
@@ -152,6 +154,52 @@ async def test_nobody_writes_to_a_mirror_before_it_ends(run_pair: RunPair) -> No
 def problems(side: Side) -> dict[str, str]:
     progress = side.broker.mirror.progress
     return {} if progress is None else progress.problems
+
+
+async def test_a_mirror_ends_while_it_is_being_copied(run_pair: RunPair, caplog: pytest.LogCaptureFixture) -> None:
+    async with run_pair() as pair, trio.open_nursery() as nursery:
+        source, mirror = pair.source, pair.mirror
+        topics = [f"topic-{number}" for number in range(4)]
+        for topic in topics:
+            await source.node.create_topic(topic)
+
+        async def produce() -> None:
+            while True:
+                for topic in topics:
+                    await source.append(topic, b"x" * 1000, b"y" * 1000)
+                await trio.sleep(0.005)
+
+        nursery.start_soon(produce)
+        await pair.begin()
+        for topic in topics[:2]:
+            await until(lambda topic=topic: is_begun(mirror, topic))  # type: ignore[misc]
+            await end(pair, topic)
+            cut = mirror.partition(topic).log.log_end_offset
+            assert await mirror.append(topic, b"mine") == cut
+            assert mirror.partition(topic).log.latest_epoch == mirror.partition(topic).leader_epoch
+        for topic in topics[2:]:
+            await until(lambda topic=topic: is_begun(mirror, topic))  # type: ignore[misc]
+            image = mirror.broker.metadata.topic(topic)
+            assert image is not None
+            await mirror.broker.controller.delete_topics([image.topic_id])
+        for topic in topics[2:]:  # and is copied anew
+            await until(lambda topic=topic: is_begun(mirror, topic))  # type: ignore[misc]
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            for topic in topics[:2]:
+                _, end_offset, data = await mirror.content(topic)
+                _, _, whole = await source.content(topic)
+                *copied, own = [data[at : at + header.size_bytes] for at, header in iter_batches(data)]
+                assert whole.startswith(b"".join(copied))
+                assert b"mine" in own
+                assert end_offset == 2 * len(copied) + 1
+            for topic in topics[2:]:
+                await pair.until_same(topic)
+    assert not [it for it in caplog.records if it.levelname in ("ERROR", "CRITICAL")]
+
+
+def is_begun(side: Side, topic: str) -> bool:
+    return side.broker.metadata.topic(topic) is not None and side.partition(topic).log.log_end_offset > 20
 
 
 async def test_a_producer_id_of_the_source_is_not_given_again(run_pair: RunPair) -> None:
