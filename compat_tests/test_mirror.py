@@ -116,7 +116,7 @@ class Load:
                 message = consumer.poll(0.1)
                 if message is not None and message.error() is None:
                     try:
-                        consumer.commit(message, asynchronous=True)
+                        consumer.commit(message=message, asynchronous=True)
                     except KafkaException:
                         continue
         finally:
@@ -184,7 +184,7 @@ def ottla(process: BrokerProcess, *arguments: str) -> str:
     return done.stdout
 
 
-def committed_values(process: BrokerProcess, partition: int) -> list[bytes]:
+def committed_values(process: BrokerProcess, partition: int) -> list[bytes | None]:
     """What a read_committed consumer reads of the topic of transactions, to its end."""
     settings = {"bootstrap.servers": process.bootstrap, "group.id": "check", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.partition.eof": True})
