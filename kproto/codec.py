@@ -107,18 +107,23 @@ def build_in_steps(message: Message, version: int) -> Steps[list[bytes]]:
 
     Not for messages that carry record batches.
     """
-    cls = type(message)
     parts: list[bytes] = []
     pieces: list[Buffer] = []
-    try:
-        for _ in _builder_in_steps(cls, version)(message, pieces.append):
-            parts.append(b"".join(pieces))
-            pieces.clear()
-            yield
-    except _UNFIT as error:
-        raise EncodeError(f"{cls.__name__} does not fit version {version}: {error}") from error
+    for _ in write_in_steps(message, version, pieces.append):
+        parts.append(b"".join(pieces))
+        pieces.clear()
+        yield
     parts.append(b"".join(pieces))
     return parts
+
+
+def write_in_steps(message: Message, version: int, write: Callable[[Buffer], object]) -> Steps[None]:
+    """Hand the pieces that `build_parts` gives to `write`, with stops."""
+    cls = type(message)
+    try:
+        yield from _builder_in_steps(cls, version)(message, write)
+    except _UNFIT as error:
+        raise EncodeError(f"{cls.__name__} does not fit version {version}: {error}") from error
 
 
 def prepare(api_key: ApiKey, version: int) -> None:

@@ -65,14 +65,14 @@ def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
 
 
 def build_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:
-    """`build_parts` with stops; what is left to the schema's codec has none."""
+    """`build_parts` with stops."""
     parts = None
     if version in _ORDINARY_VERSIONS and not response.node_endpoints:
         try:
             parts = yield from _build(response, _layout(version))
         except struct.error:
             parts = None
-    return _build_by_codec(response, version) if parts is None else parts
+    return (yield from _by_codec_in_steps(response, version)) if parts is None else parts
 
 
 # The ordinary response ------------------------------------------------------------------------------------------------
@@ -249,30 +249,53 @@ def _aborted(producer_id: int, first_offset: int) -> AbortedTransaction:
 
 
 def _build_by_codec(response: FetchResponse, version: int) -> list[Buffer]:
+    steps = _by_codec_in_steps(response, version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            parts: list[Buffer] = end.value
+            return parts
+
+
+def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:
     whole = FetchResponse(
         throttle_time_ms=response.throttle_time_ms,
         error_code=response.error_code,
         session_id=response.session_id,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[_whole(partition) for partition in topic.partitions],
-            )
-            for topic in response.responses
-        ],
         node_endpoints=response.node_endpoints,
     )
-    encoded: list[Any] = codec.build_parts(whole, version)
+    left = STEP_ELEMENTS
+    for topic in response.responses:
+        partitions: list[Any] = []
+        for partition in topic.partitions:
+            partitions.append(_whole(partition))
+            left -= 1
+            if not left:
+                left = STEP_ELEMENTS
+                yield
+        whole.responses.append(
+            FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+        )
     parts: list[Buffer] = []
-    joined = 0
-    for position, part in enumerate(encoded):
-        if type(part) is _Views:
-            parts.append(b"".join(encoded[joined:position]))
-            parts += part.views
-            joined = position + 1
-    parts.append(b"".join(encoded[joined:]))
+    pieces: list[Any] = []
+    for _ in codec.write_in_steps(whole, version, pieces.append):
+        _spread(pieces, parts)
+        pieces.clear()
+        yield
+    _spread(pieces, parts)
     return parts
+
+
+def _spread(pieces: list[Any], parts: list[Buffer]) -> None:
+    """Add what was encoded to the parts: each chain as its views, what lies between two as one."""
+    joined = 0
+    for position, piece in enumerate(pieces):
+        if type(piece) is _Views:
+            parts.append(b"".join(pieces[joined:position]))
+            parts += piece.views
+            joined = position + 1
+    parts.append(b"".join(pieces[joined:]))
 
 
 def _whole(partition: Any) -> Any:

@@ -19,7 +19,10 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
     asked = [
         (
             (resource.resource_type, resource.resource_name),
-            [ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs],
+            [
+                ConfigChange(config.name, ConfigOperation.SET, config.value)
+                async for config in context.work.over(resource.configs, counts=False)
+            ],
         )
         async for resource in context.work.over(request.resources)
     ]

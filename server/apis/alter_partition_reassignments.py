@@ -6,6 +6,9 @@ are is done at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from ottla.kproto.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -15,21 +18,36 @@ from ottla.kproto.messages.alter_partition_reassignments import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
-from ottla.server.metadata.errors import InvalidReplicationFactorError, MetadataError
+from ottla.server.metadata.errors import InvalidReplicationFactorError, MetadataError, UnknownTopicError
 from ottla.server.metadata.image import PartitionState
-from ottla.server.metadata.partition_changes import cancel_reassignment, reassign
+from ottla.server.metadata.partition_changes import PartitionUpdate, cancel_reassignment, reassign
+from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
+
+_UNKNOWN: Final = UnknownTopicError("This server does not host this topic-partition.")
 
 
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    image = context.broker.metadata
+    known = tuple(image.brokers)
+    updates: dict[PartitionKey, PartitionUpdate] = {}
+    async for topic in context.work.over(request.topics, counts=False):
+        found = image.topic(topic.name)
+        async for each in context.work.over(topic.partitions, counts=False):
+            if found is not None:
+                update = _update(each, known, allow_factor_change=request.allow_replication_factor_change)
+                updates[found.topic_id, each.partition_index] = update
+    outcomes = await context.broker.controller.change_partitions(updates)
     responses = []
-    for topic in request.topics:
+    async for topic in context.work.over(request.topics):
+        found = image.topic(topic.name)
         partitions = [
-            await _alter(topic.name, partition, request.allow_replication_factor_change, context)
-            async for partition in context.work.over(topic.partitions)
+            _answer(each.partition_index, _UNKNOWN if found is None else outcomes[found.topic_id, each.partition_index])
+            async for each in context.work.over(topic.partitions)
         ]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    context.work.leave(updates, outcomes)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
@@ -37,25 +55,21 @@ async def handle(
     )
 
 
-async def _alter(
-    topic: str, asked: ReassignablePartition, allow_factor_change: bool, context: RequestContext
-) -> ReassignablePartitionResponse:
-    known = tuple(context.broker.metadata.brokers)
+def _update(asked: ReassignablePartition, known: Sequence[int], *, allow_factor_change: bool) -> PartitionUpdate:
+    """What the request makes of the partition's state."""
+    replicas = asked.replicas
 
     def update(state: PartitionState) -> PartitionState:
-        if asked.replicas is None:
+        if replicas is None:
             return cancel_reassignment(state)
         before = len([it for it in state.replicas if it not in state.adding_replicas])
-        if not allow_factor_change and len(asked.replicas) != before:
-            raise InvalidReplicationFactorError(
-                f"The replication factor is changed from {before} to {len(asked.replicas)}"
-            )
-        return reassign(state, asked.replicas, known)
+        if not allow_factor_change and len(replicas) != before:
+            raise InvalidReplicationFactorError(f"The replication factor is changed from {before} to {len(replicas)}")
+        return reassign(state, replicas, known)
 
-    failure: MetadataError | None = None
-    try:
-        await context.broker.controller.change_partition(topic, asked.partition_index, update)
-    except MetadataError as error:
-        failure = error
-    code, message = outcome(failure)
-    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
+    return update
+
+
+def _answer(partition_index: int, result: PartitionOutcome) -> ReassignablePartitionResponse:
+    code, message = outcome(result if isinstance(result, MetadataError) else None)
+    return ReassignablePartitionResponse(partition_index=partition_index, error_code=code, error_message=message)

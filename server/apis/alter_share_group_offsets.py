@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
+    work = context.work
     offsets = {
-        topic.topic_name: {each.partition_index: each.start_offset for each in topic.partitions}
-        for topic in request.topics
+        topic.topic_name: {
+            each.partition_index: each.start_offset async for each in work.over(topic.partitions, counts=False)
+        }
+        async for topic in work.over(request.topics, counts=False)
     }
     try:
         outcomes = await context.broker.group_coordinator.alter_share_offsets(request.group_id, offsets)
@@ -34,12 +37,12 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
         return AlterShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
     response = AlterShareGroupOffsetsResponse()
     image = context.broker.metadata
-    async for name in context.work.over(offsets):
+    async for name in work.over(offsets):
         topic = image.topic(name)
         answer = AlterShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=ZERO_UUID if topic is None else topic.topic_id
         )
-        for index in offsets[name]:
+        async for index in work.over(offsets[name]):
             code, message = outcome(outcomes[name, index])
             answer.partitions.append(
                 AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code, error_message=message)

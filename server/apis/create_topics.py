@@ -51,7 +51,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             continue
         try:
             _check_access(topic.name, context)
-            asked.append(_new_topic(topic))
+            asked.append(await _new_topic(topic, context))
         except MetadataError as error:
             results[topic.name] = kept(error)
     try:
@@ -77,9 +77,9 @@ def _check_access(name: str, context: RequestContext) -> None:
         raise TopicNotAuthorizedError("Authorization failed.")
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
+async def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic:
     assignments: dict[int, list[int]] = {}
-    for assignment in topic.assignments:
+    async for assignment in context.work.over(topic.assignments, counts=False):
         if assignment.partition_index in assignments:
             raise InvalidReplicaAssignmentError(
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}"
@@ -90,7 +90,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         topic.num_partitions,
         topic.replication_factor,
         assignments,
-        {config.name: config.value for config in topic.configs},
+        {config.name: config.value async for config in context.work.over(topic.configs, counts=False)},
     )
 
 

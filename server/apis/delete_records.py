@@ -31,6 +31,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         async for it in context.work.over(topic.partitions)
     }
     results = await context.broker.replica_manager.delete_records(offsets, timeout_ms=request.timeout_ms)
+    context.work.leave(asked, offsets, results)
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

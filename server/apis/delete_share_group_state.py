@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 
 async def handle(request: DeleteShareGroupStateRequest, context: RequestContext) -> DeleteShareGroupStateResponse:
+    work = context.work
     keys = [
         SharePartitionKey(request.group_id, topic.topic_id, each.partition)
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic in work.over(request.topics, counts=False)
+        async for each in work.over(topic.partitions, counts=False)
     ]
     outcomes = await context.broker.coordinators.shares.delete(keys)
     response = DeleteShareGroupStateResponse()
-    async for topic in context.work.over(request.topics):
+    async for topic in work.over(request.topics):
         result = DeleteStateResult(topic_id=topic.topic_id)
-        for each in topic.partitions:
+        async for each in work.over(topic.partitions):
             code, message = outcome(outcomes[SharePartitionKey(request.group_id, topic.topic_id, each.partition)])
             result.partitions.append(PartitionResult(partition=each.partition, error_code=code, error_message=message))
         response.results.append(result)
+    work.leave(keys, outcomes)
     return response

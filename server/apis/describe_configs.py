@@ -40,7 +40,10 @@ from ottla.server.settings.types import SettingType
 
 
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    await context.work.expect(sum(map(_expected, request.resources)))
+    expected = 0
+    async for asked in context.work.over(request.resources, counts=False):
+        expected += _expected(asked)
+    await context.work.expect(expected)
     results = []
     for asked in request.resources:
         await context.work.rest()

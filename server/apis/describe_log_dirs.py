@@ -31,7 +31,11 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     work = context.work
     asked = None
     if request.topics is not None:
-        asked = {(topic.topic, number) for topic in request.topics async for number in work.over(topic.partitions)}
+        asked = {
+            (topic.topic, number)
+            async for topic in work.over(request.topics, counts=False)
+            async for number in work.over(topic.partitions, counts=False)
+        }
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition in broker.replica_manager.partitions():
         await work.rest()

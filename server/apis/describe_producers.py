@@ -1,5 +1,7 @@
 """DescribeProducers (61): the producers that a partition's leader knows, and their open transactions (KIP-664)."""
 
+from uuid import UUID
+
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_producers import (
     DescribeProducersRequest,
@@ -17,6 +19,13 @@ from ottla.storage.errors import StorageError
 
 
 async def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    expected = 0
+    async for topic in context.work.over(request.topics, counts=False):
+        found = context.broker.metadata.topic(topic.name)
+        async for index in context.work.over(topic.partition_indexes, counts=False):
+            expected += 0 if found is None else _producer_count(found.topic_id, index, context)
+    # A partition may be named any number of times.
+    await context.work.expect(expected)
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
@@ -26,6 +35,13 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
             for topic in request.topics
         ]
     )
+
+
+def _producer_count(topic_id: UUID, index: int, context: RequestContext) -> int:
+    try:
+        return context.broker.replica_manager.get_partition(topic_id, index).log.producer_count
+    except (ReplicaError, StorageError):
+        return 0
 
 
 async def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
@@ -56,6 +72,6 @@ async def _describe(name: str, index: int, context: RequestContext) -> Partition
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.transaction_first_offset,
             )
-            for producer in partition.log.active_producers()
+            async for producer in context.work.over(partition.log.active_producers())
         ],
     )

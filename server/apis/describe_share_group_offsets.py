@@ -51,15 +51,16 @@ async def _describe(
     access = context.access
     if asked.topics is not None:
         keys = []
-        for topic in asked.topics:
+        async for topic in context.work.over(asked.topics, counts=False):
             if access is not None and not access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic_name):
-                unknown.append(_refused(topic.topic_name, topic.partitions))
+                unknown.append(await _refused(topic.topic_name, topic.partitions, context))
                 continue
             known = image.topic(topic.topic_name)
             if known is None:
-                unknown.append(_unknown(topic.topic_name, topic.partitions))
+                unknown.append(await _unknown(topic.topic_name, topic.partitions, context))
             else:
-                keys += [SharePartitionKey(group_id, known.topic_id, index) for index in topic.partitions]
+                async for index in context.work.over(topic.partitions, counts=False):
+                    keys.append(SharePartitionKey(group_id, known.topic_id, index))
     try:
         offsets = await context.broker.group_coordinator.describe_share_offsets(group_id, keys)
     except CoordinatorError as error:
@@ -99,7 +100,7 @@ async def _partition(
     return answer
 
 
-def _refused(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
+async def _refused(name: str, partitions: list[int], context: RequestContext) -> DescribeShareGroupOffsetsResponseTopic:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
@@ -108,7 +109,7 @@ def _refused(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsRespo
             DescribeShareGroupOffsetsResponsePartition(
                 partition_index=index, start_offset=-1, error_code=code, error_message=code.message
             )
-            for index in partitions
+            async for index in context.work.over(partitions)
         ],
     )
 
@@ -122,12 +123,12 @@ async def _end_offset(key: SharePartitionKey, topic: TopicImage, context: Reques
     return await broker.coordinators.other_share_coordinators.end_offset(leader, topic.name, key.partition)
 
 
-def _unknown(name: str, partitions: list[int]) -> DescribeShareGroupOffsetsResponseTopic:
+async def _unknown(name: str, partitions: list[int], context: RequestContext) -> DescribeShareGroupOffsetsResponseTopic:
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=ZERO_UUID,
         partitions=[
             DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=UNINITIALIZED_START_OFFSET)
-            for index in partitions
+            async for index in context.work.over(partitions)
         ],
     )

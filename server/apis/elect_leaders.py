@@ -36,18 +36,27 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         asked = [(topic.name, list(range(len(topic.partitions)))) for topic in image.topics.values()]
     else:
         asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    update = partial(election, live=live)
+    updates = {
+        (topic.topic_id, partition): update
+        for name, partitions in asked
+        if (topic := image.topic(name)) is not None
+        async for partition in context.work.over(partitions)
+    }
+    outcomes = await broker.controller.change_partitions(updates)
     answers = []
     for name, partitions in asked:
+        topic = image.topic(name)
         results = []
         async for partition in context.work.over(partitions):
             failure: MetadataError | None = None
-            try:
-                await broker.controller.change_partition(name, partition, partial(election, live=live))
-            except UnknownTopicError:
-                absent = f"topic as {name}" if image.topic(name) is None else f"partition as {name}-{partition}"
-                failure = UnknownTopicError(f"No such {absent}")
-            except MetadataError as error:
-                failure = error
+            if topic is None:
+                failure = UnknownTopicError(f"No such topic as {name}")
+            else:
+                changed = outcomes[topic.topic_id, partition]
+                failure = changed if isinstance(changed, MetadataError) else None
+                if isinstance(failure, UnknownTopicError):
+                    failure = UnknownTopicError(f"No such partition as {name}-{partition}")
             if everything and isinstance(failure, ElectionNotNeededError):
                 continue
             code, message = outcome(failure)

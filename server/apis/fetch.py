@@ -90,6 +90,8 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
         session_id, told = fetch.answer(results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
+    if context.counted is not None:
+        context.counted.leave(requested, results)
     context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
     await _fill(response, fetch.partitions, results, told, context)

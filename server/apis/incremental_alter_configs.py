@@ -21,7 +21,10 @@ from ottla.server.metadata.errors import InvalidRequestError
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    asked = [((it.resource_type, it.resource_name), _changes(it)) async for it in context.work.over(request.resources)]
+    asked = [
+        ((it.resource_type, it.resource_name), await _changes(it, context))
+        async for it in context.work.over(request.resources)
+    ]
     outcomes = await alter(asked, context.broker, replace=False, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -33,9 +36,11 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
     )
 
 
-def _changes(resource: AlterConfigsResource) -> Sequence[ConfigChange] | InvalidRequestError:
+async def _changes(
+    resource: AlterConfigsResource, context: RequestContext
+) -> Sequence[ConfigChange] | InvalidRequestError:
     changes = []
-    for config in resource.configs:
+    async for config in context.work.over(resource.configs, counts=False):
         try:
             operation = ConfigOperation(config.config_operation)
         except ValueError:

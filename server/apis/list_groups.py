@@ -10,8 +10,9 @@ from ottla.server.coordinator.errors import CoordinatorError
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    states = {state.casefold() for state in request.states_filter}
-    types = {group_type.casefold() for group_type in request.types_filter}
+    work = context.work
+    states = {state.casefold() async for state in work.over(request.states_filter, counts=False)}
+    types = {group_type.casefold() async for group_type in work.over(request.types_filter, counts=False)}
     try:
         listings = context.broker.group_coordinator.list_groups()
     except CoordinatorError as error:
@@ -24,7 +25,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            async for group in context.work.over(listings)
+            async for group in work.over(listings)
             if (not states or group.state.casefold() in states) and (not types or group.group_type.casefold() in types)
         ]
     )

@@ -34,6 +34,7 @@ from ottla.server.metadata.topic_names import check_topic_name
 #: They are kept encoded, so that a partition costs little.
 _PARTITIONS_AS_ELEMENT: Final = 8
 
+_DISTINGUISHED_AT_ONCE: Final = 128
 _NO_ID: Final = UUID(int=0)
 # Of every node in the process: what a topic's image is encoded to depends on nothing else.
 _ENCODED: Final = EncodedTopics(8 * 1024 * 1024)
@@ -47,7 +48,11 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     if asked is None or (version == 0 and not asked):
         answered: list[TopicImage | MetadataResponseTopic] = await _all(context)
     else:
-        distinct = {(it.topic_id, it.name): it for it in asked}
+        if len(asked) <= _DISTINGUISHED_AT_ONCE:
+            distinct = {(it.topic_id, it.name): it for it in asked}
+        else:
+            distinct = {(it.topic_id, it.name): it async for it in context.work.over(asked, counts=False)}
+            context.work.leave(distinct)
         answered = [await _find(it, request, context) async for it in context.work.over(distinct.values())]
     # After the auto-creations, so that what was created is in it.
     image = context.broker.metadata

@@ -56,8 +56,10 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
         found = await _fetch(request.group_id, None if request.topics is None else wanted, request, context)
     except CoordinatorError as error:
         code = error_code(error)
-        failed = {partition: _Answer(error_code=code) for partition in wanted} if version < 2 else {}
+        failed = dict.fromkeys(wanted, _Answer(error_code=code)) if version < 2 else {}
+        context.work.leave(wanted, failed)
         return OffsetFetchResponse(error_code=code, topics=await _topics(failed, context))
+    context.work.leave(wanted, found)
     return OffsetFetchResponse(topics=await _topics(found, context))
 
 
@@ -157,7 +159,9 @@ async def _fetch_group(
     try:
         found = await _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
     except CoordinatorError as error:
+        context.work.leave(wanted or [])
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
+    context.work.leave(wanted or [], found)
     for name, partitions in groupby(found.items(), key=lambda item: item[0].topic):
         topic_id = names.get(name) or _id(name, context)
         if topic_id != ZERO_UUID or not by_id:

@@ -32,7 +32,7 @@ async def handle(
                 topic_id=topic.topic_id,
                 partitions=[
                     _summary(SharePartitionKey(request.group_id, topic.topic_id, each.partition), context)
-                    for each in topic.partitions
+                    async for each in context.work.over(topic.partitions)
                 ],
             )
         )

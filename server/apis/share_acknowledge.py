@@ -46,8 +46,8 @@ async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> S
         return ShareAcknowledgeResponse(error_code=error_code(error), error_message=error_message(error))
     asked = {
         TopicIdPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic in context.work.over(request.topics, counts=False)
+        async for each in context.work.over(topic.partitions, counts=False)
     }
     may_renew = context.header.api_version >= share_requests.FIRST_VERSION_WITH_RENEWAL and request.is_renew_ack
     outcomes = await share_requests.acknowledge(key, asked, context, may_renew=may_renew)
@@ -62,6 +62,7 @@ async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> S
             topic = topics[partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=partition.topic_id)
             response.responses.append(topic)
         topic.partitions.append(_partition_data(partition, outcomes[partition], response, context))
+    context.work.leave(asked, outcomes)
     return response
 
 

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
@@ -34,6 +35,7 @@ from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.partition import Isolation
 from ottla.server.share.errors import ShareError, ShareSessionLimitReachedError
 from ottla.server.share.fetch import ShareFetchParams, ShareFetchResult
+from ottla.server.share.sessions import INITIAL_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,19 +58,17 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     manager = context.broker.share.manager
     asked = {
         TopicIdPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic in context.work.over(request.topics, counts=False)
+        async for each in context.work.over(topic.partitions, counts=False)
     }
-    acknowledged = {partition: batches for partition, batches in asked.items() if batches}
-    forgotten = [
-        TopicIdPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
-    ]
+    acknowledged = {
+        partition: batches async for partition, batches in context.work.over(asked.items(), counts=False) if batches
+    }
     try:
         session = manager.sessions.fetch(
             key,
             request.share_session_epoch,
             asked,
-            forgotten,
             has_acknowledgements=bool(acknowledged),
             owner=context.connection,
         )
@@ -80,6 +80,8 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             # Nobody signals the key: it lets the end of the purgatory find who waits.
             await purgatory.wait([key], lambda: None, request.max_wait_ms)
         return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
+    if session is not None and request.forgotten_topics_data:
+        await _forget(session, request, context)
     if session is not None and session.epoch == 1:
         context.connection.on_close(manager, partial(manager.connection_closed, context.connection))
     outcomes = await _acknowledge(request, key, acknowledged, context)
@@ -87,18 +89,11 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     if session is None:
         await manager.release(key)
     elif not request.is_renew_ack:
-        params = _params(request, context)
-        asked_now = session.rotated()
-        allowed = []
-        for partition in asked_now:
-            if share_requests.may_read(partition, context):
-                allowed.append(partition)
-            else:
-                denial = TopicNotAuthorizedError("Topic authorization failed.")
-                results.append(ShareFetchResult(partition, None, denial))
-        results += await manager.fetch(key.group_id, params, allowed, before_wait=context.leave_lane)
+        results = await _fetch(session, request, context)
     for result in results:
-        context.release_after_send(result)
+        if result.records is not None:
+            context.release_after_send(result)
+    context.work.leave(asked, acknowledged, results, outcomes)
     response = ShareFetchResponse(acquisition_lock_timeout_ms=manager.config(key.group_id).lock_duration_ms)
     await _fill(response, results, outcomes, session, context)
     return response
@@ -134,6 +129,29 @@ async def _acknowledge(
     return await share_requests.acknowledge(key, acknowledged, context, may_renew=may_renew)
 
 
+async def _forget(session: ShareSession, request: ShareFetchRequest, context: RequestContext) -> None:
+    """Behind what is added, as in Kafka; a session that begins has nothing to forget."""
+    if request.share_session_epoch == INITIAL_EPOCH:
+        return
+    async for topic in context.work.over(request.forgotten_topics_data, counts=False):
+        async for index in context.work.over(topic.partitions, counts=False):
+            session.forget(TopicIdPartition(topic.topic_id, index))
+
+
+async def _fetch(session: ShareSession, request: ShareFetchRequest, context: RequestContext) -> list[ShareFetchResult]:
+    """What the session's partitions have for the member, but for those that it may not read."""
+    params = _params(request, context)
+    denied, allowed = [], []
+    async for partition in context.work.over(session.rotated(), counts=False):
+        if share_requests.may_read(partition, context):
+            allowed.append(partition)
+        else:
+            denial = TopicNotAuthorizedError("Topic authorization failed.")
+            denied.append(ShareFetchResult(partition, None, denial))
+    manager = context.broker.share.manager
+    return denied + await manager.fetch(session.key.group_id, params, allowed, before_wait=context.leave_lane)
+
+
 def _params(request: ShareFetchRequest, context: RequestContext) -> ShareFetchParams:
     broker = context.broker
     max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -163,9 +181,9 @@ async def _fill(
 ) -> None:
     """Add the partitions of which there is something to say, those of one topic under one id."""
     topics: dict[UUID, ShareFetchableTopicResponse] = {}
-    fetched = {result.key: result for result in results}
-    for partition in dict.fromkeys((*fetched, *outcomes)):
-        await context.work.rest()
+    fetched = {result.key: result async for result in context.work.over(results, counts=False)}
+    context.work.leave(fetched)
+    async for partition in context.work.over(chain(fetched, (it for it in outcomes if it not in fetched))):
         result = fetched.get(partition)
         is_new = session is not None and session.partitions.get(partition) is False
         if partition not in outcomes and result is not None and not (is_new or result.acquired or result.error):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ottla.server.apis.context import RequestContext
+    from ottla.server.event_loop.work import Work
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 FIRST_VERSION_WITH_RENEWAL: Final = 2
@@ -81,19 +82,22 @@ def partition_error_code(error: Exception) -> ErrorCode:
     return error_code(error) if code is None else code
 
 
-def read_acknowledgements(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
+async def read_acknowledgements(
+    batches: Iterable[AcknowledgementBatch], work: Work, *, may_renew: bool
+) -> list[Acknowledgement]:
     """The acknowledgements of one partition. Raises InvalidAcknowledgementError if they contradict themselves."""
-    greatest = RENEW if may_renew else REJECT
+    known = range((RENEW if may_renew else REJECT) + 1)
     previous_end = -1
     acknowledgements = []
-    for batch in batches:
+    async for batch in work.over(batches, counts=False):
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
         if first > last or first < previous_end:
             raise InvalidAcknowledgementError("Acknowledgement batches overlap, or are not in order.")
         if not types or (len(types) > 1 and len(types) != last - first + 1):
             raise InvalidAcknowledgementError("Acknowledgement types do not fit the offsets of their batch.")
-        if any(not 0 <= kind <= greatest for kind in types):
-            raise InvalidAcknowledgementError(f"Invalid acknowledge type: {types}")
+        unknown = set(types).difference(known)
+        if unknown:
+            raise InvalidAcknowledgementError(f"Invalid acknowledge type: {min(unknown)}")
         previous_end = last
         acknowledgements.append(Acknowledgement(first, last, types))
     return acknowledgements
@@ -110,7 +114,7 @@ async def acknowledge(
     outcomes: dict[TopicIdPartition, Exception | None] = {}
     read: dict[TopicIdPartition, list[Acknowledgement]] = {}
     image = context.broker.metadata
-    for partition, batches in asked.items():
+    async for partition, batches in context.work.over(asked.items(), counts=False):
         if image.topic_by_id(partition.topic_id) is None:
             outcomes[partition] = UnknownTopicIdError("This server does not host this topic ID.")
             continue
@@ -118,7 +122,7 @@ async def acknowledge(
             outcomes[partition] = TopicNotAuthorizedError("Topic authorization failed.")
             continue
         try:
-            read[partition] = read_acknowledgements(batches, may_renew=may_renew)
+            read[partition] = await read_acknowledgements(batches, context.work, may_renew=may_renew)
         except InvalidAcknowledgementError as error:
             outcomes[partition] = error
     outcomes.update(await context.broker.share.manager.acknowledge(key, read))

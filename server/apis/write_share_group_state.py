@@ -42,7 +42,7 @@ async def _write(key: SharePartitionKey, asked: PartitionData, context: RequestC
         asked.delivery_complete_count,
         [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in asked.state_batches
+            async for each in context.work.over(asked.state_batches, counts=False)
         ],
     )
     try:

@@ -71,8 +71,10 @@ class _Asked:
             for topic in marker.topics
             async for index in work.over(topic.partition_indexes)
         ]
-        known = [partition async for partition in work.over(partitions) if image.partition(*partition) is not None]
-        return cls(marker, partitions, known)
+        # Each once, however often it is named.
+        known = {partition async for partition in work.over(partitions) if image.partition(*partition) is not None}
+        work.leave(partitions)
+        return cls(marker, partitions, sorted(known))
 
     async def write(self, context: RequestContext) -> None:
         marker = EndTxnMarker(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -18,6 +18,9 @@ from ottla.server.event_loop.pace import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: What may hold many objects.
+Container = list[Any] | dict[Any, Any]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -65,18 +68,19 @@ class Lane:
 class Over(Generic[T]):
     """See `Work.over`. No async generator, whose end is uncertain where the loop over it is left."""
 
-    __slots__ = ("_items", "_work")
+    __slots__ = ("_elements", "_items", "_work")
 
-    def __init__(self, work: Work, items: Iterable[T]) -> None:
+    def __init__(self, work: Work, items: Iterable[T], elements: int) -> None:
         self._work = work
         self._items = iter(items)
+        self._elements = elements
 
     def __aiter__(self) -> Over[T]:
         return self
 
     async def __anext__(self) -> T:
         for item in self._items:
-            await self._work.rest()
+            await self._work.rest(self._elements)
             return item
         raise StopAsyncIteration
 
@@ -84,7 +88,7 @@ class Over(Generic[T]):
 class Work:
     """The work on one request. Without a lane it is only counted and sliced."""
 
-    __slots__ = ("_allowed", "_began", "_is_in_lane", "_lane", "elements")
+    __slots__ = ("_allowed", "_began", "_is_in_lane", "_lane", "elements", "left")
 
     def __init__(self, lane: Lane | None = None) -> None:
         self._lane = lane
@@ -93,6 +97,8 @@ class Work:
         self._began = perf_counter()
         #: How many elements were worked on.
         self.elements = 0
+        #: What was needed on the way and is freed in steps when the answer is made.
+        self.left: list[Container] = []
 
     async def rest(self, elements: int = 1) -> None:
         """Call for each element, or for a few: counts them, and lets others run when a slice of time is used up.
@@ -106,9 +112,9 @@ class Work:
             await trio.lowlevel.checkpoint()
             self._began = perf_counter()
 
-    def over(self, items: Iterable[T]) -> Over[T]:
-        """Iterate with `rest` before each item."""
-        return Over(self, items)
+    def over(self, items: Iterable[T], *, counts: bool = True) -> Over[T]:
+        """Iterate with `rest` before each item; what was counted when it was parsed need not count again."""
+        return Over(self, items, 1 if counts else 0)
 
     async def expect(self, elements: int) -> None:
         """Refuse at once what would be refused later: call with what is known of the answer before it is made."""
@@ -125,6 +131,13 @@ class Work:
                 result: R = end.value
                 return result
             await self.rest(STEP_ELEMENTS if counts else 0)
+
+    def leave(self, *containers: Container) -> None:
+        """Let these be emptied in steps when the answer is made: freeing 50,000 objects at once takes tens of ms.
+
+        For lists and dictionaries that hold what was made for this request, and that nobody else keeps.
+        """
+        self.left += [it for it in containers if len(it) > LIGHT_ELEMENTS]
 
     def leave_lane(self) -> None:
         """What is left to do does not count, or waits for others. A second call does nothing."""

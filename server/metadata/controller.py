@@ -349,7 +349,9 @@ class Controller:
         from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
 
         results: dict[PartitionKey, PartitionOutcome] = {}
+        pace = Pace()
         for part in in_transactions(asked):
+            await pace.rest()
 
             async def plan(
                 image: MetadataImage, part: Mapping[PartitionKey, PartitionUpdate] = part

@@ -6,6 +6,7 @@ For ordinary requests nothing in here is called.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
     from ottla.server.apis.context import RequestContext
+    from ottla.server.event_loop.work import Container
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import MemoryBudget
 
@@ -128,6 +130,8 @@ async def forget(context: RequestContext) -> None:
         await run(_keep_elements(messages.pop(), kept), counts=False)
     context.request = context.response = None
     await run(_drop(kept), counts=False)
+    while context.work.left:
+        await run(_emptied(context.work.left.pop()), counts=False)
 
 
 def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None, None, None]:
@@ -145,6 +149,16 @@ def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None,
                     if isinstance(item, Struct):
                         yield from _keep_elements(item, kept)
             yield
+
+
+def _emptied(container: Container) -> Generator[None, None, None]:
+    while container:
+        if isinstance(container, list):
+            del container[-_STEP:]
+        else:
+            for key in list(islice(container, _STEP)):
+                del container[key]
+        yield
 
 
 def _drop(kept: deque[list[object]]) -> Generator[None, None, None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.records import RecordError
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import AppendOperation, AppendResult, HeldStore, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
@@ -441,7 +442,9 @@ class ReplicaManager:
         """
         operation = DeleteRecordsOperation()
         deadline = trio.current_time() + timeout_ms / 1000
+        pace = Pace()
         for key, offset in offsets.items():
+            await pace.rest()
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
                 await operation.delete(key, partition, offset, internal_topics_allowed=internal_topics_allowed)

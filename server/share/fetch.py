@@ -86,7 +86,8 @@ class ShareFetchOperation:
     def __init__(
         self, params: ShareFetchParams, results: Sequence[ShareFetchResult], replica_manager: ReplicaManager
     ) -> None:
-        self.results = results
+        #: Of those that are led here; the others are answered already.
+        self.results = [result for result in results if result.share is not None]
         self._params = params
         self._replica_manager = replica_manager
         self._ready: list[tuple[ShareFetchResult, SharePartition]] = []

@@ -11,8 +11,9 @@ A state machine without clocks, disks and tasks. What it promises (Kafka's Share
         ▲                     │  │
         └──release, timeout───┘  └──reject, gap, too many deliveries──▶ ARCHIVED
 
-Unlike Kafka's it keeps runs of records in one state, not one entry for each record once two of a batch differ; and what
-a restart knows nothing of is made available at once, where Kafka keeps a window of such gaps.
+Unlike Kafka's it keeps runs of records in one state, not one entry for each record once two of a batch differ; what a
+restart knows nothing of is made available at once, where Kafka keeps a window of such gaps; and never are more than
+`max_records` in flight, where Kafka takes the last record batch whole: it may hold a million records.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ class InFlight:
         if limit < last - first + 1:
             last = first + limit - 1
             if not is_strict:
-                last = next((span.last for span in spans if span.first <= last <= span.last), last)
+                whole = next((span.last for span in spans if span.first <= last <= span.last), last)
+                last = min(whole, max(last, first + self.max_records - self.count - 1))
         if not self._batches:
             self.start_offset = first
         acquired: list[Acquired] = []
@@ -228,15 +230,14 @@ class InFlight:
         renewed = self._new_lock(member_id)
         try:
             for acknowledgement in acknowledgements:
-                pieces = list(_pieces(acknowledgement))
                 if acknowledgement.last < self.start_offset:
                     continue
                 self._require_in_flight(acknowledgement)
-                for first, last, kind in pieces:
-                    begin = max(first, self.start_offset)
-                    for batch, run in self._runs_between(begin, last):
+                # So there are no more pieces than records are in flight, whatever a member says of others.
+                for first, last, kind in _pieces(acknowledgement.without_before(self.start_offset)):
+                    for batch, run in self._runs_between(first, last):
                         self._require_held(run, member_id, may_be=may_renew or kind != RENEW)
-                        part = batch.isolate(run, begin, last)
+                        part = batch.isolate(run, first, last)
                         if kind == RENEW:
                             self._move_lock(part, renewed)
                         else:
@@ -471,7 +472,7 @@ def _pieces(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, int]]:
     first, last, types = acknowledgement
     unknown = [kind for kind in types if kind != RENEW and kind not in _STATES]
     if unknown or not types:
-        raise InvalidAcknowledgementError(f"Invalid acknowledge type: {types}")
+        raise InvalidAcknowledgementError(f"Invalid acknowledge type: {unknown[:1]}")
     if len(types) == 1:
         yield first, last, types[0]
         return

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from ottla.server.share.fetch import ShareFetchParams
     from ottla.server.share.records import Acknowledgement
     from ottla.storage.clock import Clock
+
+#: To begin a task takes some 10 µs.
+_BEGUN_AT_ONCE: Final = 32
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +156,9 @@ class SharePartitionManager:
         """Acquire records for a member; the results stand in the order of `partitions`. The caller releases each."""
         self.counters.fetches += 1
         results = []
+        pace = Pace()
         for asked in partitions:
+            await pace.rest()
             try:
                 results.append(ShareFetchResult(asked, self._find_or_load(SharePartitionKey(group_id, *asked))))
             except (ReplicaError, StorageError) as error:
@@ -183,8 +190,8 @@ class SharePartitionManager:
             if len(types) == 1:
                 counted[types[0]] = counted.get(types[0], 0) + last - first + 1
             else:
-                for kind in types:
-                    counted[kind] = counted.get(kind, 0) + 1
+                for kind, times in Counter(types).items():
+                    counted[kind] = counted.get(kind, 0) + times
 
     async def release(self, key: SessionKey) -> dict[TopicIdPartition, Exception | None]:
         """End a member's session, and take back what it holds; says for each partition why that was refused."""
@@ -234,8 +241,11 @@ async def _each(
     asked = list(partitions)
     if len(asked) == 1:
         await one(asked[0])
-    else:
-        async with trio.open_nursery() as nursery:
-            for each in asked:
-                nursery.start_soon(one, each)
+        return outcomes
+    async with trio.open_nursery() as nursery:
+        for number, each in enumerate(asked, 1):
+            nursery.start_soon(one, each)
+            if not number % _BEGUN_AT_ONCE:
+                # Whoever is cancelled meanwhile has begun with all of them none the less.
+                await trio.lowlevel.cancel_shielded_checkpoint()
     return outcomes

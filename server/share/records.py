@@ -47,6 +47,13 @@ class Acknowledgement(NamedTuple):
     last: int
     types: list[int]
 
+    def without_before(self, offset: int) -> Acknowledgement:
+        """What it says of the records from an offset on."""
+        if self.first >= offset:
+            return self
+        types = self.types[offset - self.first :] if len(self.types) > 1 else self.types
+        return Acknowledgement(offset, self.last, types)
+
 
 class Lock:
     """A member's hold on what it acquired at one time. Whoever made it is told when it ends, unless it is not needed.

@@ -1,7 +1,8 @@
 """Share sessions (KIP-932): which partitions a member fetches, so that its requests name only what changes.
 
 As fetch sessions, but there is one for each member, and it ends with the member's connection: what the member held then
-is given back. A bounded number is kept (`group.share.max.share.sessions`); another one is refused, none gives way.
+is given back. A bounded number is kept (`group.share.max.share.sessions`); another one is refused, none gives way. So
+is what would give all of them together more than `MAX_PARTITIONS_IN_SESSIONS`: Kafka has no bound for that.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+MAX_PARTITIONS_IN_SESSIONS: Final = 500_000
 _MAX_EPOCH: Final = 0x7FFFFFFF
 
 
@@ -42,6 +44,16 @@ class ShareSession:
         self.epoch = 1
         self.partitions: dict[TopicIdPartition, bool] = dict.fromkeys(partitions, False)
 
+    def add(self, added: Iterable[TopicIdPartition]) -> None:
+        """Fetch these as well. Dictionaries are joined, which know the hashes of their keys: of 50,000 that counts."""
+        partitions = self.partitions | dict.fromkeys(added, False)
+        partitions.update(self.partitions)
+        self.partitions = partitions
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """Fetch this one no more, if it was."""
+        self.partitions.pop(partition, None)
+
     def advance(self) -> None:
         """The next request was taken."""
         self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
@@ -56,8 +68,9 @@ class ShareSession:
 class ShareSessions:
     """The sessions of the members that fetch from this node."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, max_partitions: int = MAX_PARTITIONS_IN_SESSIONS) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._members: dict[str, int] = {}
         self.evictions = 0
@@ -83,7 +96,6 @@ class ShareSessions:
         key: SessionKey,
         epoch: int,
         added: Collection[TopicIdPartition],
-        forgotten: Iterable[TopicIdPartition],
         *,
         has_acknowledgements: bool,
         owner: object,
@@ -98,14 +110,14 @@ class ShareSessions:
             self.remove(key)
             if len(self._sessions) >= self._slots:
                 raise ShareSessionLimitReachedError(f"there are {len(self._sessions)} share sessions")
+            self._require_room(added)
             session = self._sessions[key] = ShareSession(key, added, owner)
             self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
             return session
         session = self._require(key, epoch)
-        for partition in forgotten:
-            session.partitions.pop(partition, None)
-        for partition in added:
-            session.partitions.setdefault(partition, False)
+        if added:
+            self._require_room(added)
+            session.add(added)
         session.advance()
         return session
 
@@ -126,6 +138,10 @@ class ShareSessions:
             if left:
                 self._members[key.group_id] = left
         return session
+
+    def _require_room(self, added: Collection[TopicIdPartition]) -> None:
+        if self.partition_count + len(added) > self._max_partitions:
+            raise ShareSessionLimitReachedError(f"share sessions have {self.partition_count} partitions")
 
     def _require(self, key: SessionKey, epoch: int | None = None) -> ShareSession:
         session = self._sessions.get(key)

@@ -139,6 +139,11 @@ class PartitionLog(AppendableLog):
         if self.producers.expire(now_ms, self.store.context.config.producer_id_expiration_ms):
             self.store.changed(self)
 
+    @property
+    def producer_count(self) -> int:
+        """How many producers DescribeProducers names."""
+        return 0 if self.producers is None else len(self.producers)
+
     def active_producers(self) -> Sequence[ProducerEntry]:
         """The producers that DescribeProducers names."""
         return list(self.producers.active_producers()) if self.producers is not None else []

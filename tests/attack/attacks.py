@@ -7,12 +7,14 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from copy import copy
 from typing import Any, Final
 from uuid import UUID
 
 from ottla.client.errors import ClientError
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import EncodeError
 from ottla.kproto.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -26,9 +28,10 @@ from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Compression, Record, assemble_batch, build_batch, compress, parse_batch_header
 from ottla.kproto.records.record import encode_record
-from ottla.kproto.schema import Request
+from ottla.kproto.schema import Field, Request, Struct
 from ottla.server.served.api import SERVED
-from tests.server.apis.generated import requests
+from tests.server.apis.generated import TOPIC as KNOWN
+from tests.server.apis.generated import plain_request
 
 from .honest import TOPIC
 from .stage import Attack, Target
@@ -191,37 +194,57 @@ def _together(target: Target, frames: list[bytes], seconds: float = 60.0) -> Non
                     left -= len(part)
 
 
-def _elements(key: ApiKey, count: int) -> Iterator[tuple[int, Request]]:
-    """Requests of an API's lowest and highest version whose first list has many of its plain elements."""
-    for version in {key.valid_versions.lowest, key.valid_versions.highest}:
-        for request in requests(key, version, UUID(int=7)):
-            found: tuple[Any, str] | None = None
-            for field in request.FIELDS:
-                if field.kind == "array" and field.versions.includes(version) and getattr(request, field.name):
-                    found = (request, field.name)
-            if found is not None:
-                elements = getattr(*found)
-                setattr(*found, elements[:1] * count)
-                yield version, request
-                inner = _first_list(elements[0], version)
-                if inner is not None:
-                    setattr(*found, elements[:1])
-                    setattr(*inner, getattr(*inner)[:1] * count)
-                    yield version, request
+def long_requests(key: ApiKey, topic_id: UUID, count: int) -> Iterator[tuple[int, str, Request]]:
+    """Requests of an API's lowest and highest version: two for each list, with so many elements, distinct or not."""
+    for version in dict.fromkeys(key.valid_versions):
+        for number, (_, name) in enumerate(_lists(plain_request(key, version, topic_id), version)):
+            for is_varied in (True, False):
+                request = plain_request(key, version, topic_id)
+                owner, field = _lists(request, version)[number]
+                element = getattr(owner, field.name)[0]
+                kind = getattr(field.element, "name", "")
+                elements = [_varied(element, kind, n) for n in range(count)] if is_varied else [element] * count
+                setattr(owner, field.name, elements)
+                yield version, name.name, request
+
+
+def _lists(struct: Struct, version: int) -> list[tuple[Struct, Field]]:
+    """Every list in a structure each of whose lists has one element, the outer ones first."""
+    found: list[tuple[Struct, Field]] = []
+    for field in struct.FIELDS:
+        if field.versions.includes(version):
+            value = getattr(struct, field.name)
+            if field.kind == "array":
+                found.append((struct, field))
+                value = value[0]
+            if isinstance(value, Struct):
+                found += _lists(value, version)
+    return found
+
+
+def _varied(element: Any, kind: str, number: int) -> Any:
+    """The element with another name, number or id; what it lists stays the same."""
+    if isinstance(element, Struct):
+        varied = copy(element)
+        for field in element.FIELDS:
+            if field.kind in ("string", "uuid", "int32", "int64"):
+                setattr(varied, field.name, _varied(getattr(element, field.name), field.kind, number))
                 break
-
-
-def _first_list(element: Any, version: int) -> tuple[Any, str] | None:
-    for field in getattr(element, "FIELDS", ()):
-        if field.kind == "array" and field.versions.includes(version) and getattr(element, field.name):
-            return element, field.name
-    return None
+        return varied
+    if isinstance(element, str):
+        return f"{element}{number}"
+    if isinstance(element, UUID):
+        return UUID(int=element.int + number)
+    return number % 128 if kind == "int8" else number
 
 
 def _fifty_thousand(key: ApiKey) -> Attack:
     def send(target: Target) -> None:
-        for version, request in _elements(key, 50_000):
-            send_alone(target, framed(request, version), answer_seconds=10)
+        topic = CreatableTopic(name=KNOWN, num_partitions=4, replication_factor=1)
+        created = target.connect().call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        for version, _, request in long_requests(key, created.topics[0].topic_id, 50_000):
+            with suppress(EncodeError):  # what the version does not know
+                send_alone(target, framed(request, version), answer_seconds=10)
 
     return send
 

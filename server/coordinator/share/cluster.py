@@ -14,6 +14,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
 from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -139,8 +140,10 @@ class ClusterPersister:
 
         found: dict[SharePartitionKey, ShareState | CoordinatorError] = {}
         left: Sequence[SharePartitionKey] = keys
+        pace = Pace()
         for pause in (*RETRY_SECONDS, None):
             for key in left:
+                await pace.rest()
                 try:
                     found[key] = await summary(key)
                 except CoordinatorError as error:
@@ -170,29 +173,38 @@ class ClusterPersister:
         """Ask the coordinators of all, and again for those that were refused for the moment."""
         outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
         left: Sequence[T] = wanted
+        pace = Pace()
         for pause in (*RETRY_SECONDS, None):
-            for node_id, some in self._by_node(left, key_of, outcomes).items():
+            for node_id, some in (await self._by_node(left, key_of, outcomes)).items():
                 outcomes.update(await ask(node_id, some))
-            left = [each for each in left if isinstance(outcomes[key_of(each)], _PASSING)]
+            passing = []
+            for each in left:
+                await pace.rest()
+                if isinstance(outcomes[key_of(each)], _PASSING):
+                    passing.append(each)
+            left = passing
             if not left or pause is None or self._is_closed:
                 break
             await trio.sleep(pause)
         for key, error in outcomes.items():
+            await pace.rest()
             if error is None:
                 self.on_reset(key)
         return outcomes
 
-    def _by_node(
+    async def _by_node(
         self,
         wanted: Iterable[T],
         key_of: Callable[[T], SharePartitionKey],
         outcomes: dict[SharePartitionKey, CoordinatorError | None],
     ) -> dict[int, list[T]]:
         by_node: dict[int, list[T]] = {}
+        pace = Pace()
         for each in wanted:
+            await pace.rest()
             try:
                 node_id, _ = self._find(key_of(each))
                 by_node.setdefault(node_id, []).append(each)
             except CoordinatorError as error:
-                outcomes[key_of(each)] = error
+                outcomes[key_of(each)] = kept(error)
         return by_node

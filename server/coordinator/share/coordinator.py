@@ -26,6 +26,7 @@ from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share import records
 from ottla.server.coordinator.share.shard import ShareEntry, ShareShard
 from ottla.server.coordinator.share.state import (
+    MAX_BATCHES,
     NO_EPOCH,
     UNINITIALIZED_COUNT,
     UNINITIALIZED_START_OFFSET,
@@ -34,9 +35,11 @@ from ottla.server.coordinator.share.state import (
     StateChange,
     combine,
 )
+from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.server.coordinator.log import PrunableLog
     from ottla.server.coordinator.partition import Write
@@ -134,7 +137,7 @@ class ShareCoordinator:
 
     async def initialize(self, wanted: Iterable[Initialization]) -> dict[SharePartitionKey, CoordinatorError | None]:
         """Begin share partitions anew; says for each why it was refused (`Persister.initialize`)."""
-        return await _settled({each.key: partial(self._begin_initialize, *each) for each in wanted})
+        return await _settled((each.key, partial(self._begin_initialize, *each)) for each in wanted)
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
         shard, entry = self._find(key)
@@ -183,6 +186,9 @@ class ShareCoordinator:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {change.leader_epoch}")
         if NO_EPOCH != change.state_epoch < entry.state_epoch:
             raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {change.state_epoch}")
+        if max(len(change.batches), len(entry.state.batches)) > MAX_BATCHES:
+            # No leader holds so many records.
+            raise InvalidRequestError(f"The state of a share partition has {MAX_BATCHES} batches at most.")
         record = records.update(key, change, entry.snapshot_epoch)
         await self._runtime.write(shard.partition, [record], shard=shard)
         if entry.updates >= self._config.updates_per_snapshot and not entry.is_snapshotting:
@@ -191,7 +197,7 @@ class ShareCoordinator:
 
     async def delete(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, CoordinatorError | None]:
         """Forget share partitions; says for each why it was refused (`Persister.delete`)."""
-        return await _settled({key: partial(self._begin_delete, key) for key in keys})
+        return await _settled((key, partial(self._begin_delete, key)) for key in keys)
 
     def _begin_delete(self, key: SharePartitionKey) -> Write | None:
         shard, entry = self._find(key)
@@ -277,21 +283,27 @@ class ShareCoordinator:
 
 
 async def _settled(
-    begun: Mapping[SharePartitionKey, Callable[[], Write | None]],
+    begun: Iterable[tuple[SharePartitionKey, Callable[[], Write | None]]],
 ) -> dict[SharePartitionKey, CoordinatorError | None]:
-    """Begin all writes, so that they may go together, then wait for each; says how each ended."""
+    """Begin all writes, so that they may go together, then wait for each; says how each ended.
+
+    Of a share partition that is named more than once the last write counts.
+    """
     writes: dict[SharePartitionKey, Write | None] = {}
     outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
-    for key, begin in begun.items():
+    pace = Pace()
+    for key, begin in begun:
+        await pace.rest()
         try:
             writes[key] = begin()
         except CoordinatorError as error:
-            outcomes[key] = error
+            outcomes[key] = kept(error)
     for key, write in writes.items():
+        await pace.rest()
         try:
             if write is not None:
                 await write.wait()
             outcomes[key] = None
         except CoordinatorError as error:
-            outcomes[key] = error
+            outcomes[key] = kept(error)
     return outcomes

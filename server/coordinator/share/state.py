@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 UNINITIALIZED_START_OFFSET: Final = -1
 UNINITIALIZED_COUNT: Final = -1
 NO_EPOCH: Final = -1
+
+MAX_BATCHES: Final = 10_000
+"""Of one share partition, in what is stored of it: `group.share.partition.max.record.locks` is no larger."""
 
 
 class DeliveryState(IntEnum):
@@ -95,16 +99,19 @@ def _resolved(batches: Sequence[StateBatch]) -> list[StateBatch]:
     bounds = sorted({edge for batch in batches for edge in (batch.first_offset, batch.last_offset + 1)})
     ordered = sorted(batches)
     resolved: list[StateBatch] = []
-    open_batches: list[StateBatch] = []
+    # What begins before, the one that counts most in front; what has ended is left in it until it comes to the front.
+    begun: list[tuple[int, int, StateBatch]] = []
     position = 0
     for first, end in pairwise(bounds):
         while position < len(ordered) and ordered[position].first_offset <= first:
-            open_batches.append(ordered[position])
+            batch = ordered[position]
+            heappush(begun, (-batch.delivery_count, -batch.delivery_state, batch))
             position += 1
-        open_batches = [batch for batch in open_batches if batch.last_offset >= first]
-        if open_batches:
-            winner = max(open_batches, key=lambda batch: (batch.delivery_count, batch.delivery_state))
-            resolved.append(winner._replace(first_offset=first, last_offset=end - 1))
+        while begun and begun[0][2].last_offset < first:
+            heappop(begun)
+        if begun:
+            _, _, state, count = begun[0][2]
+            resolved.append(StateBatch(first, end - 1, state, count))
     return resolved
 
 

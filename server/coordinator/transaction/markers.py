@@ -25,6 +25,7 @@ from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
 from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.manager import ReplicaManager
@@ -89,7 +90,9 @@ class ReplicaMarkers:
         failed: dict[Partition, Exception] = {}
         entries: dict[TopicIdPartition, Records] = {}
         names: dict[TopicIdPartition, Partition] = {}
-        for partition in partitions:
+        pace = Pace()
+        for partition in dict.fromkeys(partitions):
+            await pace.rest()
             topic_id = self._topic_id(partition)
             if topic_id is None:
                 continue

@@ -34,6 +34,12 @@ def requests(key: ApiKey, version: int, topic_id: UUID) -> Iterator[Request]:
             yield request
 
 
+def plain_request(key: ApiKey, version: int, topic_id: UUID) -> Request:
+    """A request in which every field is ordinary and every list has one element."""
+    request: Request = _plain_struct(request_class(key), version, topic_id)
+    return request
+
+
 def _with_one_odd_field(cls: StructType, version: int, topic_id: UUID) -> Iterator[Any]:
     plain = {field.name: _plain(field, version, topic_id) for field in _fields(cls, version)}
     yield cls(**plain)
