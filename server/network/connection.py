@@ -43,6 +43,8 @@ UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 _MAX_SEND_VIEWS: Final = 1024
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
+# An answer that takes a good part of a slice of time to send.
+_LARGE_ANSWER_BYTES: Final = 32 * 1024
 
 
 class Connection:
@@ -364,6 +366,8 @@ class Connection:
                 self._working -= 1
             if response is not None:
                 await self._send(response)
+                if context.response_bytes > _LARGE_ANSWER_BYTES:
+                    self._receiver.rest()
             context.sent()
         finally:
             context.release()

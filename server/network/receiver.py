@@ -65,6 +65,7 @@ class FrameReceiver:
         "_end",
         "_expects_more",
         "_fragment",
+        "_is_after_large",
         "_needed",
         "_pool",
         "_share",
@@ -107,6 +108,7 @@ class FrameReceiver:
         self._shared_bytes = _MIN_SHARED_BYTES
         self._expects_more = False  # whether the last receive suggests that the next would not come back empty
         self._taken_at_once = 0  # frames since the last wait
+        self._is_after_large = False
 
     @property
     def is_idle(self) -> bool:
@@ -127,7 +129,9 @@ class FrameReceiver:
             frame = self._take()
             if frame is not None:
                 self._taken_at_once += 1
-                if self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
+                if self._is_after_large:
+                    await self._take_turn(frame)
+                elif self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
                     await self._yield(frame)
                 return frame
             if self._wanted:
@@ -175,6 +179,19 @@ class FrameReceiver:
         """Give back what is held of a frame that will not be completed."""
         self._release_fragment()
 
+    def rest(self) -> None:
+        """The last answer was large: where the next frame is here already, let that wait for its turn."""
+        self._is_after_large = True
+
+    async def _take_turn(self, frame: Frame) -> None:
+        self._taken_at_once = 0
+        self._is_after_large = False
+        try:
+            await self._budget.turns.go_through()
+        except BaseException:
+            frame.release()
+            raise
+
     def _go_idle(self) -> None:
         if self._end < self._shared_bytes // 4 and self._shared_bytes > _MIN_SHARED_BYTES:
             self._shared_bytes //= 2
@@ -190,6 +207,7 @@ class FrameReceiver:
 
     async def _wait_readable(self) -> None:
         self._taken_at_once = 0
+        self._is_after_large = False
         await self._transport.wait_readable()
 
     def _begin_waiting(self) -> None:

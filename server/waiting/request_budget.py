@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ottla.server.waiting.turnstile import Turnstile
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _LEAST_BYTES_PER_SECOND: Final = 16 * 1024
 #: The same while others wait for the memory that it holds.
 _PRESSED_GRACE_SECONDS: Final = 1.0
 _PRESSED_LEAST_BYTES_PER_SECOND: Final = 1024 * 1024
+
+
+#: A large answer takes half a millisecond to read and to send.
+_LARGE_ANSWERS_AT_ONCE: Final = 4
 
 
 class UnfinishedFrame(Protocol):
@@ -129,6 +134,8 @@ class RequestBudget:
         self.large = LargeShare(limit_bytes - 2 * (limit_bytes // _PART))
         #: The frames whose peers are waited for.
         self.unfinished: set[UnfinishedFrame] = set()
+        #: For connections that have more requests here already, after a large answer.
+        self.turns = Turnstile(_LARGE_ANSWERS_AT_ONCE)
 
     @property
     def used_bytes(self) -> int:

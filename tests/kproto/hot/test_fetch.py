@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec
 from ottla.kproto.errors import EncodeError
-from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, build_parts
+from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, build_in_steps, build_parts
 from ottla.kproto.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -86,6 +86,30 @@ def test_equal_to_the_codec(version: int, drawn: Drawn, hint: bool) -> None:
         if partitions is full:
             encoded.append(codec.build_response(response, version))
     assert encoded[0] == encoded[1] == encoded[2]
+
+
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_in_steps_it_is_the_same(version: int) -> None:
+    partitions: list[Any] = [
+        FetchedPartition(n, 0, 1, 1, 0, None, None if n % 3 else Chain([b"abc", bytes(n)])) for n in range(700)
+    ]
+    if version >= 16:
+        partitions.append(PartitionData(current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=2)))
+    topics = [
+        FetchableTopicResponse(topic="topic" if version < 13 else "", partitions=partitions[begin : begin + 350])
+        for begin in (0, 350)
+    ]
+    endpoints = [NodeEndpoint(node_id=1, host="h", port=2)] if version >= 16 else []
+    response = FetchResponse(responses=topics, node_endpoints=endpoints)
+    stops: list[None] = []
+    encoded: list[bytes] = []
+
+    def build() -> Iterator[None]:
+        encoded.append(b"".join((yield from build_in_steps(response, version))))
+
+    stops += build()
+    assert encoded == [b"".join(build_parts(response, version))]
+    assert len(stops) >= 5
 
 
 def response_of(partition: object) -> FetchResponse:

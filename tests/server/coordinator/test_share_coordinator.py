@@ -27,6 +27,7 @@ from ottla.server.coordinator.share.coordinator import ShareCoordinator, ShareCo
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
 from ottla.server.coordinator.share.state import (
+    MAX_BATCHES,
     SharePartitionKey,
     ShareState,
     StateBatch,
@@ -182,6 +183,23 @@ async def test_what_does_not_exist_is_refused(world: World) -> None:
         await world.coordinator.read(KEY._replace(partition=-1), 1)
     outcomes = await world.coordinator.initialize([Initialization(KEY._replace(topic_id=UUID(int=1)), 1, 0)])
     assert [type(error) for error in outcomes.values()] == [UnknownSharePartitionError]
+
+
+async def test_more_batches_than_anybody_holds_are_refused(world: World) -> None:
+    await world.coordinator.initialize([Initialization(KEY, 1, 0)])
+    for count in (MAX_BATCHES, MAX_BATCHES + 1):
+        # They are nested, so that each of them counts somewhere.
+        batches = [StateBatch(n, 3 * MAX_BATCHES - n, 0, n + 1) for n in range(count)]
+        change = StateChange(1, 1, 0, 0, batches)
+        if count > MAX_BATCHES:
+            with pytest.raises(InvalidRequestError):
+                await world.coordinator.write(KEY, change)
+        else:
+            await world.coordinator.write(KEY, change)
+    state = await world.coordinator.read(KEY, 1)
+    assert len(state.batches) == 2 * MAX_BATCHES - 1
+    with pytest.raises(InvalidRequestError):
+        await world.coordinator.write(KEY, StateChange(1, 1, 0, 0, ()))
 
 
 state_batches = st.lists(

@@ -13,14 +13,23 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.kproto.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.server.apis.fetch import MAX_PARTITIONS
-from ottla.server.network.large_requests import _drop, _keep_elements
+from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
+from ottla.server.network.large_requests import _drop, _emptied, _keep_elements
 
 Serve = Callable[..., Any]
 
@@ -138,6 +147,61 @@ def test_objects_are_freed_a_few_at_a_time_and_lists_that_others_keep_stay() -> 
     assert (counts[0], counts[-1]) == (1_000, 0)
     assert max(before - after for before, after in pairwise(counts)) <= 128
     assert len(kept_list) == 1_000
+
+
+@pytest.mark.parametrize("make", [list, dict.fromkeys])
+def test_what_was_needed_on_the_way_is_freed_a_few_at_a_time(make: Callable[[Any], Any]) -> None:
+    work = Work()
+    few, many = make(range(LIGHT_ELEMENTS)), make(range(LIGHT_ELEMENTS + 1))
+    work.leave(few, many)
+    assert len(work.left) == 1
+    counts = [len(many), *(len(many) for _ in _emptied(many))]
+    assert counts[-1] == 0
+    assert max(before - after for before, after in pairwise(counts)) <= 128
+    assert len(few) == LIGHT_ELEMENTS
+
+
+async def test_a_partition_of_many_producers_counts_each_time_that_it_is_named(serve_node: Serve) -> None:
+    async with serve_node({"ottla.request.max.elements": "10000"}) as node:
+        await node.create_topic("t", 1)
+        client = await node.connect()
+        markers = [
+            WritableTxnMarker(
+                producer_id=n,
+                transaction_result=True,
+                topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0, 0])],
+            )
+            for n in range(50)
+        ]
+        await client.call(WriteTxnMarkersRequest(markers=markers), 1)
+        for count in (10, 300):
+            topics = [TopicRequest(name="t", partition_indexes=[0] * count)]
+            await client.send(DescribeProducersRequest(topics=topics), 0)
+            if count == 300:
+                assert await client.is_closed()
+            else:
+                _, answer = await client.receive(ApiKey.DESCRIBE_PRODUCERS, 0)
+                assert [len(it.active_producers) for it in answer.topics[0].partitions] == [50] * 10
+
+
+async def test_a_partition_may_be_named_any_number_of_times(serve_node: Serve) -> None:
+    """Where its state is changed it is changed once, and each is answered."""
+    async with serve_node() as node:
+        await node.create_topic("t", 2)
+        client = await node.connect()
+        asked = ReassignableTopic(
+            name="t", partitions=[ReassignablePartition(partition_index=n % 3, replicas=[1]) for n in range(3_000)]
+        )
+        answer = await client.call(AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[asked]), 1)
+        codes = [it.error_code for it in answer.responses[0].partitions]
+        assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1_000
+        elected = TopicPartitions(topic="t", partitions=[0, 1, 2] * 1_000)
+        unknown = TopicPartitions(topic="u", partitions=[0])
+        answer = await client.call(ElectLeadersRequest(topic_partitions=[elected, unknown], timeout_ms=1000), 2)
+        codes = [it.error_code for topic in answer.replica_election_results for it in topic.partition_result]
+        unneeded = ErrorCode.ELECTION_NOT_NEEDED
+        assert codes[:-1] == [unneeded, unneeded, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1_000
+        assert codes[-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_more_changes_of_the_metadata_than_kafka_takes_are_refused(serve_node: Serve) -> None:
