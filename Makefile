@@ -109,10 +109,11 @@ attack: .venv/.test-ready ## what one client can do to the others: every attack,
 damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: never a wrong record, never a silent loss
 	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/server/metadata/test_sqlite_damage.py
 
-fuzz: .venv/.fuzz-ready ## coverage-guided fuzzers over every parser and every handler, for FUZZ_SECONDS (300) each
-	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$${FUZZ_SECONDS:-300}
-	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$${FUZZ_SECONDS:-300}
-	$(BIN)/python -m tests.fuzz.fuzz_handlers -max_total_time=$${FUZZ_SECONDS:-300}
+fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
+	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$(or $(SECONDS),300)
+	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$(or $(SECONDS),300)
+	$(BIN)/python -m tests.fuzz.fuzz_handlers -max_total_time=$(or $(SECONDS),300)
 
 bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks

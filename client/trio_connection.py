@@ -243,7 +243,13 @@ class TrioConnection:
             with trio.fail_after(self._timeout_seconds):
                 while self._protocol.state is not State.OPEN:
                     await self._flush(stream)
-                    self._protocol.feed(await stream.receive_some(_RECEIVE_BYTES))
+                    received = await stream.receive_some(_RECEIVE_BYTES)
+                    if self._protocol.state is State.AUTHENTICATING:
+                        # To prove a password takes thousands of hashes, as many as the peer says. Nobody else uses the
+                        # protocol before it is open.
+                        await trio.to_thread.run_sync(self._protocol.feed, received)
+                    else:
+                        self._protocol.feed(received)
         except trio.TooSlowError:
             raise RequestTimedOutError(f"the broker at {self.address} did not answer API_VERSIONS in time") from None
         except trio.BrokenResourceError as error:

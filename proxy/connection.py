@@ -266,7 +266,7 @@ class Requests(Flow):
         if parts is not None:
             if pending.key is not ApiKey.PRODUCE or has_answer(frame, REQUEST_HEAD_BYTES, len(frame), pending.version):
                 connection.in_flight.append(pending)
-            await send_all(self._sink, framed(*parts))
+            await self.send(framed(*parts))
 
     async def _is_about_login(self, pending: Pending, frame: Buffer, body_start: int) -> bool:
         """Look at what a client says of who it is, or before that is known; True if it is dealt with."""
@@ -370,7 +370,7 @@ class Responses(Flow):
             parts = await self._filter(pending, frame, body_start)
         elif rewriting.names_brokers(key, version):
             parts = await rewriting.rewrite(key, version, frame, body_start, self._connection.localize)
-        await send_all(self._sink, framed(*([frame] if parts is None else parts)))
+        await self.send(framed(*([frame] if parts is None else parts)))
 
     async def _filter(self, pending: Pending, frame: Buffer, body_start: int) -> list[Buffer] | None:
         """What becomes of an answer that filters want; None if it stays as it is."""
@@ -388,7 +388,7 @@ class Responses(Flow):
         while self._in_flight and (ready := self._in_flight[0].answer) is not None and self.is_between_frames:
             self._in_flight.popleft()
             self._connection.has_room.unpark()
-            await send_all(self._sink, ready)
+            await self.send(ready)
         self.is_busy = not self.is_between_frames
         if not self.is_busy:
             self._connection.end_if_done()

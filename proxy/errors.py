@@ -13,3 +13,7 @@ class RefusedError(Exception):
 
 class EndOfStreamError(Exception):
     """One side closed in the middle of a frame."""
+
+
+class StalledError(ProxyError):
+    """A connection held memory, and nothing moved on it."""

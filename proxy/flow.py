@@ -19,10 +19,10 @@ from ottla.proxy.memory import CHUNK_BYTES
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.kproto.types import Buffer
-    from ottla.proxy.memory import Chunks, FrameBudget
+    from ottla.proxy.memory import Chunks, FrameBudget, Held
     from ottla.proxy.transport import Transport
 
 PREFIX_BYTES: Final = 4
@@ -62,6 +62,7 @@ class Flow(ABC):
         self._moved = moved
         self._rest = b""  # the first bytes of a frame, too few to decide about it
         self._through = 0  # bytes to come of a frame that goes on as it is
+        self._held: Held | None = None  # the large frame under way
         self._idle: trio.CancelScope | None = None
         self._stopping = False
         self.is_stopped = False
@@ -158,7 +159,7 @@ class Flow(ABC):
             if what is Next.MORE:
                 break
             if pos > out:
-                await send_all(self._sink, [chunk[out:pos]])
+                await self.send([chunk[out:pos]])
                 out = pos
             if what is Next.SETTLE:
                 await self.settle()
@@ -167,7 +168,7 @@ class Flow(ABC):
             await self._take_whole(chunk[pos + PREFIX_BYTES : min(stop, end)], size_bytes)
             pos = out = min(stop, end)
         if pos > out:
-            await send_all(self._sink, [chunk[out:pos]])
+            await self.send([chunk[out:pos]])
         await self.settle()
         return pos
 
@@ -183,18 +184,25 @@ class Flow(ABC):
             await self.handle(bytes(begun))
             return
         frame = bytearray(begun)
-        charged = size_bytes if size_bytes > _FREE_BYTES else 0
-        if charged:
-            await self._budget.take(charged)
-        try:
-            while len(frame) < size_bytes:
-                filled = len(frame)
-                frame += bytes(min(size_bytes - filled, max(_RESERVE_FACTOR * filled, _FREE_BYTES)))
-                await self._fill(memoryview(frame)[filled:])
-            await self.handle(frame)
-        finally:
-            if charged:
-                self._budget.give(charged)
+        if size_bytes <= _FREE_BYTES:
+            await self._take_rest(frame, size_bytes)
+            return
+        async with self._budget.hold(size_bytes) as self._held:
+            try:
+                await self._take_rest(frame, size_bytes)
+            finally:
+                self._held = None
+
+    async def _take_rest(self, frame: bytearray, size_bytes: int) -> None:
+        while len(frame) < size_bytes:
+            filled = len(frame)
+            frame += bytes(min(size_bytes - filled, max(_RESERVE_FACTOR * filled, _FREE_BYTES)))
+            await self._fill(memoryview(frame)[filled:])
+        await self.handle(frame)
+
+    async def send(self, parts: Sequence[Buffer]) -> None:
+        """Send everything on to the other side."""
+        await send_all(self._sink, parts, None if self._held is None else self._held.moved)
 
     async def _fill(self, room: memoryview) -> None:
         while room:
@@ -206,6 +214,8 @@ class Flow(ABC):
             if not count:
                 raise EndOfStreamError
             self._moved(count)
+            if self._held is not None:
+                self._held.moved()
             room = room[count:]
             if room:
                 await trio.lowlevel.checkpoint()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
+
+from ottla.proxy.errors import StalledError
 
 CHUNK_BYTES: Final = 256 * 1024
 """One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held."""
@@ -29,27 +33,63 @@ class Chunks:
             self._free.append(chunk)
 
 
+class Held:
+    """A frame that is held whole. Its owner says when something of it moves, and does all about it within `scope`."""
+
+    __slots__ = ("moved_at", "scope")
+
+    def __init__(self) -> None:
+        self.moved_at = trio.current_time()
+        self.scope = trio.CancelScope()
+
+    def moved(self) -> None:
+        """A part of it has come, or has gone on."""
+        self.moved_at = trio.current_time()
+
+
 class FrameBudget:
     """How many bytes of large frames may be held whole, by all connections together. Who comes first gets first.
 
-    One frame that is larger than all of it is let in when nothing else is held.
+    One frame that is larger than all of it is let in when nothing else is held. A frame of which nothing has moved for
+    `patience_seconds` is given up when others wait for its memory: who does not read holds up nobody else for long.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, patience_seconds: float = 30.0) -> None:
         self._max_bytes = max_bytes
+        self._patience_seconds = patience_seconds
         self._turn = trio.StrictFIFOLock()
         self._freed = trio.Event()
+        self._frames: set[Held] = set()
         self.used_bytes = 0
 
-    async def take(self, size_bytes: int) -> None:
-        """Wait until so much may be held; to be given back."""
+    @asynccontextmanager
+    async def hold(self, size_bytes: int) -> AsyncIterator[Held]:
+        """Wait until so much may be held, and hold it for the block. Raises StalledError."""
         async with self._turn:
             while self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
-                await self._freed.wait()
+                with trio.move_on_after(self._patience_seconds):
+                    await self._freed.wait()
+                    continue
+                self._give_up_stalled()
             self.used_bytes += size_bytes
+        held = Held()
+        self._frames.add(held)
+        try:
+            with held.scope:
+                yield held
+        finally:
+            self._frames.discard(held)
+            self.used_bytes -= size_bytes
+            self._freed.set()
+            self._freed = trio.Event()
+        if held.scope.cancelled_caught:
+            raise StalledError(
+                f"nothing of a frame of {size_bytes} bytes moved for {self._patience_seconds:g} s, and others waited "
+                "for its memory"
+            )
 
-    def give(self, size_bytes: int) -> None:
-        assert self.used_bytes >= size_bytes
-        self.used_bytes -= size_bytes
-        self._freed.set()
-        self._freed = trio.Event()
+    def _give_up_stalled(self) -> None:
+        latest = trio.current_time() - self._patience_seconds
+        for held in self._frames:
+            if held.moved_at <= latest:
+                held.scope.cancel()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ottla.client.security import Security
 
+_CLIENT_PATIENCE_SECONDS: Final = 5.0
+
 CONNECT_SECONDS: Final = 10.0
 """So long a client waits for upstream to be reached."""
 
@@ -75,7 +77,8 @@ class Shared:
         self.chunks = Chunks()
         # Each has half of it: requests wait for upstream, which may wait until an answer finds room.
         self.requests = FrameBudget(settings.memory_bytes // 2)
-        self.responses = FrameBudget(settings.memory_bytes // 2)
+        # A client that does not read soon has to ask again; a broker does not read from whom it throttles.
+        self.responses = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
         self.max_frame_bytes = settings.max_frame_bytes
         self.metrics = Metrics()
         #: By this a request of the proxy is known where it comes back.

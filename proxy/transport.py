@@ -110,8 +110,8 @@ async def accept_tcp(accepted: socket.socket) -> Accepted:
     return Accepted(SocketTransport(accepted))
 
 
-async def send_all(sink: Transport, parts: Sequence[Buffer]) -> None:
-    """Send everything. Lets others run behind each piece of what is large."""
+async def send_all(sink: Transport, parts: Sequence[Buffer], moved: Callable[[], None] | None = None) -> None:
+    """Send everything, and call `moved` whenever something has gone. Lets others run behind each large piece."""
     views = [memoryview(part) for part in parts if len(part)]
     while views:
         some = views[0] if len(views[0]) <= _MAX_SEND_BYTES else views[0][:_MAX_SEND_BYTES]
@@ -120,6 +120,8 @@ async def send_all(sink: Transport, parts: Sequence[Buffer]) -> None:
         except BlockingIOError:
             await sink.wait_writable()
             continue
+        if moved is not None:
+            moved()
         while views and sent >= len(views[0]):
             sent -= len(views.pop(0))
         if sent:

@@ -21,6 +21,7 @@ from ottla.server.coordinator.errors import (
     UnknownSharePartitionError,
 )
 from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, StateBatch
+from ottla.server.errors import kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ class PeerShareCoordinators:
             )
             topic = initializing.InitializeStateData(topic_id=key.topic_id, partitions=[data])
             request = initializing.InitializeShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-            outcomes[key] = await self._outcome(node_id, request)
+            outcomes[key] = await self._outcome(node_id, request, key)
         return outcomes
 
     async def delete(
@@ -70,13 +71,14 @@ class PeerShareCoordinators:
             data = deleting.PartitionData(partition=key.partition)
             topic = deleting.DeleteStateData(topic_id=key.topic_id, partitions=[data])
             request = deleting.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
-            outcomes[key] = await self._outcome(node_id, request)
+            outcomes[key] = await self._outcome(node_id, request, key)
         return outcomes
 
     async def read(self, node_id: int, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         data = reading.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = reading.ReadStateData(topic_id=key.topic_id, partitions=[data])
-        found = await self._ask(node_id, reading.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic]))
+        request = reading.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic])
+        found = await self._ask(node_id, request, key)
         batches = (
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in found.state_batches
@@ -96,13 +98,13 @@ class PeerShareCoordinators:
             ],
         )
         topic = writing.WriteStateData(topic_id=key.topic_id, partitions=[data])
-        await self._ask(node_id, writing.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic]))
+        await self._ask(node_id, writing.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic]), key)
 
     async def read_summary(self, node_id: int, key: SharePartitionKey) -> ShareState:
         data = summing.PartitionData(partition=key.partition, leader_epoch=-1)
         topic = summing.ReadStateSummaryData(topic_id=key.topic_id, partitions=[data])
         request = summing.ReadShareGroupStateSummaryRequest(group_id=key.group_id, topics=[topic])
-        found = await self._ask(node_id, request)
+        found = await self._ask(node_id, request, key)
         return ShareState(found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count)
 
     async def end_offset(self, node_id: int, topic: str, partition: int) -> int:
@@ -110,21 +112,41 @@ class PeerShareCoordinators:
         asked = ListOffsetsTopic(
             name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)]
         )
-        found = (await self._call(node_id, ListOffsetsRequest(topics=[asked]))).topics[0].partitions[0]
+        answer = await self._call(node_id, ListOffsetsRequest(topics=[asked]))
+        found = _only(
+            node_id,
+            [
+                it
+                for each in answer.topics
+                if each.name == topic
+                for it in each.partitions
+                if it.partition_index == partition
+            ],
+        )
         if found.error_code:
             raise CoordinatorNotAvailableError(f"node {node_id} answered {ErrorCode.of(found.error_code).name}")
         return int(found.offset)
 
-    async def _outcome(self, node_id: int, request: Request) -> CoordinatorError | None:
+    async def _outcome(self, node_id: int, request: Request, key: SharePartitionKey) -> CoordinatorError | None:
         try:
-            await self._ask(node_id, request)
+            await self._ask(node_id, request, key)
         except CoordinatorError as error:
-            return error
+            return kept(error)
         return None
 
-    async def _ask(self, node_id: int, request: Request) -> Any:
+    async def _ask(self, node_id: int, request: Request, key: SharePartitionKey) -> Any:
         """The one partition that a request of one partition is answered with. Raises CoordinatorError."""
-        found = (await self._call(node_id, request)).results[0].partitions[0]
+        answer = await self._call(node_id, request)
+        found = _only(
+            node_id,
+            [
+                it
+                for each in answer.results
+                if each.topic_id == key.topic_id
+                for it in each.partitions
+                if it.partition == key.partition
+            ],
+        )
         if found.error_code:
             known = ErrorCode.of(found.error_code)
             refused = _ERRORS.get(known, CoordinatorNotAvailableError)
@@ -136,3 +158,10 @@ class PeerShareCoordinators:
             return await self._peers.call(node_id, request, channel=_CHANNEL, timeout_seconds=TIMEOUT_SECONDS)
         except ClientError as error:
             raise CoordinatorNotAvailableError(str(error)) from None
+
+
+def _only(node_id: int, found: Sequence[Any]) -> Any:
+    """What a broker answers of the partition that it was asked for: exactly that, or it is not to be believed."""
+    if len(found) != 1:
+        raise CoordinatorNotAvailableError(f"node {node_id} answered {len(found)} times for one partition")
+    return found[0]

@@ -124,10 +124,16 @@ WAITING: Final = PIPELINED | {
 """Whose answers may have to wait for others."""
 
 
-_GROUPS: Final = ("ottla.server.coordinator.group.coordinator", "ottla.server.coordinator.group.topics")
+_GROUPS: Final = (
+    "ottla.server.coordinator.group.coordinator",
+    "ottla.server.coordinator.group.topics",
+    "ottla.server.coordinator.settings",
+)
 _TRANSACTIONS: Final = (
     "ottla.server.coordinator.transaction.coordinator",
     "ottla.server.coordinator.transaction.markers",
+    "ottla.server.coordinator.transaction.other_brokers",
+    "ottla.server.coordinator.settings",
 )
 _SHARE: Final = (
     "ottla.server.coordinator.share.coordinator",
@@ -143,10 +149,12 @@ _CONTROLLER: Final = (
 )
 _IMPORTED_LATER: Final = {
     **dict.fromkeys(
-        (key for key in SERVED if "GROUP" in key.name or key.name.startswith("OFFSET")), (*_GROUPS, *_TRANSACTIONS)
+        (key for key in SERVED if "GROUP" in key.name or key.name.startswith(("OFFSET", "HEARTBEAT"))),
+        (*_GROUPS, *_TRANSACTIONS),
     ),
     **dict.fromkeys(
-        (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name), (*_GROUPS, *_TRANSACTIONS)
+        (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name or key is ApiKey.INIT_PRODUCER_ID),
+        (*_GROUPS, *_TRANSACTIONS),
     ),
     **dict.fromkeys((key for key in SERVED if "SHARE" in key.name), (*_GROUPS, *_SHARE)),
     **dict.fromkeys((key for key in SERVED if key.name.startswith(("CREATE", "ALTER", "INCREMENTAL"))), _CONTROLLER),

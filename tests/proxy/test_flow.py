@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from ottla.kproto.messages.heartbeat import HeartbeatRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.proxy.connection import MAX_IN_FLIGHT, Connection
+from ottla.proxy.errors import StalledError
 from ottla.proxy.filters.chain import Named
 from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.memory import FrameBudget
@@ -245,22 +247,52 @@ async def test_the_budget_lets_frames_in_in_order_and_a_huge_one_alone() -> None
     budget = FrameBudget(100)
     order: list[int] = []
 
-    async def take(size_bytes: int) -> None:
-        await budget.take(size_bytes)
-        order.append(size_bytes)
+    done = {size_bytes: trio.Event() for size_bytes in (60, 500, 10)}
 
-    await take(60)
+    async def hold(size_bytes: int) -> None:
+        async with budget.hold(size_bytes):
+            order.append(size_bytes)
+            await done[size_bytes].wait()
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take, 500)
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(take, 10)
-        await trio.testing.wait_all_tasks_blocked()
+        for size_bytes in done:
+            nursery.start_soon(hold, size_bytes)
+            await trio.testing.wait_all_tasks_blocked()
         assert order == [60]
-        budget.give(60)
+        done[60].set()
         await trio.testing.wait_all_tasks_blocked()
         assert order == [60, 500]
-        budget.give(500)
+        done[500].set()
         await trio.testing.wait_all_tasks_blocked()
         assert order == [60, 500, 10]
-        budget.give(10)
+        done[10].set()
+    assert budget.used_bytes == 0
+
+
+async def test_a_frame_of_which_nothing_moves_is_given_up_when_others_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    budget = FrameBudget(100, patience_seconds=5)
+    ended: dict[str, float] = {}
+
+    async def hold(name: str, *, moves: bool) -> None:
+        try:
+            async with budget.hold(50) as held:
+                for _ in range(100):
+                    await trio.sleep(1)
+                    if moves:
+                        held.moved()
+        except StalledError:
+            ended[name] = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(partial(hold, "stalled", moves=False))
+        nursery.start_soon(partial(hold, "moving", moves=True))
+        await trio.sleep(20)
+        assert not ended  # nobody waits
+        async with budget.hold(50):
+            assert trio.current_time() - began == 25
+        nursery.cancel_scope.cancel()
+    assert list(ended) == ["stalled"]
     assert budget.used_bytes == 0
