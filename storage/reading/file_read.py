@@ -81,6 +81,7 @@ class FileRead:
         "hint",
         "is_cold",
         "is_done",
+        "is_void",
         "needed_bytes",
         "next_offset",
     )
@@ -117,6 +118,8 @@ class FileRead:
         self._left_bytes = 0
         self._last_end = -1
         self.is_done = False
+        # All runs that were named were read, and hold nothing from the offset on.
+        self.is_void = False
         # A worker thread reads it.
         self.is_cold = False
         self.next_offset = offset
@@ -310,7 +313,7 @@ class FileRead:
                 self.is_done = True
                 return size_bytes
         if following == len(pieces):
-            self._ask_for_more()
+            self._look_for_more()
             self.is_done = True
         return size_bytes
 
@@ -325,9 +328,13 @@ class FileRead:
                 segment, entry = piece.extent
                 raise self._missing(segment.data_path, file_position, entry.last_offset + 1)
 
-    def _ask_for_more(self) -> None:
-        """All that fitted was void (cut off by a truncation): the run that follows must be read as well."""
-        if self._min_one_batch and not self._views and self._left_bytes:
+    def _look_for_more(self) -> None:
+        """If all that fitted was void (cut off by a truncation), the run that follows must be read as well."""
+        if self._views:
+            return
+        if not self._left_bytes:
+            self.is_void = True
+        elif self._min_one_batch:
             assert self._fragment is not None
             self.needed_bytes = self._fragment.capacity_bytes + self._left_bytes
 

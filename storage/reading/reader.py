@@ -126,7 +126,7 @@ class Reader:
                 await context.offload(_run_all, cold)
             _check_descriptors(reads.values())
             for plan, work in reads.items():
-                if _finish(context, plan, work):
+                if self._was_misled(plan, work) or _finish(context, plan, work):
                     again.append(plan)
                 elif plan.error is None and self.read_ahead.on_read(plan, was_cold=work.is_cold):
                     followed.append(plan)
@@ -136,6 +136,13 @@ class Reader:
             for work in reads.values():
                 work.close()
         return again
+
+    def _was_misled(self, plan: ReadPlan, work: FileRead) -> bool:
+        """Whether what was looked up ends in a gap, so that what follows was not read; it is forgotten then."""
+        if not work.is_void or not self.read_ahead.extents_for(plan):
+            return False
+        self.read_ahead.forget(plan.log)
+        return True
 
     def _begin(self, plan: ReadPlan) -> FileRead | None:
         try:

@@ -120,6 +120,24 @@ async def test_a_truncation_takes_back_what_was_looked_up(harness: Any) -> None:
         ]
 
 
+async def test_what_was_looked_up_may_end_in_a_gap(harness: Any) -> None:
+    """A leader's compaction left the gap, and a truncation took what followed it."""
+    manager = make(Reads(), segment_bytes=9_000)
+    async with manager.run():
+        (log,) = await fill(harness, manager, is_sorted=False)
+        after_gap = bytes(harness.batch([b"b", b"c"], base_offset=COUNT + 5))
+        batches = bytes(harness.batch([b"a"], base_offset=COUNT)) + after_gap
+        log.append_as_follower(memoryview(bytearray(batches)), None, now_ms=0)
+        await log.flush()
+        await log.truncate_to(COUNT + 6)
+        offset = COUNT - 20
+        while offset <= COUNT:
+            offset = await next_read(log, offset, max_bytes=400)
+        harness.append(log, b"after the gap")
+        await log.flush()
+        assert await harness.read_records(log, offset) == [(COUNT + 6, b"after the gap")]
+
+
 async def test_a_rewritten_segment_takes_back_what_was_looked_up(harness: Any) -> None:
     reads = Reads()
     manager = make(reads, segment_bytes=9_000)
