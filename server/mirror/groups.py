@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import BrokerError, ClientError
 from ottla.kproto.errors import ErrorCode
@@ -28,6 +28,7 @@ from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.kproto.messages.offset_fetch import OffsetFetchResponseGroup
+    from ottla.kproto.schema import Request
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
     from ottla.server.metadata.controller import Controller
@@ -80,9 +81,12 @@ class MirroredGroups:
         self._clock = clock
         self._progress = progress
         self._told: set[str] = set()
+        #: Why some of the source's brokers did not answer in this turn.
+        self._failure: ClientError | None = None
 
     async def follow(self) -> None:
-        """Copy once. Raises a ClientError or a MetadataError."""
+        """Copy once. Raises a ClientError, when all is done that could be without it, or a MetadataError."""
+        self._failure = None
         groups = [group for group in await self._list() if self._is_coordinated_here(group)]
         pace = Pace()
         for coordinator, some in (await self._by_coordinator(groups)).items():
@@ -91,19 +95,32 @@ class MirroredGroups:
                     OffsetFetchRequestGroup(group_id=group, topics=None)
                     for group in some[first : first + _GROUPS_AT_ONCE]
                 ]
-                answer = await self._source.call(coordinator, OffsetFetchRequest(groups=asked), at_most=_BY_NAME)
-                for answered in answer.groups:
+                answer = await self._ask(coordinator, OffsetFetchRequest(groups=asked), at_most=_BY_NAME)
+                for answered in () if answer is None else answer.groups:
                     await pace.rest()
                     if answered.error_code == ErrorCode.NONE:
                         await self._commit(answered.group_id, self._wanted(answered, self._controller.image))
+
+        if self._failure is not None:
+            raise self._failure
+
+    async def _ask(self, broker: int, request: Request, *, at_most: int = 32767) -> Any:
+        """The answer of one broker of the source; None if there is none, which ends nothing of the others'."""
+        try:
+            return await self._source.call(broker, request, at_most=at_most)
+        except ClientError as error:
+            self._failure = error
+            return None
 
     async def _list(self) -> list[str]:
         """The groups at the source that read by offsets, whichever protocol they use or none."""
         found: set[str] = set()
         for broker in self._source.broker_ids:
-            answer = await self._source.call(broker, ListGroupsRequest())
+            answer = await self._ask(broker, ListGroupsRequest())
+            if answer is None:
+                continue
             if answer.error_code:
-                raise BrokerError(answer.error_code, what=f"groups of broker {broker} of the source")
+                self._failure = BrokerError(answer.error_code, what=f"groups of broker {broker} of the source")
             found |= {
                 it.group_id
                 for it in answer.groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +35,7 @@ class Source:
         self._client_id = client_id
         self._addresses: dict[int, tuple[str, int]] = {}
         self._shared: dict[tuple[str, int], TrioConnection] = {}
-        self._opening = trio.Lock()
+        self._opening: dict[tuple[str, int], trio.Lock] = defaultdict(trio.Lock)
 
     @property
     def broker_ids(self) -> Sequence[int]:
@@ -50,6 +51,7 @@ class Source:
         gone = self._shared.keys() - set(self._addresses.values()) - set(self._bootstrap)
         for address in gone:
             self._shared.pop(address).close()
+            self._opening.pop(address, None)
         return answer
 
     async def call(self, broker_id: int, request: Request, *, at_most: int = 32767) -> Any:
@@ -87,7 +89,7 @@ class Source:
         return address
 
     async def _connection(self, address: tuple[str, int]) -> TrioConnection:
-        async with self._opening:
+        async with self._opening[address]:
             known = self._shared.get(address)
             if known is None or not known.is_open:
                 known = self._shared[address] = await self._open(address)

@@ -17,6 +17,7 @@ from ottla.server.metadata.errors import InvalidConfigError
 from ottla.server.metadata.image import ResourceType
 from ottla.server.metadata.partition_changes import in_epoch
 from ottla.server.metadata.topic_changes import NewPartitions
+from ottla.server.mirror.source import Source
 from ottla.server.replica.errors import MirroredTopicError
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring
 from tests.server.mirror.conftest import Pair, RunPair, Side, until
@@ -313,3 +314,15 @@ async def test_a_source_that_asks_who_reads_it(run_pair: RunPair) -> None:
         properties = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{login}\n"
         await pair.begin(ottla_mirror_client_properties=properties)
         await pair.until_same("orders")
+
+
+async def test_groups_of_the_others_are_copied_while_a_broker_of_the_source_is_gone(
+    run_pair: RunPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_pair() as pair:
+        await pair.source.node.create_topic("orders")
+        await pair.source.append("orders", b"1", b"2")
+        await commit(pair.source, "billing", "orders", 2)
+        monkeypatch.setattr(Source, "broker_ids", (99, pair.source.broker.node_id))  # one of them is nowhere
+        await pair.begin()
+        await until(lambda: committed(pair.mirror, "billing", "orders") == 2)
