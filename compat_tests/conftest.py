@@ -1,8 +1,8 @@
 """The brokers and clients that the scenarios run on.
 
 `--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
-each, where those scenarios are left out that speak over one connection to the one broker there is (`wire`). With
-`-proxy` behind it, each of the four stands behind `ottla proxy`, and `ottla-tenants-proxy` has its tenants' filter. All
+each. With `-proxy` behind it, each of the four stands behind `ottla proxy` (with three nodes the scenarios by `wire` are
+left out then), and `ottla-tenants-proxy` has its tenants' filter. All
 scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
 one for itself with `own_broker`.
 """
@@ -86,8 +86,9 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     for marker in ("security", "groups", "replicas", "mirror"):
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
-    has_nodes = config.getoption("--broker").removesuffix("-proxy") in ("ottla3", "kafka3")
-    return has_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
+    # A scenario by wire knows one broker by its address, or several: not those that a proxy has behind one address.
+    hides_nodes = config.getoption("--broker") in ("ottla3-proxy", "kafka3-proxy")
+    return hides_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
 
 
 @pytest.fixture(autouse=True)

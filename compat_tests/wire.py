@@ -1,4 +1,4 @@
-"""A connection that speaks Kafka's protocol request by request, for what no client library lets one send."""
+"""Connections that speak Kafka's protocol request by request, for what no client library lets one send."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import socket
 from collections import deque
 from typing import Any, Final
 
+from compat_tests.wire_routes import Address, Router
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.list_transactions import ListTransactionsRequest
 from ottla.kproto.messages.produce import ProduceRequest
 
 _MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
+#: What every node answers for itself alone, and the list that together they answer.
+_ASKED_OF_ALL: Final = {ListGroupsRequest: "groups", ListTransactionsRequest: "transaction_states"}
 
-class Wire:
-    """A connection that sends whatever it is told to."""
 
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=20)
+class WireConnection:
+    """One connection to one broker, which sends whatever it is told to."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address, timeout=20)
         self._correlation_id = 0
         self._awaited: deque[int] = deque()
 
@@ -30,15 +35,14 @@ class Wire:
         self.send(request, version)
         return self.receive(request.API_KEY, version)
 
-    def send(self, request: Any, version: int) -> None:
-        """Several may be sent before the first answer is received; they are received in their order.
-
-        A produce request without acknowledgement has no answer.
-        """
+    def send(self, request: Any, version: int) -> bool:
+        """Whether there will be an answer: there is none to a produce request without acknowledgement."""
         self._correlation_id += 1
-        if not (isinstance(request, ProduceRequest) and request.acks == 0):
+        is_answered = not (isinstance(request, ProduceRequest) and request.acks == 0)
+        if is_answered:
             self._awaited.append(self._correlation_id)
         self._socket.sendall(build_request_frame(request, version, self._correlation_id, "wire"))
+        return is_answered
 
     def receive(self, key: ApiKey, version: int) -> Any:
         size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
@@ -58,3 +62,60 @@ class Wire:
                 raise EOFError("the broker closed the connection")
             data += piece
         return bytes(data)
+
+
+class Wire:
+    """A connection to a broker; with several nodes one to each that is asked something, as `wire_routes` says.
+
+    Requests may be sent before the answers to earlier ones are received; they are received in their order.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        addresses = [_address(text) for text in bootstrap.split(",")]
+        # The last of several: the first node is most often the controller, too.
+        self._home = addresses[-1]
+        self._connections = {self._home: WireConnection(self._home)}
+        self._asked_last = self._connections[self._home]
+        self._order: deque[WireConnection] = deque()
+        self._nodes = addresses
+        self._router = Router(self._home, WireConnection) if len(addresses) > 1 else None
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._router is not None:
+            self._router.close()
+
+    def call(self, request: Any, version: int) -> Any:
+        merged = _ASKED_OF_ALL.get(type(request))
+        if merged is None or self._router is None:
+            self.send(request, version)
+            return self.receive(request.API_KEY, version)
+        answers = [self._connection(address).call(request, version) for address in self._nodes]
+        setattr(answers[0], merged, [each for answer in answers for each in getattr(answer, merged)])
+        return answers[0]
+
+    def send(self, request: Any, version: int) -> None:
+        address = self._home
+        if self._router is not None:
+            request = self._router.placed(request)
+            address = self._router.address_for(request)
+        self._asked_last = self._connection(address)
+        if self._asked_last.send(request, version):
+            self._order.append(self._asked_last)
+
+    def receive(self, key: ApiKey, version: int) -> Any:
+        return self._order.popleft().receive(key, version)
+
+    def is_closed_by_broker(self) -> bool:
+        return self._asked_last.is_closed_by_broker()
+
+    def _connection(self, address: Address) -> WireConnection:
+        if address not in self._connections:
+            self._connections[address] = WireConnection(address)
+        return self._connections[address]
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
