@@ -23,7 +23,7 @@ run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that k
 test: .venv/.test-ready jars clients ## every test
 	$(PYTEST) --numprocesses=auto --dist=loadfile tests simulation examples
 	$(PYTEST) compat_tests
-	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k confluent --ignore=compat_tests/spark
+	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
 
 check: .venv/.test-ready ## lint, format, types, layers
 	$(BIN)/ruff check .
@@ -45,8 +45,8 @@ compat-table: .venv/.test-ready jars ## the table of clients in docs/compatibili
 compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apache Kafka, the oracle
 	$(PYTEST) compat_tests --broker=kafka
 
-compat-nodes: .venv/.test-ready jars clients ## the same scenarios on three nodes: of Ottla, or with BROKER=kafka3 of Apache Kafka
-	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} --ignore=compat_tests/spark
+compat-nodes: .venv/.flights-ready jars clients ## all of these scenarios on three nodes: BROKER is ottla3, ottla3-etcd or kafka3
+	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} -m "spark or not spark or groups" --ignore=compat_tests/test_replication.py
 
 test-security: .venv/.test-ready jars clients ## TLS, SASL and access control: all clients, and beside Apache Kafka
 	$(PYTEST) compat_tests -m security

@@ -131,13 +131,14 @@ def find_group(coordinator: Coordinator, group_id: str) -> Group | None:
         group_id, DescribeGroupsRequest(groups=[group_id]), lambda answer: int(answer.groups[0].error_code)
     ).groups[0]
     if described.error_code == ErrorCode.NONE and described.group_state != "Dead":
-        return _classic_group(described, coordinator.node_id(group_id))
+        return classic_group(described, coordinator.node_id(group_id))
     if described.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
         raise BrokerError(described.error_code, what=f"group {group_id}")
     return _find_consumer_group(coordinator, group_id)
 
 
-def _classic_group(described: Any, node_id: int) -> Group:
+def classic_group(described: Any, node_id: int) -> Group:
+    """What DescribeGroups says of a group, which `node_id` coordinates."""
     group = Group(described.group_id, "classic", described.group_state, described.protocol_data, node_id)
     for member in described.members:
         assignment = _classic_assignment(bytes(member.member_assignment))
@@ -169,17 +170,20 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
         return _find_share_group(coordinator, group_id)
     if described.error_code:
         raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    return consumer_group(described, coordinator.node_id(group_id))
+
+
+def consumer_group(described: Any, node_id: int) -> Group:
+    """What ConsumerGroupDescribe says of a group, which `node_id` coordinates."""
     group = Group(
-        group_id,
+        described.group_id,
         "consumer",
         described.group_state,
         described.assignor_name,
-        coordinator.node_id(group_id),
+        node_id,
         described.group_epoch,
     )
     for member in described.members:
-        topics = member.assignment.topic_partitions
-        assignment = sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
         group.members.append(
             Member(
                 member.member_id,
@@ -187,7 +191,7 @@ def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | Non
                 member.client_id,
                 member.client_host,
                 member.member_epoch,
-                assignment,
+                _assignment(member),
             )
         )
     return group
@@ -205,21 +209,31 @@ def _find_share_group(coordinator: Coordinator, group_id: str) -> Group | None:
         return _find_streams_group(coordinator, group_id)
     if described.error_code:
         raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    return share_group(described, coordinator.node_id(group_id))
+
+
+def share_group(described: Any, node_id: int) -> Group:
+    """What ShareGroupDescribe says of a group, which `node_id` coordinates."""
     group = Group(
-        group_id,
+        described.group_id,
         SHARE,
         described.group_state,
         described.assignor_name,
-        coordinator.node_id(group_id),
+        node_id,
         described.group_epoch,
     )
     for member in described.members:
-        topics = member.assignment.topic_partitions
-        assignment = sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
         group.members.append(
-            Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment)
+            Member(
+                member.member_id, None, member.client_id, member.client_host, member.member_epoch, _assignment(member)
+            )
         )
     return group
+
+
+def _assignment(member: Any) -> list[TopicPartition]:
+    topics = member.assignment.topic_partitions
+    return sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
 
 
 def _find_streams_group(coordinator: Coordinator, group_id: str) -> Group | None:
@@ -234,12 +248,17 @@ def _find_streams_group(coordinator: Coordinator, group_id: str) -> Group | None
         return None
     if described.error_code:
         raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
+    return streams_group(described, coordinator.node_id(group_id))
+
+
+def streams_group(described: Any, node_id: int) -> Group:
+    """What StreamsGroupDescribe says of a group, which `node_id` coordinates."""
     group = Group(
-        group_id,
+        described.group_id,
         STREAMS,
         described.group_state,
         _STREAMS_ASSIGNOR,
-        coordinator.node_id(group_id),
+        node_id,
         described.group_epoch,
     )
     for part in described.topology.subtopologies or () if described.topology is not None else ():

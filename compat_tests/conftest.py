@@ -1,10 +1,10 @@
 """The brokers and clients that the scenarios run on.
 
 `--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
-each. With `-proxy` behind it, each of the four stands behind `ottla proxy` (with three nodes the scenarios by `wire` are
-left out then), and `ottla-tenants-proxy` has its tenants' filter. All
-scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
-one for itself with `own_broker`.
+each, and `ottla3-etcd` those of Ottla with their metadata in etcd. With `-proxy` behind it, each of the first four
+stands behind `ottla proxy` (three nodes without the scenarios by `wire`), and `ottla-tenants-proxy` has its tenants'
+filter. All scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its
+broker starts one for itself with `own_broker`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.java_client import JavaClient, JavaDriver
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
-from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
+from compat_tests.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
 from compat_tests.process import BrokerProcess
 from compat_tests.proxied import PROXIED, ProxiedBroker
 
@@ -43,6 +43,7 @@ BROKERS: dict[str, type[ApacheKafka] | type[ApacheKafkaCluster] | type[OttlaBrok
     "kafka": ApacheKafka,
     "ottla3": OttlaCluster,
     "kafka3": ApacheKafkaCluster,
+    "ottla3-etcd": OttlaOnEtcd,
     **{f"{proxied.behind_name}-proxy": proxied for proxied in PROXIED},
 }
 BOTH = ("ottla", "kafka")
@@ -98,6 +99,8 @@ def programs(request: pytest.FixtureRequest) -> None:
     needs_java = request.node.get_closest_marker("java") is not None or str(kind).startswith("kafka")
     if needs_java and (reason := java.missing()):
         pytest.skip(reason)
+    if kind == "ottla3-etcd" and shutil.which("etcd") is None:
+        pytest.skip("etcd is not installed")
     for marker, lacks in (("kafkajs", kafkajs.missing), ("franz_go", franz_go.missing)):
         if request.node.get_closest_marker(marker) is not None and (reason := lacks()):
             pytest.skip(reason)

@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from compat_tests.apache_kafka import NODES, ONE_REPLICA, SINGLE_NODE
 from compat_tests.process import HOST, BrokerProcess, BrokerStartError
+from tests.etcd import Etcd
 
 # What Apache Kafka is given too, so that both answer alike.
 SETTINGS = {
@@ -85,3 +87,30 @@ class OttlaCluster(OttlaBroker):
         self._ports = [node["port"] for node in ready["nodes"]]
         self.pids = [node["pid"] for node in ready["nodes"]]
         self.port = self._ports[0]
+
+
+class OttlaOnEtcd(OttlaCluster):
+    """Three nodes whose metadata is in etcd, which goes on while they are stopped or killed."""
+
+    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, port, overrides=overrides)
+        self._etcd: Etcd | None = None
+
+    def command(self) -> list[str]:
+        assert self._etcd is not None
+        return [*super().command(), "--metadata", f"etcd://{self._etcd.hosts}/compat"]
+
+    def spawn(self) -> None:
+        if self._etcd is None:
+            self._etcd = Etcd(self.folder / "etcd")
+            self._etcd.start()
+        super().spawn()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if self._etcd is not None:
+                self._etcd.close()

@@ -5,6 +5,7 @@ What is expected here is what Apache Kafka 4.3 answers (`--broker=both`).
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,11 +26,13 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.records import iter_batches, iter_records
+from ottla.server.coordinator.partitioning import coordinator_partition
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 UNKNOWN_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
 ALL_OPERATIONS = 3400
 NOT_ASKED = -(2**31)
+OFFSETS_PARTITIONS = 4
 
 
 class Topic(NamedTuple):
@@ -336,6 +339,7 @@ def transaction(wire: Wire) -> tuple[str, int, int]:
         time.sleep(0.05)
 
 
+@pytest.mark.nodes
 def test_offsets_of_an_open_transaction(
     wire: Wire, group: GroupWire, topic: Topic, transaction: tuple[str, int, int]
 ) -> None:
@@ -403,6 +407,7 @@ def _stored_in(wire: Wire, group_id: str, partition: int) -> list[int]:
                     found.append(value[1])
 
 
+@pytest.mark.nodes
 def test_versions_in_which_offsets_are_stored(
     wire: Wire, group: GroupWire, topic: Topic, transaction: tuple[str, int, int]
 ) -> None:
@@ -438,7 +443,11 @@ def test_describing_a_group_that_does_not_exist(group: GroupWire, version: int) 
 def test_deleting_groups(group: GroupWire) -> None:
     for version in range(3):
         assert group.delete(version=version) == ["GROUP_ID_NOT_FOUND"]
-    assert group.delete(group.group_id, "other", group.group_id) == ["GROUP_ID_NOT_FOUND"] * 2
+    # One request goes to one coordinator: that of all groups in the same partition.
+    partition = coordinator_partition(group.group_id, OFFSETS_PARTITIONS)
+    names = (f"other-{number}" for number in itertools.count())
+    other = next(name for name in names if coordinator_partition(name, OFFSETS_PARTITIONS) == partition)
+    assert group.delete(group.group_id, other, group.group_id) == ["GROUP_ID_NOT_FOUND"] * 2
 
 
 def test_list_filters(wire: Wire, group: GroupWire, topic: Topic) -> None:
@@ -568,6 +577,7 @@ def test_a_member_of_the_consumer_protocol(group: GroupWire, topic: Topic) -> No
     assert group.describe_consumer_group().group_state == "Empty"
 
 
+@pytest.mark.nodes
 @pytest.mark.parametrize("version", range(2, 11))
 def test_commits_of_the_consumer_protocol(group: GroupWire, topic: Topic, version: int) -> None:
     epoch = group.start(topic, "m").member_epoch

@@ -485,6 +485,7 @@ def test_a_topic_that_is_deleted_needs_no_marker(new_peer: Callable[[], Peer], c
 # TxnOffsetCommit ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nodes
 @pytest.mark.parametrize("version", range(6))
 def test_committing_offsets(peer: Peer, version: int) -> None:
     outside = {4: "TRANSACTION_ABORTABLE", 5: "NONE"}.get(version, "INVALID_TXN_STATE")
@@ -514,6 +515,7 @@ def test_ottla_checks_the_transactional_id_of_every_offset_commit(
     assert peer.commit_offsets(version=version, **UNHEARD) == ("NONE" if trusts else "INVALID_PRODUCER_ID_MAPPING")
 
 
+@pytest.mark.nodes
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_committing_offsets_as_a_member(peer: Peer, version: int) -> None:
     group = f"group-{uuid.uuid4()}"
@@ -583,6 +585,7 @@ def known(peer: Peer) -> list[tuple[int, int, int, bool]]:
     ]
 
 
+@pytest.mark.nodes
 def test_markers_of_an_administrator(peer: Peer) -> None:
     assert peer.mark(commit=True) == "NONE"
     assert peer.mark(commit=True, topic="no-such") == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
+from contextlib import closing
 from typing import Any, Final
 
 from compat_tests.wire_routes import Address, Router
@@ -12,12 +14,16 @@ from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_transactions import ListTransactionsRequest
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import ProduceRequest
 
 _MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 #: What every node answers for itself alone, and the list that together they answer.
-_ASKED_OF_ALL: Final = {ListGroupsRequest: "groups", ListTransactionsRequest: "transaction_states"}
+_ASKED_OF_ALL: Final[dict[type[Any], str]] = {
+    ListGroupsRequest: "groups",
+    ListTransactionsRequest: "transaction_states",
+}
 
 
 class WireConnection:
@@ -77,7 +83,7 @@ class Wire:
         self._connections = {self._home: WireConnection(self._home)}
         self._asked_last = self._connections[self._home]
         self._order: deque[WireConnection] = deque()
-        self._nodes = addresses
+        self._addresses = addresses
         self._router = Router(self._home, WireConnection) if len(addresses) > 1 else None
 
     def close(self) -> None:
@@ -90,8 +96,11 @@ class Wire:
         merged = _ASKED_OF_ALL.get(type(request))
         if merged is None or self._router is None:
             self.send(request, version)
-            return self.receive(request.API_KEY, version)
-        answers = [self._connection(address).call(request, version) for address in self._nodes]
+            answer = self.receive(request.API_KEY, version)
+            if self._router is not None:
+                self._router.settle(request, answer, self._nodes)
+            return answer
+        answers = [node.call(request, version) for node in self._nodes]
         setattr(answers[0], merged, [each for answer in answers for each in getattr(answer, merged)])
         return answers[0]
 
@@ -110,10 +119,26 @@ class Wire:
     def is_closed_by_broker(self) -> bool:
         return self._asked_last.is_closed_by_broker()
 
+    @property
+    def _nodes(self) -> list[WireConnection]:
+        """A connection to each node: nothing is in flight on them while a call is made."""
+        return [self._connection(address) for address in self._addresses]
+
     def _connection(self, address: Address) -> WireConnection:
         if address not in self._connections:
             self._connections[address] = WireConnection(address)
         return self._connections[address]
+
+
+def until_all_know(bootstrap: str, topic: str, *, partitions: int) -> None:
+    """Wait until every node names so many partitions of a topic: a producer may ask any of them, and asks once."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    deadline = time.monotonic() + 20
+    for text in bootstrap.split(","):
+        with closing(WireConnection(_address(text))) as node:
+            while len(node.call(request, 12).topics[0].partitions) != partitions:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
 
 
 def _address(text: str) -> Address:

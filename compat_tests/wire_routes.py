@@ -8,12 +8,15 @@ FindCoordinator names, so that groups and transactions on one node have their da
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.kproto.messages.create_topics import CreatableReplicaAssignment, CreateTopicsRequest
+from ottla.kproto.messages.delete_topics import DeleteTopicsRequest
 from ottla.kproto.messages.describe_producers import DescribeProducersRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.end_txn import EndTxnRequest
@@ -28,6 +31,7 @@ from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 
 Address = tuple[str, int]
 
+_PATIENCE_S: Final = 20.0
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
@@ -64,6 +68,24 @@ class Router:
                 ]
                 topic.num_partitions = topic.replication_factor = -1
         return request
+
+    def settle(self, request: Any, answer: Any, nodes: Sequence[Connection]) -> None:
+        """Wait until all nodes know of the topics that were created or deleted: coordinators elsewhere have to."""
+        if isinstance(request, CreateTopicsRequest) and not request.validate_only:
+            names, awaited = [topic.name for topic in answer.topics if not topic.error_code], ErrorCode.NONE
+        elif isinstance(request, DeleteTopicsRequest):
+            names = [topic.name for topic in answer.responses if not topic.error_code]
+            awaited = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            return
+        asked = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        )
+        deadline = time.monotonic() + _PATIENCE_S
+        for node in nodes if names else ():
+            while any(topic.error_code != awaited for topic in node.call(asked, 12).topics):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
 
     def address_for(self, request: Any) -> Address:
         coordinated = _coordinated_by(request)
@@ -107,7 +129,7 @@ _OF_TRANSACTIONS: Final = (
 )
 _OF_PARTITIONS: Final = (ShareFetchRequest, ShareAcknowledgeRequest)
 _KEYS_OF_TRANSACTIONS: Final = ("transactional_id", "v3_and_below_transactional_id", "transactional_ids")
-_KEYS_OF_GROUPS: Final = ("group_id", "group_ids", "groups_names", "groups")
+_KEYS_OF_GROUPS: Final = ("groups", "group_ids", "groups_names", "group_id")
 
 
 def _internal_partition(request: Any) -> tuple[str, int] | None:
@@ -138,6 +160,7 @@ def _coordinated_by(request: Any) -> tuple[int, str] | None:
         value = getattr(request, field, None)
         if isinstance(value, list) and value:
             value = getattr(value[0], "group_id", value[0])
-        if isinstance(value, str) and value:
+        # No transactional id is none, but the empty group id has a coordinator as any other.
+        if isinstance(value, str) and (value or kind == GROUP):
             return kind, value
     return None

@@ -1,15 +1,27 @@
-"""What a page says of a group, the same for all protocols."""
+"""What a page says of a group, the same for all protocols and wherever its coordinator is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.kproto.errors import DecodeError
+from ottla.client.group_state import Group, Subtopology, classic_group, consumer_group, share_group, streams_group
+from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
+from ottla.console.readable import led_elsewhere
+from ottla.console.rendering import Slices
+from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.server.coordinator.errors import GroupIdNotFoundError
+from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
+from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.coordinator import GroupListing
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup, ShareMember
 from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
 from ottla.server.coordinator.group.streams_topology import Topology
@@ -17,8 +29,12 @@ from ottla.server.coordinator.group.streams_topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ottla.kproto.schema import Request
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.coordinator import GroupListing
+
+_NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_DEAD: Final = "Dead"
+"""What DescribeGroups says of a group that there is not, before version 6."""
 
 
 class MemberView(NamedTuple):
@@ -46,12 +62,15 @@ class SubtopologyView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group. `epoch` is a classic group's generation, or the group epoch of the newer protocols."""
+    """A group. `epoch` is a classic group's generation, or the group epoch of the newer protocols.
+
+    Of a classic group of another node neither that nor the leader is known: DescribeGroups does not tell.
+    """
 
     group_id: str
     protocol: str
     state: str
-    epoch: int
+    epoch: int | None
     assignor: str
     leader_id: str | None
     members: list[MemberView]
@@ -68,13 +87,46 @@ class GroupView(NamedTuple):
         }
 
 
-def list_groups(broker: Broker) -> dict[str, GroupListing]:
-    """Every group of this broker by id. Raises CoordinatorError while they cannot be known."""
-    return {listing.group_id: listing for listing in broker.group_coordinator.list_groups()}
+class Listings(NamedTuple):
+    """The groups of all nodes by their ids, and a sentence for each node that did not tell its own."""
+
+    groups: dict[str, GroupListing]
+    problems: list[str]
 
 
-def describe(broker: Broker, group_id: str) -> GroupView:
-    """The group as it is now. Raises CoordinatorError."""
+async def list_groups(broker: Broker) -> Listings:
+    """Every group of the cluster."""
+    found = Listings({}, [])
+    try:
+        found.groups.update((each.group_id, each) for each in broker.group_coordinator.list_groups())
+    except CoordinatorError as error:
+        found.problems.append(str(error))
+    answers = await ask_each(broker, {node_id: ListGroupsRequest() for node_id in other_nodes(broker)})
+    found.problems.extend(answers.problems)
+    slices = Slices()
+    for node_id, answer in answers.by_node.items():
+        if answer.error_code:
+            found.problems.append(f"Node {node_id} does not tell its groups yet: {ErrorCode(answer.error_code).name}.")
+        for each in answer.groups:
+            listing = GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+            found.groups.setdefault(each.group_id, listing)
+            if slices.over:
+                await slices.rest()
+    return found
+
+
+def coordinator_of(broker: Broker, group_id: str) -> int | None:
+    """The other node that coordinates a group; None if this one does, or nobody."""
+    topic = broker.metadata.topic(OFFSETS_TOPIC)
+    partition = broker.group_coordinator.partition_for(group_id)
+    return led_elsewhere(broker, topic, partition) if topic is not None else None
+
+
+async def describe(broker: Broker, group_id: str) -> GroupView:
+    """The group as it is now. Raises CoordinatorError or NodeError."""
+    node_id = coordinator_of(broker, group_id)
+    if node_id is not None:
+        return await _describe_there(broker, node_id, group_id)
     coordinator = broker.group_coordinator
     with suppress(GroupIdNotFoundError):
         return _consumer_view(broker, coordinator.describe_consumer_group(group_id))
@@ -83,6 +135,50 @@ def describe(broker: Broker, group_id: str) -> GroupView:
     with suppress(GroupIdNotFoundError):
         return _streams_view(coordinator.describe_streams_group(group_id))
     return _classic_view(coordinator.describe_group(group_id))
+
+
+async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupView:
+    """As its coordinator describes it: whoever has a group of another protocol says that there is none."""
+    kinds: tuple[tuple[Request, Callable[[Any, int], Group]], ...] = (
+        (ConsumerGroupDescribeRequest(group_ids=[group_id]), consumer_group),
+        (ShareGroupDescribeRequest(group_ids=[group_id]), share_group),
+        (StreamsGroupDescribeRequest(group_ids=[group_id]), streams_group),
+        (DescribeGroupsRequest(groups=[group_id]), classic_group),
+    )
+    for request, read in kinds:
+        described = (await ask(broker, node_id, request)).groups[0]
+        code = ErrorCode(described.error_code)
+        if code is ErrorCode.NONE and described.group_state != _DEAD:
+            return _view_of(read(described, node_id))
+        if code not in _NOT_OF_THIS_KIND:
+            raise NodeError(f"Node {node_id} does not tell of group {group_id}: {code.name}.")
+    raise GroupIdNotFoundError(f"there is no group {group_id}")
+
+
+def _view_of(group: Group) -> GroupView:
+    members = []
+    for member in group.members:
+        topics: dict[str, list[int]] = {}
+        for where in member.assignment:
+            topics.setdefault(where.topic, []).append(where.partition)
+        members.append(
+            MemberView(
+                member.member_id, member.instance_id, member.client_id, member.host, member.epoch, list(topics.items())
+            )
+        )
+    parts = [_subtopology_there(group, part) for part in sorted(group.topology, key=lambda part: part.name)]
+    return GroupView(group.group_id, group.group_type, group.state, group.epoch, group.assignor, None, members, parts)
+
+
+def _subtopology_there(group: Group, part: Subtopology) -> SubtopologyView:
+    active: dict[int, str] = {}
+    standbys: dict[int, list[str]] = {}
+    for member in group.members:
+        active |= dict.fromkeys(member.tasks.get("active", {}).get(part.name, ()), member.member_id)
+        for index in member.tasks.get("standby", {}).get(part.name, ()):
+            standbys.setdefault(index, []).append(member.member_id)
+    tasks = [(index, active.get(index, ""), sorted(standbys.get(index, ()))) for index in sorted({*active, *standbys})]
+    return SubtopologyView(part.name, part.sources, [*part.repartition_sources, *part.changelogs], tasks)
 
 
 def _classic_view(group: ClassicGroup) -> GroupView:

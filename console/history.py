@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.console.lag import group_lag
+from ottla.console.lag import committed_in, ends_of, total_lag
 from ottla.console.rendering import Slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from ottla.client.offsets import TopicPartition
     from ottla.server.broker import Broker
 
 INTERVAL_SECONDS: Final = 5.0
@@ -119,16 +120,24 @@ class History:
         self._ends, self._sampled_at = ends, now
 
     async def _sample_lags(self) -> None:
-        lags: dict[str, Curve] = {}
+        """Of the groups that this node coordinates, whichever nodes lead the partitions that they read."""
+        offsets: dict[str, list[tuple[TopicPartition, int]]] = {}
         room = MAX_OFFSETS
         for shard in self._broker.group_coordinator.runtime.loaded_shards():
             for group_id in list(shard.groups):
                 count = shard.offsets.count(group_id)
-                if not 0 < count <= room or len(lags) >= MAX_GROUPS:
+                if not 0 < count <= room or len(offsets) >= MAX_GROUPS:
                     continue
                 room -= count
-                lag = await group_lag(self._broker, shard, group_id)
-                if lag is not None:
-                    curve = lags[group_id] = self.lags.get(group_id) or Curve()
-                    curve.add(lag)
+                offsets[group_id] = await committed_in(shard, group_id, count)
+        ends = await ends_of(self._broker, {where for each in offsets.values() for where, _ in each})
+        lags: dict[str, Curve] = {}
+        slices = Slices()
+        for group_id, each in offsets.items():
+            lag = total_lag(each, ends)
+            if lag is not None:
+                curve = lags[group_id] = self.lags.get(group_id) or Curve()
+                curve.add(lag)
+            if slices.over:
+                await slices.rest()
         self.lags = lags

@@ -1,22 +1,29 @@
-"""How far a group is behind: its committed offsets against the ends of the partitions."""
+"""How far a group is behind: its committed offsets against the ends of the partitions, on whichever node they are."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.client.offsets import LATEST, TopicPartition, list_offsets_request
+from ottla.console.groups import coordinator_of
+from ottla.console.nodes import NodeError, ask, ask_each
+from ottla.console.readable import MAX_ASKED, led_elsewhere, led_here
 from ottla.console.rendering import Slices
-from ottla.server.replica.errors import ReplicaError
-from ottla.storage.errors import StorageError
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.offsets import TopicPartition
     from ottla.server.coordinator.group.shard import GroupShard
+
+_FETCH_BY_NAME: Final = 7
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group. `end_offset` and `lag` are None where another node has the partition, or nobody."""
+    """One partition of a group. `end_offset` and `lag` are None where no leader says where it ends."""
 
     topic: str
     partition: int
@@ -25,50 +32,90 @@ class PartitionLag(NamedTuple):
     lag: int | None
 
 
-def shard_of(broker: Broker, group_id: str) -> GroupShard | None:
-    """Where the group's offsets are; None while they are being loaded, or on another node."""
+class Committed(NamedTuple):
+    """Offsets that a group has committed, in order, and how many more there are."""
+
+    offsets: list[tuple[TopicPartition, int]]
+    hidden: int
+
+
+async def committed(broker: Broker, group_id: str, limit: int) -> Committed:
+    """What a group has committed; nothing while its coordinator here loads it. Raises NodeError."""
+    node_id = coordinator_of(broker, group_id)
+    if node_id is not None:
+        return await _committed_there(broker, node_id, group_id, limit)
     partition = broker.group_coordinator.partition_for(group_id)
     shards: list[GroupShard] = broker.group_coordinator.runtime.loaded_shards()
-    return next((shard for shard in shards if shard.partition == partition), None)
+    shard = next((shard for shard in shards if shard.partition == partition), None)
+    if shard is None:
+        return Committed([], 0)
+    found = await committed_in(shard, group_id, limit)
+    return Committed(sorted(found), shard.offsets.count(group_id) - len(found))
 
 
-async def partition_lags(broker: Broker, shard: GroupShard, group_id: str, limit: int) -> list[PartitionLag]:
-    """Partitions that the group has committed an offset of, `limit` at most, in order."""
+async def committed_in(shard: GroupShard, group_id: str, limit: int) -> list[tuple[TopicPartition, int]]:
+    """What a group whose coordinator is here has committed, in slices of the loop's time."""
     slices = Slices()
     found = []
     for where, offset in islice(shard.offsets.offsets(group_id), limit):
-        found.append(_lag(broker, where, offset))
+        found.append((TopicPartition(where.topic, where.partition), offset))
         if slices.over:
             await slices.rest()
-    return sorted(found, key=lambda each: each[:2])
+    return found
 
 
-async def group_lag(broker: Broker, shard: GroupShard, group_id: str) -> int | None:
-    """The sum over the partitions whose end is known here; None if none is."""
+async def _committed_there(broker: Broker, node_id: int, group_id: str, limit: int) -> Committed:
+    request = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = await ask(broker, node_id, request, at_most=_FETCH_BY_NAME)
+    if answer.error_code:
+        raise NodeError(f"Node {node_id} does not tell the group's offsets: {ErrorCode(answer.error_code).name}.")
+    found = sorted(
+        (TopicPartition(topic.name, each.partition_index), each.committed_offset)
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    )
+    return Committed(found[:limit], max(0, len(found) - limit))
+
+
+async def partition_lags(broker: Broker, offsets: Sequence[tuple[TopicPartition, int]]) -> list[PartitionLag]:
+    """How far behind these offsets are."""
+    ends = await ends_of(broker, (where for where, _ in offsets))
+    return [
+        PartitionLag(*where, offset, end, None if end is None else max(0, end - offset))
+        for where, offset in offsets
+        for end in (ends.get(where),)
+    ]
+
+
+def total_lag(offsets: Sequence[tuple[TopicPartition, int]], ends: Mapping[TopicPartition, int]) -> int | None:
+    """The sum over the partitions whose end is known; None if none is."""
+    known = [max(0, ends[where] - offset) for where, offset in offsets if where in ends]
+    return sum(known) if known else None
+
+
+async def ends_of(broker: Broker, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The high watermarks of partitions, as far as they are known: those of other nodes as these say."""
     slices = Slices()
-    total = None
-    for where, offset in shard.offsets.offsets(group_id):
-        lag = _lag(broker, where, offset).lag
-        if lag is not None:
-            total = lag + (total or 0)
+    ends: dict[TopicPartition, int] = {}
+    elsewhere: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    asked = 0
+    for where in wanted:
+        topic = broker.metadata.topic(where.topic)
+        if topic is None or where.partition >= len(topic.partitions):
+            continue
+        held = led_here(broker, topic, where.partition)
+        if held is not None:
+            ends[where] = held.log.high_watermark
+        elif asked < MAX_ASKED and (leader := led_elsewhere(broker, topic, where.partition)) is not None:
+            elsewhere[leader][where] = LATEST
+            asked += 1
         if slices.over:
             await slices.rest()
-    return total
-
-
-def _lag(broker: Broker, where: TopicPartition, offset: int) -> PartitionLag:
-    end_offset = end_of(broker, where.topic, where.partition)
-    lag = None if end_offset is None else max(0, end_offset - offset)
-    return PartitionLag(where.topic, where.partition, offset, end_offset, lag)
-
-
-def end_of(broker: Broker, topic: str, partition: int) -> int | None:
-    """The high watermark of a partition that this node leads, else None."""
-    image = broker.metadata.topic(topic)
-    if image is None:
-        return None
-    try:
-        held = broker.replica_manager.get_partition(image.topic_id, partition)
-    except (ReplicaError, StorageError):
-        return None
-    return held.log.high_watermark if held.is_leader else None
+    requests = {leader: list_offsets_request(timestamps) for leader, timestamps in elsewhere.items()}
+    for answer in (await ask_each(broker, requests)).by_node.values():
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if not each.error_code:
+                    ends[TopicPartition(topic.name, each.partition_index)] = each.offset
+    return ends

@@ -19,16 +19,11 @@ from ottla.kproto.records import (
     control_record_type,
     iter_batches,
     iter_records,
-    parse_batch_header,
 )
-from ottla.server.replica.fetch import FetchParams, FetchPartition
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-    from ottla.server.replica.partition import Partition
+    from ottla.console.readable import Fetched, Readable
 
-_FETCH_BYTES: Final = 65_536
-_MAX_BATCH_BYTES: Final = 16 * 1_048_576
 _MAX_DECOMPRESSED_BYTES: Final = 32 * 1_048_576
 _INLINE_BYTES: Final = 16_384
 """Compressed batches up to this size are decompressed on the loop."""
@@ -89,8 +84,7 @@ class Scan(NamedTuple):
 
 
 async def scan(
-    broker: Broker,
-    partition: Partition,
+    partition: Readable,
     offset: int,
     end_offset: int,
     *,
@@ -100,20 +94,21 @@ async def scan(
 ) -> Scan:
     """Look at [offset, end_offset) until `limit` messages are kept or the budget is spent.
 
-    Raises ReplicaError or StorageError where the partition cannot be read here.
+    Raises ReplicaError, StorageError or NodeError where the partition cannot be read.
     """
     gathering = _Gathering(keep, limit)
     while offset < end_offset and not budget.is_spent:
-        data, too_large = await _fetch(broker, partition, offset)
-        budget.size_bytes -= len(data)
-        if too_large is not None:
-            gathering.found.append(too_large)
-            offset = too_large.header.next_offset
-        elif not data:
+        fetched = await partition.fetch(offset)
+        budget.size_bytes -= len(fetched.data)
+        if (header := fetched.too_large) is not None:
+            why = f"a batch of {header.size_bytes} bytes"
+            gathering.found.append(_unreadable(partition.index, header, why))
+            offset = header.next_offset
+        elif not fetched.data:
             break
-        for position, header in iter_batches(data):
+        for position, header in iter_batches(fetched.data):
             start, offset = offset, min(header.next_offset, end_offset)
-            stopped_at = await gathering.take(partition, data, position, header, start, end_offset)
+            stopped_at = await gathering.take(partition, fetched, position, header, start, end_offset)
             budget.scanned += gathering.count()
             if stopped_at is not None:
                 return Scan(gathering.found, stopped_at)
@@ -142,12 +137,12 @@ class _Gathering:
         return looked_at
 
     async def take(
-        self, partition: Partition, data: bytes, position: int, header: BatchHeader, start: int, end_offset: int
+        self, partition: Readable, fetched: Fetched, position: int, header: BatchHeader, start: int, end_offset: int
     ) -> int | None:
         """Look at a batch's records in [start, end_offset). If that is enough: where a next scan goes on, else None."""
-        kind_of = _kinds(partition, header)
+        kind_of = _kinds(partition, fetched, header)
         try:
-            for record in await _open_batch(data, position, header):
+            for record in await _open_batch(fetched.data, position, header):
                 if self._slices.over:
                     await self._slices.rest()
                 if not start <= record.offset < end_offset:
@@ -164,8 +159,7 @@ class _Gathering:
 
 
 async def scan_back(
-    broker: Broker,
-    partition: Partition,
+    partition: Readable,
     end_offset: int,
     *,
     budget: Budget,
@@ -177,18 +171,18 @@ async def scan_back(
     Reads windows, each larger than the one after it: nobody knows beforehand how many offsets compaction left.
     """
     found: list[Message] = []
-    log = partition.log
-    typical_bytes = log.size_bytes / max(1, log.log_end_offset - log.log_start_offset)
+    begins = partition.log_start_offset
+    typical_bytes = partition.size_bytes / max(1, partition.high_watermark - begins)
     largest = int(min(_MAX_WINDOW, max(1, _WINDOW_BYTES / max(1, typical_bytes))))
     window = min(limit, largest)
     is_first = True
-    while end_offset > log.log_start_offset and len(found) < limit and not budget.is_spent:
-        begin = offset = max(log.log_start_offset, end_offset - window)
+    while end_offset > begins and len(found) < limit and not budget.is_spent:
+        begin = offset = max(begins, end_offset - window)
         messages: list[Message] = []
         # The first window is always read to its end, or a page could be empty for ever.
         allowed = Budget(size_bytes=1 << 62) if is_first else budget
         while offset < end_offset and not allowed.is_spent:
-            part = await scan(broker, partition, offset, end_offset, budget=allowed, keep=keep, limit=_MAX_WINDOW)
+            part = await scan(partition, offset, end_offset, budget=allowed, keep=keep, limit=_MAX_WINDOW)
             messages += part.messages
             offset = part.next_offset if part.next_offset > offset else end_offset
         if offset < end_offset:
@@ -201,23 +195,6 @@ async def scan_back(
         window = min(window * 4, largest)
         is_first = False
     return Scan(found, end_offset)
-
-
-async def _fetch(broker: Broker, partition: Partition, offset: int) -> tuple[bytes, Message | None]:
-    """Whole batches from the one with `offset` on; or, of a batch that is too large to be shown, what stands for it."""
-    where = FetchPartition(partition.topic_id, partition.index, offset, max_bytes=_FETCH_BYTES)
-    (result,) = await broker.replica_manager.fetch(FetchParams(max_bytes=_FETCH_BYTES), [where])
-    try:
-        if result.error is not None:
-            raise result.error
-        if result.records is None:
-            return b"", None
-        if result.records.size_bytes <= _MAX_BATCH_BYTES:
-            return b"".join(result.records), None
-        header = parse_batch_header(next(iter(result.records)))
-        return b"", _unreadable(partition.index, header, f"a batch of {header.size_bytes} bytes")
-    finally:
-        result.release()
 
 
 async def _open_batch(data: bytes, position: int, header: BatchHeader) -> Iterator[Record]:
@@ -234,20 +211,16 @@ def _unreadable(partition: int, header: BatchHeader, why: str) -> Message:
     return Message(partition, record, Kind.UNREADABLE, header)
 
 
-def _kinds(partition: Partition, header: BatchHeader) -> Callable[[Record], Kind]:
+def _kinds(partition: Readable, fetched: Fetched, header: BatchHeader) -> Callable[[Record], Kind]:
     """How the records of a batch are to be called."""
+    is_aborted = fetched.is_aborted(header)  # of every batch: the answer depends on the markers before it
     if header.is_control:
         return _kind_of_marker
     kind = Kind.RECORD
     if header.is_transactional:
-        log = partition.log
-        if header.base_offset >= log.last_stable_offset:
+        if header.base_offset >= partition.last_stable_offset:
             kind = Kind.OPEN
-        elif any(
-            aborted.producer_id == header.producer_id
-            and aborted.first_offset <= header.base_offset <= aborted.last_offset
-            for aborted in log.aborted_transactions(header.base_offset, header.next_offset)
-        ):
+        elif is_aborted:
             kind = Kind.ABORTED
     return lambda _: kind
 

@@ -1,9 +1,12 @@
-"""What a page says of topics and partitions: sums over what this node holds."""
+"""What a page says of topics and partitions: of those that this node holds, and of those that others lead."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
+from ottla.console.readable import MAX_ASKED, RemotePartition, led_elsewhere, refresh
 from ottla.console.rendering import Slices
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
@@ -15,14 +18,38 @@ if TYPE_CHECKING:
 
 
 class TopicSummary(NamedTuple):
-    """One topic in a list. Records are offsets from the start to the high watermark, as far as they are held here."""
+    """One topic in a list. Records are offsets from the start to the high watermark; a size is that of one replica.
+
+    `unknown` partitions are not counted: nobody leads them, or their leader did not answer.
+    """
 
     topic: TopicImage
     partitions: int
     records: int
     size_bytes: int
+    unknown: int
     is_compacted: bool
     rate: float
+
+
+class PartitionFigures(NamedTuple):
+    """Where a partition begins and ends, and what it takes."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    size_bytes: int
+
+    @property
+    def records(self) -> int:
+        return max(0, self.high_watermark - self.log_start_offset)
+
+
+class Figures(NamedTuple):
+    """Those of several partitions, and a sentence about each node that could not be asked for its own."""
+
+    of: Mapping[tuple[UUID, int], PartitionFigures]
+    problems: list[str]
 
 
 def held_partition(broker: Broker, topic: TopicImage, index: int) -> Partition | None:
@@ -33,17 +60,46 @@ def held_partition(broker: Broker, topic: TopicImage, index: int) -> Partition |
         return None
 
 
-async def summarize(broker: Broker, topic: TopicImage, rate: float) -> TopicSummary:
+async def figures(broker: Broker, wanted: Iterable[tuple[TopicImage, Iterable[int]]]) -> Figures:
+    """Of each partition that is held here as it is here, of others as their leaders say, in slices of the loop's time.
+
+    Of more than `MAX_ASKED` partitions that are elsewhere the last are left out.
+    """
+    found: dict[tuple[UUID, int], PartitionFigures] = {}
+    elsewhere: list[RemotePartition] = []
+    slices = Slices()
+    for topic, indexes in wanted:
+        for index in indexes:
+            held = held_partition(broker, topic, index)
+            if held is not None:
+                log = held.log
+                found[topic.topic_id, index] = PartitionFigures(
+                    log.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes
+                )
+            elif len(elsewhere) < MAX_ASKED and (leader := led_elsewhere(broker, topic, index)) is not None:
+                elsewhere.append(RemotePartition(broker, leader, topic, index))
+            if slices.over:
+                await slices.rest()
+    known, problems = await refresh(broker, elsewhere)
+    for each in known:
+        found[each.topic_id, each.index] = PartitionFigures(
+            each.log_start_offset, each.high_watermark, each.last_stable_offset, each.size_bytes
+        )
+    return Figures(found, problems)
+
+
+async def summarize(broker: Broker, topic: TopicImage, known: Figures, rate: float) -> TopicSummary:
     """Sum up a topic, in slices of the loop's time."""
-    records = size_bytes = 0
+    records = size_bytes = unknown = 0
     slices = Slices()
     for index in range(len(topic.partitions)):
-        partition = held_partition(broker, topic, index)
-        if partition is not None:
-            log = partition.log
-            records += max(0, log.high_watermark - log.log_start_offset)
-            size_bytes += log.size_bytes
+        own = known.of.get((topic.topic_id, index))
+        if own is None:
+            unknown += 1
+        else:
+            records += own.records
+            size_bytes += own.size_bytes
         if slices.over:
             await slices.rest()
     policy = broker.config.topic_config(topic.configs).cleanup_policy
-    return TopicSummary(topic, len(topic.partitions), records, size_bytes, "compact" in policy, rate)
+    return TopicSummary(topic, len(topic.partitions), records, size_bytes, unknown, "compact" in policy, rate)

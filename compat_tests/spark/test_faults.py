@@ -16,6 +16,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.process import HOST, BrokerProcess, free_port
 from compat_tests.spark.test_batch import send_numbers
 from compat_tests.spark.topics import FORMATS, Topics, await_that, batches, drain, numbers, to_files
+from compat_tests.wire import until_all_know
 
 # What the connector says, whatever was lost.
 LOST: Final = r"(?s)Some data may have been lost.*set the source option \W*failOnDataLoss"
@@ -47,6 +48,7 @@ def test_partitions_added_during_a_stream_are_read(
     query = to_files(reader.stream(topic), table, trigger={"processingTime": "200 milliseconds"})
     await_that(lambda: sum(batches(query)) == 10, query)
     reference.add_partitions(topic, 3)
+    until_all_know(reader.bootstrap, topic, partitions=3)
     send_numbers(Confluent(reader.bootstrap), topic, 30, partitions=3, start=10)
     await_that(lambda: sum(batches(query)) == 40, query)
     query.stop()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console import charts, history
 from ottla.console.groups import describe, list_groups
-from ottla.console.lag import partition_lags, shard_of
+from ottla.console.lag import committed, partition_lags
+from ottla.console.nodes import NodeError
 from ottla.console.parameters import text
 from ottla.console.selection import select
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
@@ -35,12 +36,7 @@ async def show_all(console: Console, request: Request) -> Response:
     query = text(request, "q")
     wanted = query.lower()
     visitor = console.visitor(request)
-    problem = ""
-    listings: dict[str, GroupListing] = {}
-    try:
-        listings = list_groups(console.broker)
-    except CoordinatorError as error:
-        problem = str(error)
+    listings, problems = await list_groups(console.broker)
     page = await select(
         listings,
         matches=lambda group_id: (
@@ -65,7 +61,7 @@ async def show_all(console: Console, request: Request) -> Response:
         query=query,
         page=page,
         rows=rows,
-        problem=problem,
+        problems=problems,
         is_first="after" not in request.query_params,
     )
 
@@ -73,13 +69,13 @@ async def show_all(console: Console, request: Request) -> Response:
 async def show(console: Console, request: Request) -> Response:
     group_id = text(request, "id")
     try:
-        group = describe(console.broker, group_id)
+        group = await describe(console.broker, group_id)
+        offsets, hidden = await committed(console.broker, group_id, MAX_LAGS)
     except GroupIdNotFoundError:
         return await console.not_found(request, f"group {group_id}")
-    except CoordinatorError as error:
+    except (CoordinatorError, NodeError) as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
-    shard = shard_of(console.broker, group_id)
-    lags = [] if shard is None else await partition_lags(console.broker, shard, group_id, MAX_LAGS)
+    lags = await partition_lags(console.broker, offsets)
     visitor = console.visitor(request)
     lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
     known = [each.lag for each in lags if each.lag is not None]
@@ -91,7 +87,7 @@ async def show(console: Console, request: Request) -> Response:
         group=group,
         members=group.members[:MAX_MEMBERS],
         lags=lags,
-        hidden_lags=0 if shard is None else shard.offsets.count(group_id) - len(lags),
+        hidden_lags=hidden,
         owners=group.owners(),
         total_lag=sum(known) if known else None,
         highest_lag=max(known, default=0),

@@ -10,6 +10,7 @@ import trio
 from starlette.responses import PlainTextResponse
 
 from ottla.console.decoding import Format
+from ottla.console.nodes import NodeError
 from ottla.console.pages.messages import (
     MAX_PARTITIONS,
     read_positions,
@@ -18,6 +19,7 @@ from ottla.console.pages.messages import (
     write_positions,
 )
 from ottla.console.parameters import integer, text
+from ottla.console.readable import LocalPartition, Readable, RemotePartition, refresh
 from ottla.console.reading import Budget, Message, scan
 from ottla.server.http.streaming import StreamedResponse
 from ottla.server.replica.errors import ReplicaError
@@ -32,12 +34,13 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.server.metadata.image import TopicImage
-    from ottla.server.replica.partition import Partition
 
 MAX_STREAMS: Final = 16
 ROWS_AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _WAIT_MS: Final = 5_000
+_ASK_AGAIN_SECONDS: Final = 1.0
+"""How often other nodes are asked whether there is more."""
 _LIFE_SECONDS: Final = 600.0
 
 
@@ -54,7 +57,8 @@ class LiveTails:
         if self.open >= MAX_STREAMS:
             return PlainTextResponse("Too many pages are being updated already.\n", 503)
         only = integer(request, "partition", -1)
-        partitions = readable_partitions(console, topic, only if 0 <= only < len(topic.partitions) else None)
+        chosen = only if 0 <= only < len(topic.partitions) else None
+        partitions = (await readable_partitions(console, topic, chosen)).partitions
         positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at"))
         format_ = Format.named(text(request, "format"))
         may_look = partial(_may_look, console, request, topic)
@@ -65,12 +69,12 @@ class LiveTails:
         self,
         console: Console,
         topic: TopicImage,
-        partitions: list[Partition],
+        partitions: list[Readable],
         positions: dict[int, int],
         format_: Format,
         may_look: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[str, None]:
-        at = {partition.index: positions.get(partition.index, partition.log.high_watermark) for partition in partitions}
+        at = {partition.index: positions.get(partition.index, partition.high_watermark) for partition in partitions}
         ends_at = trio.current_time() + _LIFE_SECONDS
         self.open += 1
         try:
@@ -80,8 +84,8 @@ class LiveTails:
                     return
                 try:
                     await _wait(console, partitions, at)
-                    messages = await _read(console, partitions, at)
-                except (ReplicaError, StorageError):
+                    messages = await _read(partitions, at)
+                except (ReplicaError, StorageError, NodeError):
                     return  # the topic is gone, or led elsewhere: the browser asks again and is told
                 if not messages:
                     yield ": nothing new\n\n"
@@ -100,14 +104,29 @@ def _may_look(console: Console, request: Request, topic: TopicImage) -> bool:
     return visitor is not None and visitor.may_on_topic("READ", topic.name)
 
 
-async def _wait(console: Console, partitions: list[Partition], at: dict[int, int]) -> None:
-    """Wait until any of the partitions has more, in the purgatory of all fetches."""
+async def _wait(console: Console, partitions: list[Readable], at: dict[int, int]) -> None:
+    """Wait until any of the partitions may have more: by the purgatory of all fetches for those that are led here,
+    and for others no longer than until these are asked again."""
+    elsewhere = [partition for partition in partitions if isinstance(partition, RemotePartition)]
+    here = [partition for partition in partitions if isinstance(partition, LocalPartition)]
+    if not here:
+        await trio.sleep(_ASK_AGAIN_SECONDS)
+    else:
+        wait_ms = int(_ASK_AGAIN_SECONDS * 1000) if elsewhere else _WAIT_MS
+        await _wait_here(console, here, at, wait_ms)
+    if elsewhere:
+        _, problems = await refresh(console.broker, elsewhere)
+        if problems:
+            raise NodeError(problems[0])
+
+
+async def _wait_here(console: Console, partitions: list[LocalPartition], at: dict[int, int], wait_ms: int) -> None:
     wanted = [
         FetchPartition(partition.topic_id, partition.index, at[partition.index], max_bytes=1)
         for partition in partitions[:MAX_PARTITIONS]
     ]
     results = await console.broker.replica_manager.fetch(
-        FetchParams(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=1), wanted
+        FetchParams(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1), wanted
     )
     for result in results:
         result.release()
@@ -116,17 +135,15 @@ async def _wait(console: Console, partitions: list[Partition], at: dict[int, int
             raise result.error
 
 
-async def _read(console: Console, partitions: list[Partition], at: dict[int, int]) -> list[Message]:
+async def _read(partitions: list[Readable], at: dict[int, int]) -> list[Message]:
     """The last messages since `at`, which moves on; of a flood only the end is shown."""
     found: list[Message] = []
     for partition in partitions:
-        end = partition.log.high_watermark
-        begin = max(at[partition.index], end - ROWS_AT_ONCE, partition.log.log_start_offset)
+        end = partition.high_watermark
+        begin = max(at[partition.index], end - ROWS_AT_ONCE, partition.log_start_offset)
         if begin >= end:
             continue
-        part = await scan(
-            console.broker, partition, begin, end, budget=Budget(seconds=0.5), keep=lambda _: True, limit=ROWS_AT_ONCE
-        )
+        part = await scan(partition, begin, end, budget=Budget(seconds=0.5), keep=lambda _: True, limit=ROWS_AT_ONCE)
         found += part.messages
         at[partition.index] = max(part.next_offset, begin)
     found.sort(key=lambda message: message.order, reverse=True)

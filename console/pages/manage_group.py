@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.responses import RedirectResponse
 
+from ottla.client.offsets import TopicPartition as ClientPartition
 from ottla.console.forms import FormError, read_form
-from ottla.console.groups import describe
-from ottla.console.lag import partition_lags, shard_of
+from ottla.console.groups import coordinator_of, describe
+from ottla.console.lag import committed
+from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer, text
+from ottla.console.readable import Readable, find_readable
 from ottla.console.rendering import Slices, url
 from ottla.console.times import TimeError, read_time_ms
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
@@ -20,17 +30,18 @@ from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from ottla.console.console import Console
     from ottla.console.groups import GroupView
-    from ottla.storage.log.partition_log import PartitionLog
 
 MAX_OFFSETS: Final = 1_000
 """So many partitions are moved at once."""
+_CHANGE_SECONDS: Final = 10.0
+_COMMIT_BY_NAME: Final = 9
 
 WAYS: Final = {"start": "the first record", "end": "the end", "time": "a time", "offset": "an offset"}
 
@@ -61,10 +72,10 @@ async def manage(console: Console, request: Request) -> Response:
     """The forms that change a group, what they would do, and doing it."""
     group_id = text(request, "id")
     try:
-        group = describe(console.broker, group_id)
+        group = await describe(console.broker, group_id)
     except GroupIdNotFoundError:
         return await console.not_found(request, f"group {group_id}")
-    except CoordinatorError as error:
+    except (CoordinatorError, NodeError) as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
     draft, moves, problem, status = Draft(), list[Move](), "", 200
     if request.method == "POST":
@@ -85,7 +96,7 @@ async def manage(console: Console, request: Request) -> Response:
                 return RedirectResponse(url("group", id=group_id), 303)
         except FormError as error:
             problem, status = str(error), error.status
-        except ChangeError as error:
+        except (ChangeError, NodeError) as error:
             problem, status = str(error), 422
     return await console.renderer.page(
         request,
@@ -101,67 +112,80 @@ async def manage(console: Console, request: Request) -> Response:
 
 
 async def _plan(console: Console, group: GroupView, draft: Draft) -> list[Move]:
-    """What the form would change. Raises ChangeError."""
+    """What the form would change. Raises ChangeError or NodeError."""
     if group.members:
         raise ChangeError("The group has members, which would go on where they are: stop them first.")
-    committed = await _committed(console, group.group_id)
+    offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
+    now = {(where.topic, where.partition): offset for where, offset in offsets}
     if draft.topic:
         topic = console.broker.metadata.topic(draft.topic)
         if topic is None:
             raise ChangeError(f"There is no topic {draft.topic}.")
         wanted = [(topic.name, number) for number in range(len(topic.partitions))]
     else:
-        wanted = sorted(committed)
+        wanted = sorted(now)
     if not wanted:
         raise ChangeError("The group has committed no offsets: name a topic.")
     if len(wanted) > MAX_OFFSETS:
         raise ChangeError(f"These are {len(wanted)} partitions, and {MAX_OFFSETS} can be moved at once: name a topic.")
+    partitions = await _readable(console, wanted)
     slices = Slices()
     moves = []
-    for name, number in wanted:
-        moves.append(Move(name, number, committed.get((name, number)), await _target(console, name, number, draft)))
+    for where in wanted:
+        target = await _target(partitions[where], ClientPartition(*where), draft, console.broker.clock.time_ms())
+        moves.append(Move(*where, now.get(where), target))
         if slices.over:
             await slices.rest()
     return moves
 
 
-async def _committed(console: Console, group_id: str) -> Mapping[tuple[str, int], int]:
-    shard = shard_of(console.broker, group_id)
-    if shard is None:
-        raise ChangeError("The group's offsets are on another node, or are being loaded.")
-    lags = await partition_lags(console.broker, shard, group_id, MAX_OFFSETS + 1)
-    return {(lag.topic, lag.partition): lag.committed_offset for lag in lags}
+async def _readable(console: Console, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], Readable]:
+    """The partitions by topic and number, all of them. Raises ChangeError."""
+    found: dict[tuple[str, int], Readable] = {}
+    indexes: dict[str, list[int]] = {}
+    for name, number in wanted:
+        indexes.setdefault(name, []).append(number)
+    for name, numbers in indexes.items():
+        topic = console.broker.metadata.topic(name)
+        if topic is None:
+            raise ChangeError(f"Topic {name} is gone.")
+        there = [number for number in numbers if number < len(topic.partitions)]
+        partitions, _, problems = await find_readable(console.broker, topic, there, MAX_OFFSETS)
+        found.update(((name, each.index), each) for each in partitions)
+        missing = [number for number in numbers if (name, number) not in found]
+        if missing:
+            raise ChangeError(f"{name}-{missing[0]} cannot be read now. {' '.join(problems)}".rstrip())
+    return found
 
 
-async def _target(console: Console, name: str, number: int, draft: Draft) -> int:
-    topic = console.broker.metadata.topic(name)
-    if topic is None:
-        raise ChangeError(f"Topic {name} is gone.")
+async def _target(partition: Readable, where: ClientPartition, draft: Draft, now_ms: int) -> int:
     try:
-        partition = console.broker.replica_manager.get_partition(topic.topic_id, number)
-        partition.require_leader()
-        return await _offset_in(partition.log, draft, console.broker.clock.time_ms())
+        return await _offset_in(partition, draft, now_ms)
     except TimeError as error:
         raise ChangeError(str(error)) from None
     except (ReplicaError, StorageError) as error:
-        raise ChangeError(f"{name}-{number}: {error}.") from None
+        raise ChangeError(f"{where}: {error}.") from None
 
 
-async def _offset_in(log: PartitionLog, draft: Draft, now_ms: int) -> int:
+async def _offset_in(partition: Readable, draft: Draft, now_ms: int) -> int:
     if draft.to == "start":
-        return log.log_start_offset
+        return partition.log_start_offset
     if draft.to == "time":
-        found = await log.offset_for_timestamp(read_time_ms(draft.time, now_ms))
-        return log.high_watermark if found is None else min(found.offset, log.high_watermark)
+        found = await partition.offset_at(read_time_ms(draft.time, now_ms))
+        return partition.high_watermark if found is None else min(found, partition.high_watermark)
     if draft.to == "offset":
         offset = as_integer(draft.offset, -1)
         if offset < 0:
             raise ChangeError(f"{draft.offset or 'Nothing'} is not an offset.")
-        return min(max(offset, log.log_start_offset), log.high_watermark)
-    return log.high_watermark
+        return min(max(offset, partition.log_start_offset), partition.high_watermark)
+    return partition.high_watermark
 
 
 async def _commit(console: Console, group_id: str, moves: list[Move]) -> None:
+    node_id = coordinator_of(console.broker, group_id)
+    if node_id is not None:
+        await _commit_there(console, node_id, group_id, moves)
+        return
     offsets = {}
     for move in moves:
         topic = console.broker.metadata.topic(move.topic)
@@ -177,9 +201,35 @@ async def _commit(console: Console, group_id: str, moves: list[Move]) -> None:
         raise ChangeError(f"{where.topic}-{where.partition} was refused: {reason}.")
 
 
+async def _commit_there(console: Console, node_id: int, group_id: str, moves: list[Move]) -> None:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for move in moves:
+        partition = OffsetCommitRequestPartition(
+            partition_index=move.partition, committed_offset=move.then, committed_metadata=""
+        )
+        topics.setdefault(move.topic, []).append(partition)
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+    )
+    answer = await ask(console.broker, node_id, request, seconds=_CHANGE_SECONDS, at_most=_COMMIT_BY_NAME)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            if each.error_code:
+                refused = ErrorCode(each.error_code).name
+                raise ChangeError(f"{topic.name}-{each.partition_index} was refused: {refused}.")
+
+
 async def _delete(console: Console, group_id: str, name: str) -> None:
     if name != group_id:
         raise ChangeError(f"Write {group_id} to delete it.")
+    node_id = coordinator_of(console.broker, group_id)
+    if node_id is not None:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        (result,) = (await ask(console.broker, node_id, request, seconds=_CHANGE_SECONDS)).results
+        if result.error_code:
+            raise ChangeError(f"The group cannot be deleted: {ErrorCode(result.error_code).name}.")
+        return
     try:
         await console.broker.group_coordinator.delete_group(group_id)
     except CoordinatorError as error:

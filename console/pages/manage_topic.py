@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
+from ottla.console.nodes import NodeError, ask_each
 from ottla.console.parameters import as_integer
+from ottla.console.readable import Readable, RemotePartition, find_readable
 from ottla.console.rendering import url
 from ottla.console.times import TimeError, read_time_ms
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.errors import MetadataError
@@ -179,29 +187,63 @@ def _said(error: MetadataError) -> str:
 
 async def _delete_records(console: Console, topic: TopicImage, before: str) -> str:
     """Delete what is older than a time in all partitions, or everything."""
-    offsets = {}
-    for index in range(len(topic.partitions)):
-        key = TopicIdPartition(topic.topic_id, index)
-        offsets[key] = TO_HIGH_WATERMARK if before == "now" else await _first_since(console, key, before)
-    results = await console.broker.replica_manager.delete_records(offsets, timeout_ms=_TIMEOUT_MS)
-    refused = [f"partition {key.partition}: {result.error}" for key, result in results.items() if result.error]
+    here: dict[TopicIdPartition, int] = {}
+    elsewhere: dict[int, dict[int, int]] = {}
+    found = await find_readable(console.broker, topic, range(len(topic.partitions)), len(topic.partitions))
+    refused = list(found.problems)
+    for partition in found.partitions:
+        offset = TO_HIGH_WATERMARK if before == "now" else await _first_since(console, partition, before)
+        if isinstance(partition, RemotePartition):
+            elsewhere.setdefault(partition.leader, {})[partition.index] = offset
+        else:
+            here[TopicIdPartition(topic.topic_id, partition.index)] = offset
+    results = await console.broker.replica_manager.delete_records(here, timeout_ms=_TIMEOUT_MS)
+    refused += [f"partition {key.partition}: {result.error}" for key, result in results.items() if result.error]
+    refused += await _delete_there(console, topic, elsewhere)
+    missing = len(topic.partitions) - len(found.partitions)
+    if missing and not found.problems:
+        refused.append(f"{missing} partitions have no leader")
     if refused:
         more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         raise ChangeError(f"Not deleted everywhere: {'; '.join(refused[:_SHOWN])}{more}.")
     return "The records are deleted."
 
 
-async def _first_since(console: Console, key: TopicIdPartition, before: str) -> int:
+async def _delete_there(console: Console, topic: TopicImage, offsets: Mapping[int, Mapping[int, int]]) -> list[str]:
+    """Have other nodes delete records of what they lead; what they refused."""
+    requests = {
+        leader: DeleteRecordsRequest(
+            timeout_ms=_TIMEOUT_MS,
+            topics=[
+                DeleteRecordsTopic(
+                    name=topic.name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in each.items()
+                    ],
+                )
+            ],
+        )
+        for leader, each in offsets.items()
+    }
+    answers = await ask_each(console.broker, requests, seconds=_TIMEOUT_MS / 1000)
+    return answers.problems + [
+        f"partition {each.partition_index}: {ErrorCode(each.error_code).name}"
+        for answer in answers.by_node.values()
+        for told in answer.topics
+        for each in told.partitions
+        if each.error_code
+    ]
+
+
+async def _first_since(console: Console, partition: Readable, before: str) -> int:
     """The offset of the first record that is not older than a time; the end if all are."""
     try:
-        timestamp_ms = read_time_ms(before, console.broker.clock.time_ms())
-        log = console.broker.replica_manager.get_partition(key.topic_id, key.partition).log
-        found = await log.offset_for_timestamp(timestamp_ms)
+        found = await partition.offset_at(read_time_ms(before, console.broker.clock.time_ms()))
     except TimeError as error:
         raise ChangeError(str(error)) from None
-    except (ReplicaError, StorageError) as error:
-        raise ChangeError(f"Partition {key.partition}: {error}.") from None
-    return TO_HIGH_WATERMARK if found is None else min(found.offset, log.high_watermark)
+    except (ReplicaError, StorageError, NodeError) as error:
+        raise ChangeError(f"Partition {partition.index}: {error}.") from None
+    return TO_HIGH_WATERMARK if found is None else min(found, partition.high_watermark)
 
 
 def _count(text: str, what: str) -> int:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from starlette.responses import Response
 
 from ottla.console.decoding import PAGE_BYTES, Format, Shown, decode
+from ottla.console.nodes import NodeError
 from ottla.console.parameters import as_integer, integer, text
+from ottla.console.readable import Found, Readable, find_readable
 from ottla.console.reading import Budget, Kind, Message, scan, scan_back
-from ottla.console.topics import held_partition
 from ottla.kproto.errors import ProtocolError
 from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.offset_lookup import find_offset
-from ottla.server.replica.partition import Isolation
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.server.metadata.image import TopicImage
-    from ottla.server.replica.partition import Partition
 
 MESSAGES_A_PAGE: Final = 50
 MAX_PARTITIONS: Final = 32
@@ -84,7 +82,7 @@ class Read(NamedTuple):
     """What one answer shows: a page of a group of partitions, and where the group after it begins, if there is one."""
 
     page: Page
-    partitions: list[Partition]
+    partitions: list[Readable]
     first: int
     following: int | None
     problem: str
@@ -122,7 +120,7 @@ async def show_all(console: Console, request: Request) -> Response:
         last=partitions[-1].index if partitions else first,
         following=following,
         is_live=request.query_params.get("live") == "1",
-        live_at=write_positions({partition.index: partition.log.high_watermark for partition in partitions}),
+        live_at=write_positions({partition.index: partition.high_watermark for partition in partitions}),
     )
 
 
@@ -172,29 +170,21 @@ async def _read(console: Console, topic: TopicImage, search: Search) -> Read:
     ends_at = monotonic() + _SEARCH_SECONDS
     scanned = 0
     while True:
-        partitions = readable_partitions(console, topic, search.partition, first)
-        following = _following(topic, partitions) if search.partition is None else None
+        partitions, following, problems = await readable_partitions(console, topic, search.partition, first)
         try:
             page = await find(console, partitions, search)
-        except (ReplicaError, StorageError, ProtocolError) as error:
+        except (ReplicaError, StorageError, ProtocolError, NodeError) as error:
             return Read(Page([], {}, scanned, is_cut_short=False), partitions, first, following, str(error))
         scanned += page.scanned
         is_over = following is None or not search.has_filter or monotonic() >= ends_at
         if is_over or page.messages or page.at or search.at:
-            return Read(page._replace(scanned=scanned), partitions, first, following, "")
+            return Read(page._replace(scanned=scanned), partitions, first, following, " ".join(problems))
         assert following is not None
         first = following
 
 
-def _following(topic: TopicImage, partitions: list[Partition]) -> int | None:
-    """Where the partitions after these begin."""
-    if len(partitions) < MAX_PARTITIONS or partitions[-1].index + 1 >= len(topic.partitions):
-        return None
-    return partitions[-1].index + 1
-
-
-async def find(console: Console, partitions: list[Partition], search: Search) -> Page:
-    """The page that a search asks for. Raises ReplicaError or StorageError."""
+async def find(console: Console, partitions: list[Readable], search: Search) -> Page:
+    """The page that a search asks for. Raises ReplicaError, StorageError or NodeError."""
     keep = _filter(search)
     scans: dict[int, Any] = {}
     positions: dict[int, int] = {}
@@ -213,19 +203,19 @@ async def find(console: Console, partitions: list[Partition], search: Search) ->
         positions[partition.index] = position
         if search.is_backward:
             scans[partition.index] = await scan_back(
-                console.broker, partition, position, budget=share, keep=keep, limit=MESSAGES_A_PAGE
+                partition, position, budget=share, keep=keep, limit=MESSAGES_A_PAGE
             )
         else:
-            end = partition.log.high_watermark
-            position = max(position, partition.log.log_start_offset)
+            end = partition.high_watermark
+            position = max(position, partition.log_start_offset)
             scans[partition.index] = await scan(
-                console.broker, partition, position, end, budget=share, keep=keep, limit=MESSAGES_A_PAGE
+                partition, position, end, budget=share, keep=keep, limit=MESSAGES_A_PAGE
             )
         scanned += share.scanned
     return _merge(partitions, scans, scanned, is_backward=search.is_backward)
 
 
-def _merge(partitions: list[Partition], scans: Mapping[int, Any], scanned: int, *, is_backward: bool) -> Page:
+def _merge(partitions: list[Readable], scans: Mapping[int, Any], scanned: int, *, is_backward: bool) -> Page:
     """The first messages of all partitions together in the order of time, which offsets go before."""
     queues = {index: list(reversed(found.messages)) for index, found in scans.items()}
     taken: list[Message] = []
@@ -242,9 +232,9 @@ def _merge(partitions: list[Partition], scans: Mapping[int, Any], scanned: int, 
         partition.index: at[partition.index]
         for partition in partitions
         if (
-            at[partition.index] > partition.log.log_start_offset
+            at[partition.index] > partition.log_start_offset
             if is_backward
-            else at[partition.index] < partition.log.high_watermark
+            else at[partition.index] < partition.high_watermark
         )
     }
     if remaining:
@@ -256,19 +246,18 @@ def _order(message: Message) -> tuple[int, int, int]:
     return message.order
 
 
-async def _first_position(partition: Partition, search: Search) -> int:
-    log = partition.log
+async def _first_position(partition: Readable, search: Search) -> int:
     if search.start is Start.NEWEST:
-        return log.high_watermark
+        return partition.high_watermark
     if search.start is Start.OLDEST:
-        return log.log_start_offset
+        return partition.log_start_offset
     if search.start is Start.OFFSET:
-        return min(max(search.offset, log.log_start_offset), log.high_watermark)
+        return min(max(search.offset, partition.log_start_offset), partition.high_watermark)
     timestamp_ms = parse_time(search.time)
     if timestamp_ms is None:
-        return log.log_start_offset
-    found = await find_offset(partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK)
-    return found.offset if found.offset >= 0 else log.high_watermark
+        return partition.log_start_offset
+    found = await partition.offset_at(timestamp_ms)
+    return partition.high_watermark if found is None else found
 
 
 def parse_time(written: str) -> int | None:
@@ -342,17 +331,10 @@ def write_positions(positions: Mapping[int, int]) -> str:
     return "_".join(f"{partition}-{offset}" for partition, offset in positions.items())
 
 
-def readable_partitions(console: Console, topic: TopicImage, only: int | None, first: int = 0) -> list[Partition]:
-    """The partitions that this node leads, of those that are asked for: one, or 32 of all from the first on."""
+async def readable_partitions(console: Console, topic: TopicImage, only: int | None, first: int = 0) -> Found:
+    """The partitions that can be read, of those that are asked for: one, or 32 of all from the first on."""
     wanted = range(first, len(topic.partitions)) if only is None else (only,)
-    found = []
-    for index in wanted:
-        partition = held_partition(console.broker, topic, index)
-        if partition is not None and partition.is_leader:
-            found.append(partition)
-            if len(found) == MAX_PARTITIONS:
-                break
-    return found
+    return await find_readable(console.broker, topic, wanted, MAX_PARTITIONS)
 
 
 async def row_of(console: Console, message: Message, format_: Format) -> Row:
@@ -377,14 +359,14 @@ async def _the_message(console: Console, request: Request) -> tuple[TopicImage, 
     if topic is None:
         return None
     index, offset = (as_integer(request.path_params[name], -1) for name in ("partition", "offset"))
-    for partition in readable_partitions(console, topic, index) if 0 <= index < len(topic.partitions) else ():
-        if not partition.log.log_start_offset <= offset < partition.log.high_watermark:
+    if not 0 <= index < len(topic.partitions):
+        return None
+    for partition in (await readable_partitions(console, topic, index)).partitions:
+        if not partition.log_start_offset <= offset < partition.high_watermark:
             return None
         try:
-            found = await scan(
-                console.broker, partition, offset, offset + 1, budget=Budget(), keep=lambda _: True, limit=1
-            )
-        except (ReplicaError, StorageError):
+            found = await scan(partition, offset, offset + 1, budget=Budget(), keep=lambda _: True, limit=1)
+        except (ReplicaError, StorageError, NodeError):
             return None
         if found.messages:
             return topic, found.messages[0]

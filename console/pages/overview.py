@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console import charts, history
+from ottla.console.groups import list_groups
+from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.rendering import Slices
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.server.apis.describe_log_dirs import disk_space, log_dir
 from ottla.server.metadata.acls import AclOperation
 from ottla.server.telemetry.readiness import unready_reasons
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.server.broker import Broker
+    from ottla.server.metadata.image import BrokerImage
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -35,6 +41,8 @@ async def show(console: Console, request: Request) -> Response:
     kept = console.history
     watchdog = broker.watchdog
     sees_all = console.visitor(request).may_on_cluster(AclOperation.DESCRIBE)
+    counts = await _partition_counts(broker)
+    disks, problems = await _disks(broker) if sees_all else ({}, [])
     return await console.page(
         request,
         "overview.html",
@@ -46,10 +54,14 @@ async def show(console: Console, request: Request) -> Response:
         memory_bytes=resident_bytes(),
         connections=broker.listeners.connection_count if broker.listeners is not None else 0,
         topic_count=len(image.topics),
-        partition_count=await _partition_count(broker),
-        group_count=_group_count(broker),
+        partition_count=counts[broker.node_id].replicas,
+        group_count=await _group_count(broker),
         disk_bytes=sum(store.files.size_bytes for store in broker.log_manager.stores()),
-        brokers=sorted(image.brokers.values(), key=lambda each: each.node_id),
+        brokers=[
+            BrokerRow(each, counts[each.node_id], disks.get(each.node_id))
+            for each in sorted(image.brokers.values(), key=lambda each: each.node_id)
+        ],
+        problems=problems,
         reasons=unready_reasons(broker) if sees_all else (),
         curves=[
             ("In", kept.bytes_in.last, charts.sparkline(kept.bytes_in.values, history.LENGTH), "size"),
@@ -64,22 +76,62 @@ async def show(console: Console, request: Request) -> Response:
     )
 
 
-async def _partition_count(broker: Broker) -> int:
-    image, node_id = broker.metadata, broker.node_id
+class Counts(NamedTuple):
+    """How many partitions a broker leads, and of how many it has a replica."""
+
+    leads: int = 0
+    replicas: int = 0
+
+
+class Disk(NamedTuple):
+    """The disk that holds a broker's data."""
+
+    usable_bytes: int
+    total_bytes: int
+
+
+class BrokerRow(NamedTuple):
+    """A broker. `disk` is None where it does not answer, or keeps everything in memory."""
+
+    broker: BrokerImage
+    counts: Counts
+    disk: Disk | None
+
+
+async def _partition_counts(broker: Broker) -> Mapping[int, Counts]:
+    leads: Counter[int] = Counter()
+    replicas: Counter[int] = Counter()
     slices = Slices()
-    count = 0
-    for topic in image.topics.values():
-        count += sum(node_id in partition.replicas for partition in topic.partitions)
-        if slices.over:
-            await slices.rest()
-    return count
+    for topic in broker.metadata.topics.values():
+        for partition in topic.partitions:
+            leads[partition.leader] += 1
+            replicas.update(partition.replicas)
+            if slices.over:
+                await slices.rest()
+    nodes = {broker.node_id, *broker.metadata.brokers}
+    return {node_id: Counts(leads[node_id], replicas[node_id]) for node_id in nodes}
 
 
-def _group_count(broker: Broker) -> int | None:
-    try:
-        return len(broker.group_coordinator.list_groups())
-    except CoordinatorError:
-        return None
+async def _disks(broker: Broker) -> tuple[dict[int, Disk], list[str]]:
+    """The disks of the brokers that answer, and a sentence for each other."""
+    request = DescribeLogDirsRequest(topics=[])
+    answers = await ask_each(broker, dict.fromkeys(other_nodes(broker), request))
+    results = {node_id: answer.results for node_id, answer in answers.by_node.items()}
+    disks = {
+        node_id: Disk(dirs[0].usable_bytes, dirs[0].total_bytes)
+        for node_id, dirs in results.items()
+        if dirs and dirs[0].total_bytes >= 0
+    }
+    total_bytes, usable_bytes = disk_space(log_dir(broker))
+    if total_bytes >= 0:
+        disks[broker.node_id] = Disk(usable_bytes, total_bytes)
+    return disks, answers.problems
+
+
+async def _group_count(broker: Broker) -> int | None:
+    """The groups of all nodes; None while one of them does not tell."""
+    listings = await list_groups(broker)
+    return None if listings.problems else len(listings.groups)
 
 
 def resident_bytes() -> int:

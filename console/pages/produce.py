@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
+from ottla.console.nodes import NodeError, ask
 from ottla.console.pages.messages import as_bytes
 from ottla.console.parameters import as_integer
+from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import url
-from ottla.kproto.errors import ProtocolError
+from ottla.kproto.errors import ErrorCode, ProtocolError
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import Record, build_batch
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -87,6 +90,9 @@ async def _produce(console: Console, topic: TopicImage, draft: Draft) -> tuple[i
         batch = build_batch([record])
     except ProtocolError as error:
         raise ProduceError(str(error)) from None
+    leader = led_elsewhere(console.broker, topic, partition)
+    if leader is not None:
+        return partition, await _produce_there(console, topic, partition, leader, batch)
     results = await console.broker.replica_manager.append(
         {where: Records(memoryview(bytearray(batch)))}, required_acks=-1, timeout_ms=_TIMEOUT_MS
     )
@@ -94,6 +100,25 @@ async def _produce(console: Console, topic: TopicImage, draft: Draft) -> tuple[i
     if result.error is not None:
         raise ProduceError(f"The broker refused it: {result.error}")
     return partition, result.base_offset
+
+
+async def _produce_there(console: Console, topic: TopicImage, partition: int, leader: int, batch: bytes) -> int:
+    """Have the leader take the message; its offset. Raises ProduceError."""
+    data = TopicProduceData(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_data=[PartitionProduceData(index=partition, records=batch)],
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=[data])
+    try:
+        answer = await ask(console.broker, leader, request, seconds=_TIMEOUT_MS / 1000)
+    except NodeError as error:
+        raise ProduceError(str(error)) from None
+    (result,) = (each for topic in answer.responses for each in topic.partition_responses)
+    if result.error_code:
+        why = result.error_message or ErrorCode(result.error_code).name
+        raise ProduceError(f"Node {leader} refused it: {why}")
+    return int(result.base_offset)
 
 
 def _partition(topic: TopicImage, draft: Draft, key: bytes | None) -> int:

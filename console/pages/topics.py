@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console import layout
 from ottla.console.parameters import integer, text
 from ottla.console.selection import select
-from ottla.console.topics import held_partition, summarize
+from ottla.console.topics import figures, held_partition, summarize
+from ottla.server.replica.partition import Role
 from ottla.server.settings.description import ConfigSource, describe_topic
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.console.topics import PartitionFigures
     from ottla.server.metadata.image import PartitionState, TopicImage
     from ottla.server.replica.partition import Partition
 
@@ -23,11 +25,16 @@ PARTITIONS_A_PAGE: Final = 100
 
 
 class PartitionRow(NamedTuple):
-    """A partition as the cluster knows it, and as this node holds it."""
+    """A partition as the cluster knows it, its figures if they are known, and what this node holds of it."""
 
     number: int
     state: PartitionState
+    figures: PartitionFigures | None
     held: Partition | None
+
+    @property
+    def is_offline(self) -> bool:
+        return self.held is not None and self.held.role is Role.OFFLINE
 
 
 async def show_all(console: Console, request: Request) -> Response:
@@ -47,10 +54,9 @@ async def show_all(console: Console, request: Request) -> Response:
 
     page = await select(image.topics, matches=matches, after=request.query_params.get("after"), limit=TOPICS_A_PAGE)
     rates = console.history.topic_rates
-    summaries = [
-        await summarize(broker, topic, rates.get(topic.topic_id, 0.0))
-        for topic in (image.topics[name] for name in page.names)
-    ]
+    topics = [image.topics[name] for name in page.names]
+    known = await figures(broker, ((topic, range(len(topic.partitions))) for topic in topics))
+    summaries = [await summarize(broker, topic, known, rates.get(topic.topic_id, 0.0)) for topic in topics]
     return await console.page(
         request,
         "topics.html",
@@ -59,6 +65,7 @@ async def show_all(console: Console, request: Request) -> Response:
         with_internal=with_internal,
         page=page,
         summaries=summaries,
+        problems=known.problems,
         is_first="after" not in request.query_params,
     )
 
@@ -70,8 +77,14 @@ async def show(console: Console, request: Request) -> Response:
         return await console.not_found(request, f"topic {request.path_params['topic']}")
     first = min(max(0, integer(request, "first", 0)), len(topic.partitions) - 1)
     last = min(first + PARTITIONS_A_PAGE, len(topic.partitions))
+    known = await figures(broker, [(topic, range(len(topic.partitions)))])
     rows = [
-        PartitionRow(index, topic.partitions[index], held_partition(broker, topic, index))
+        PartitionRow(
+            index,
+            topic.partitions[index],
+            known.of.get((topic.topic_id, index)),
+            held_partition(broker, topic, index),
+        )
         for index in range(first, last)
     ]
     may_see_settings = console.visitor(request).may_on_topic("DESCRIBE_CONFIGS", topic.name)
@@ -81,7 +94,8 @@ async def show(console: Console, request: Request) -> Response:
         "topic.html",
         section="topics",
         topic=topic,
-        summary=await summarize(broker, topic, console.history.topic_rates.get(topic.topic_id, 0.0)),
+        summary=await summarize(broker, topic, known, console.history.topic_rates.get(topic.topic_id, 0.0)),
+        problems=known.problems,
         rows=rows,
         first=first,
         next_first=last if last < len(topic.partitions) else None,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.parameters import text
 from ottla.console.rendering import Slices
 from ottla.console.selection import select
+from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.list_transactions import ListTransactionsRequest
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import TransactionStatus
+from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
@@ -26,6 +30,21 @@ MAX_OPEN: Final = 200
 _UNDER_WAY: Final = (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
 
+class TransactionView(NamedTuple):
+    """What a transactional id of another node is at, by the names of `Transaction`."""
+
+    transactional_id: str
+    status: TransactionStatus
+    producer_id: int
+    producer_epoch: int
+    start_ms: int
+    timeout_ms: int
+    partitions: Collection[Partition]
+
+
+Shown: TypeAlias = "Transaction | TransactionView"
+
+
 class OpenInLog(NamedTuple):
     """A transaction that is open in a partition: from `first_offset` on, read_committed readers see nothing."""
 
@@ -40,13 +59,14 @@ class OpenInLog(NamedTuple):
 async def show_all(console: Console, request: Request) -> Response:
     broker = console.broker
     query = text(request, "q")
-    problem = ""
-    transactions: list[Transaction] = []
+    problems: list[str] = []
+    transactions: list[Shown] = []
     try:
-        transactions = await _seen(console.visitor(request), broker.transaction_coordinator.list_transactions())
+        transactions += broker.transaction_coordinator.list_transactions()
     except CoordinatorError as error:
-        problem = str(error)
-    under_way, others = await _sort_out(transactions, query.lower())
+        problems.append(str(error))
+    transactions += await _elsewhere(broker, query.lower(), problems)
+    under_way, others = await _sort_out(await _seen(console.visitor(request), transactions), query.lower())
     page = await select(others, matches=lambda _: True, after=None, limit=MAX_TRANSACTIONS)
     shown = [*under_way, *(others[name] for name in page.names)][:MAX_TRANSACTIONS]
     return await console.page(
@@ -54,19 +74,57 @@ async def show_all(console: Console, request: Request) -> Response:
         "transactions.html",
         section="transactions",
         query=query,
-        problem=problem,
+        problems=problems,
         transactions=shown,
         total=len(under_way) + len(others),
         under_way=_UNDER_WAY,
         opened=await _open_in_logs(broker, console.visitor(request)),
+        has_others=bool(other_nodes(broker)),
         now_ms=broker.clock.time_ms(),
     )
 
 
-async def _sort_out(transactions: list[Transaction], wanted: str) -> tuple[list[Transaction], dict[str, Transaction]]:
+async def _elsewhere(broker: Broker, wanted: str, problems: list[str]) -> list[TransactionView]:
+    """Those that other nodes coordinate, as far as a page has room for them."""
+    listed = await ask_each(broker, {node_id: ListTransactionsRequest() for node_id in other_nodes(broker)})
+    requests: dict[int, DescribeTransactionsRequest] = {}
+    slices = Slices()
+    for node_id, answer in listed.by_node.items():
+        states: dict[str, bool] = {}
+        for each in answer.transaction_states:
+            if wanted in each.transactional_id.lower():
+                states[each.transactional_id] = _status(each.transaction_state) in _UNDER_WAY
+            if slices.over:
+                await slices.rest()
+        chosen = sorted(states, key=lambda name: (not states[name], name))[:MAX_TRANSACTIONS]
+        if chosen:
+            requests[node_id] = DescribeTransactionsRequest(transactional_ids=chosen)
+    described = await ask_each(broker, requests)
+    problems += listed.problems + described.problems
+    return [
+        TransactionView(
+            each.transactional_id,
+            _status(each.transaction_state),
+            each.producer_id,
+            each.producer_epoch,
+            each.transaction_start_time_ms,
+            each.transaction_timeout_ms,
+            [Partition(topic.topic, index) for topic in each.topics for index in topic.partitions],
+        )
+        for answer in described.by_node.values()
+        for each in answer.transaction_states
+        if not each.error_code
+    ]
+
+
+def _status(title: str) -> TransactionStatus:
+    return next((each for each in TransactionStatus if each.title == title), TransactionStatus.DEAD)
+
+
+async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown], dict[str, Shown]]:
     """Those under way, and the others by their ids, of those whose id has `wanted` in it."""
-    under_way: list[Transaction] = []
-    others: dict[str, Transaction] = {}
+    under_way: list[Shown] = []
+    others: dict[str, Shown] = {}
     slices = Slices()
     for each in transactions:
         if slices.over:
@@ -80,7 +138,7 @@ async def _sort_out(transactions: list[Transaction], wanted: str) -> tuple[list[
     return under_way, others
 
 
-async def _seen(visitor: Visitor, transactions: list[Transaction]) -> list[Transaction]:
+async def _seen(visitor: Visitor, transactions: list[Shown]) -> list[Shown]:
     """Those that the visitor may know of."""
     found = []
     slices = Slices()

@@ -49,7 +49,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
                 )
             )
     path = log_dir(broker)
-    total_bytes, usable_bytes = _disk_space(path)
+    total_bytes, usable_bytes = disk_space(path)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -62,7 +62,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     )
 
 
-def _disk_space(path: str) -> tuple[int, int]:
+def disk_space(path: str) -> tuple[int, int]:
     """Total and usable bytes of the disk, -1 each where there is none (a broker that keeps all in memory)."""
     try:
         stat = os.statvfs(path)

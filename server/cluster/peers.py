@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from ottla.kproto.versions import OPEN_END
+
 if TYPE_CHECKING:
     from ottla.client.security import Login
     from ottla.client.trio_connection import TrioConnection
@@ -68,9 +70,16 @@ class Peers:
                 self._links.clear()
 
     async def call(
-        self, node_id: int, request: Request, *, channel: str = "", timeout_seconds: float = TIMEOUT_SECONDS
+        self,
+        node_id: int,
+        request: Request,
+        *,
+        channel: str = "",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        at_most: int = OPEN_END,
     ) -> Any:
-        """The answer of a broker, over the connection that all callers of a channel share.
+        """The answer of a broker, over the connection that all callers of a channel share, in the highest common
+        version that is `at_most` this one.
 
         Answers come in the order of the requests: what waits at the broker (for a flush, for replicas) needs another
         channel than what does not.
@@ -84,7 +93,7 @@ class Peers:
                     link.connection = connection
                 else:
                     connection.close()  # the broker has moved meanwhile: the call says that the connection is lost
-        return await connection.call(request, timeout_seconds=timeout_seconds)
+        return await connection.call(request, at_most=at_most, timeout_seconds=timeout_seconds)
 
     @asynccontextmanager
     async def connect(self, node_id: int) -> AsyncIterator[TrioConnection]:

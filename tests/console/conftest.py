@@ -18,9 +18,10 @@ from ottla.kproto.records import Record, build_batch
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.http.login import login_of
 from ottla.server.replica.append import Records, TopicIdPartition
-from tests.servers import serve_node
+from tests.clusters import run_cluster
+from tests.servers import RunningNode, serve_node
 
-__all__ = ["once_loaded", "serve_node"]
+__all__ = ["once_loaded", "run_cluster", "serve_node"]
 
 T = TypeVar("T")
 
@@ -114,21 +115,24 @@ async def once_loaded(call: Callable[..., Awaitable[T]], *arguments: object) -> 
                 await trio.sleep(0.01)
 
 
+@asynccontextmanager
+async def browsing(node: RunningNode) -> AsyncIterator[Browser]:
+    """The console of a node that runs."""
+    console = site(node.broker, login_of(node.broker))
+    app = Starlette(routes=console.routes)
+    transport = httpx.ASGITransport(app=app)
+    async with console.running(), httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
+        yield Browser(node, client)
+
+
 @pytest.fixture
 def browse(serve_node: Callable[..., Any]) -> Callable[..., Any]:
     """`async with browse(settings={…}) as browser`: the console of a node of its own."""
 
     @asynccontextmanager
     async def open_browser(settings: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Browser]:
-        async with serve_node(settings, **options) as node:
-            console = site(node.broker, login_of(node.broker))
-            app = Starlette(routes=console.routes)
-            transport = httpx.ASGITransport(app=app)
-            async with (
-                console.running(),
-                httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client,
-            ):
-                yield Browser(node, client)
+        async with serve_node(settings, **options) as node, browsing(node) as browser:
+            yield browser
 
     return open_browser
 

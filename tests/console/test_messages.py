@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.console import reading
+from ottla.console import readable, reading
 from ottla.console.console import Console
 from ottla.console.decoding import Format
 from ottla.console.guard import FormTokens
@@ -183,7 +183,7 @@ async def test_compressed_batches_are_read(browse: Browse, codec: Compression) -
 async def test_a_batch_that_is_too_large_is_named_and_stepped_over(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_MAX_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(readable, "_MAX_BATCH_BYTES", 10_000)
     async with browse() as browser:
         topic_id = await browser.node.create_topic("t")
         await browser.produce(topic_id, 0, Record(value=b"x" * 20_000))
@@ -209,7 +209,7 @@ async def test_rows_come_as_they_are_written(browse: Browse) -> None:
             visitors=Visitors(broker, None, trio.current_time),
         )
         tails, topic = LiveTails(), broker.metadata.topic("t")
-        partitions = messages.readable_partitions(own, topic, None)
+        partitions = (await messages.readable_partitions(own, topic, None)).partitions
         positions = messages.read_positions((table["data-live"] or "").partition("at=")[2])
         events = tails._events(own, topic, partitions, positions, Format.AUTO)
         assert (await anext(events)).startswith(":")
