@@ -3,7 +3,8 @@
     python -m benchmarks.nodes [--rounds 1] [--only start|load]
 
 The load is that of `benchmarks/workloads/requests.py`, from one program for each node, which sends to the partitions
-that its node leads; the brokers take turns. One JSON object a line.
+that its node leads, or the groups that it coordinates; and records of 1 KB by librdkafka, which finds the leaders
+itself. The brokers take turns. One JSON object a line.
 """
 
 from __future__ import annotations
@@ -13,21 +14,30 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from benchmarks import requests
+from benchmarks import librdkafka, requests
 from benchmarks.process_cost import cost
 from benchmarks.startup import resident_kib
-from benchmarks.workloads.base import create_topic, unique
-from benchmarks.workloads.requests import empty_fetch, frame, list_offsets, metadata, produce
+from benchmarks.workloads.base import PRODUCER, create_topic, unique
+from benchmarks.workloads.requests import (
+    empty_fetch,
+    frame,
+    group_of,
+    list_offsets,
+    metadata,
+    offset_commit,
+    produce,
+)
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
 from compat_tests.process import BrokerProcess
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
+from ottla.client.group_state import Coordinator, committed_offsets
 
 KINDS: Final[dict[str, Callable[[Path], BrokerProcess]]] = {
     "ottla, 2 nodes": lambda folder: OttlaCluster(folder, nodes=2),
@@ -40,14 +50,18 @@ LOADS: Final = {
     "ListOffsets, 10 connections": (list_offsets, 10),
     "empty Fetch, 10 connections": (empty_fetch, 10),
 }
+COMMITS: Final = "OffsetCommit, 10 connections"
 PARTITIONS: Final = 10
+GROUPS: Final = 10
+RECORDS: Final = 300_000
+RECORD_BYTES: Final = 1_000
 WARM_UP_SECONDS: Final = 1
 SECONDS: Final = 4
 IDLE_SECONDS: Final = 10.0
 
 
 def under_load(kind: str) -> dict[str, float]:
-    """Requests a second of each load, on a fresh broker."""
+    """Requests and records a second of each load, on a fresh broker."""
     with tempfile.TemporaryDirectory() as folder, KINDS[kind](Path(folder)) as broker:
         topic = unique("nodes")
         create_topic(broker, topic, PARTITIONS)
@@ -55,25 +69,49 @@ def under_load(kind: str) -> dict[str, float]:
             led: dict[int, list[int]] = {}
             for partition in client.topic(topic).partitions:
                 led.setdefault(partition.leader_id, []).append(partition.partition_index)
+            coordinated = _groups_by_coordinator(client)
             addresses = {it.node_id: f"{it.host}:{it.port}" for it in client.metadata([]).brokers}
-        return {
-            load: _requests_per_s(build, topic, connections, [(addresses[node], led[node]) for node in led])
-            for load, (build, connections) in LOADS.items()
+        figures = {}
+        for load, (build, connections) in LOADS.items():
+            frames = {addresses[node]: [frame(*build(topic, index)) for index in led[node]] for node in led}
+            figures[load] = _requests_per_s(frames, connections)
+        commits = {
+            addresses[node]: [frame(*offset_commit(topic, group)) for group in groups]
+            for node, groups in coordinated.items()
         }
+        return figures | {COMMITS: _requests_per_s(commits, 10)} | _records_per_s(broker)
 
 
-def _requests_per_s(
-    build: Callable[[str, int], Any], topic: str, connections: int, nodes: Sequence[tuple[str, list[int]]]
-) -> float:
-    def send(to: tuple[str, list[int]]) -> float:
-        address, partitions = to
-        frames = [frame(*build(topic, partition)) for partition in partitions]
+def _groups_by_coordinator(client: Client) -> dict[int, list[int]]:
+    """The numbers of the groups that each node coordinates; each has loaded what it has of them."""
+    coordinator = Coordinator(client, 60)
+    found: dict[int, list[int]] = {}
+    for number in range(GROUPS):
+        committed_offsets(coordinator, group_of(number))
+        found.setdefault(coordinator.node_id(group_of(number)), []).append(number)
+    return found
+
+
+def _requests_per_s(frames: Mapping[str, Sequence[bytes]], connections: int) -> float:
+    """Of all nodes together; `frames` are what is sent to each address."""
+
+    def send(to: tuple[str, Sequence[bytes]]) -> float:
+        address, own = to
         for seconds in (WARM_UP_SECONDS, SECONDS):
-            measured = requests.run(address, frames, connections=connections // len(nodes), seconds=seconds)
+            measured = requests.run(address, own, connections=connections // len(frames), seconds=seconds)
         return float(measured["answered"]) / float(measured["seconds"])
 
-    with ThreadPoolExecutor(len(nodes)) as threads:
-        return sum(threads.map(send, nodes))
+    with ThreadPoolExecutor(len(frames)) as threads:
+        return sum(threads.map(send, frames.items()))
+
+
+def _records_per_s(broker: BrokerProcess) -> dict[str, float]:
+    topic = unique("records")
+    create_topic(broker, topic, PARTITIONS)
+    where = (broker.bootstrap, topic, PARTITIONS, RECORDS)
+    produced = librdkafka.run("produce", *where, RECORD_BYTES, "acks=1", *PRODUCER)
+    consumed = librdkafka.run("consume", *where)
+    return {"records of 1 KB written": RECORDS / produced["seconds"], "and read": RECORDS / consumed["seconds"]}
 
 
 def at_rest(nodes: int) -> dict[str, float]:
@@ -107,7 +145,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for kind in KINDS:
                 measured = {load: round(per_s) for load, per_s in under_load(kind).items()}
-                print(json.dumps({"broker": kind, "requests_per_s": measured}), flush=True)
+                print(json.dumps({"broker": kind, "per_s": measured}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.cli import CommandError, doctor_machine, doctor_network, options, serve, serve_config
+from ottla.cli import CommandError, doctor_etcd, doctor_machine, doctor_network, options, serve, serve_config
 from ottla.cli.connection import security
 from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
 from ottla.cli.nodes.plan import make_plan
@@ -71,6 +71,7 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield doctor_machine.files(config.max_connections)
     yield doctor_machine.memory(config.ottla_memory_budget_bytes, len(configs))
     yield doctor_machine.clock(data_dir)
+    yield from doctor_etcd.examine(config, data_dir)
     try:
         how = security(arguments.command_config or _own_properties(arguments))
     except CommandError as error:

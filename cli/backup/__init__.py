@@ -8,24 +8,36 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 from ottla.cli import CommandError, options
 from ottla.cli.backup.archive import back_up
 from ottla.cli.backup.errors import BackupError
+from ottla.cli.backup.metadata import copy_from_etcd
+from ottla.cli.backup.snapshot import METADATA_FILE
 from ottla.server.version import version
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="a folder to be made for the backup")
     parser.add_argument("--data-dir", type=Path, default=Path("ottla-data"), help="the folder given to `ottla serve`")
+    parser.add_argument(
+        "--metadata",
+        metavar="STORE",
+        help="the --metadata of `ottla serve`, if that is etcd: the backup gets a copy, as a cluster.sqlite; how etcd "
+        "lets us in is read from the environment",
+    )
     options.add_json(parser, instead_of="a sentence")
 
 
 def run(arguments: argparse.Namespace) -> int:
     progress = options.Progress("copied")
     try:
-        manifest = back_up(arguments.data_dir, arguments.target, version(), progress.set_bytes)
+        copy_metadata = None if arguments.metadata is None else partial(copy_from_etcd, arguments.metadata)
+        manifest = back_up(
+            arguments.data_dir, arguments.target, version(), progress.set_bytes, copy_metadata=copy_metadata
+        )
     except BackupError as error:
         raise CommandError(str(error)) from None
     finally:
@@ -36,4 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         state = "running" if manifest["was_running"] else "stopped"
         print(f"{len(manifest['files'])} files, {size_bytes:,} bytes of a {state} broker are in {arguments.target}")
+        if METADATA_FILE not in manifest["files"]:
+            print("without metadata: where etcd keeps it, name that with --metadata")
     return 0

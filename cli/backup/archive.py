@@ -29,11 +29,19 @@ _RESTORING: Final = ".restoring"
 Report = Callable[[int, int], None]
 
 
-def back_up(data_dir: Path, target: Path, version: str, report: Report) -> dict[str, Any]:
+def back_up(
+    data_dir: Path,
+    target: Path,
+    version: str,
+    report: Report,
+    *,
+    copy_metadata: Callable[[Path], None] | None = None,
+) -> dict[str, Any]:
     """Copy the folder of a broker, running or not, to `target`, a new folder; returns what `backup.json` says.
 
     Everything that was acknowledged before the call is in it. The nodes' files are of one moment; the metadata of one a
-    little later, so that no id which is used in the files could be given out again. BackupError if it cannot be done.
+    little later, so that no id which is used in the files could be given out again: that of the folder, or what
+    `copy_metadata` makes as such a file. BackupError if it cannot be done.
     """
     _make_empty(target)
     metadata = data_dir / METADATA_FILE
@@ -44,8 +52,11 @@ def back_up(data_dir: Path, target: Path, version: str, report: Report) -> dict[
             _check_space(target, total_bytes)
             copied_bytes = 0
             files = {}
-            if metadata.exists():
-                _copy_database(metadata, target / METADATA_FILE)
+            if copy_metadata is not None or metadata.exists():
+                if copy_metadata is not None:
+                    copy_metadata(target / METADATA_FILE)
+                else:
+                    _copy_database(metadata, target / METADATA_FILE)
                 size_bytes = (target / METADATA_FILE).stat().st_size
                 files[METADATA_FILE] = {"size": size_bytes, "crc32c": _crc_of(target / METADATA_FILE)}
             for kept in snapshot.files:
