@@ -288,10 +288,10 @@ NOT_COMPARED = (
     (r"Cluster ID: \S+", "Cluster ID: CLUSTER"),
     (r"ClusterId:( +)\S+", r"ClusterId:\1CLUSTER"),
     (r"127\.0\.0\.1 \d+", "127.0.0.1 PORT"),
-    # Kafka's feature eligible.leader.replicas.version, which Ottla does not have, sets this for the whole cluster.
+    # Kafka's feature eligible.leader.replicas.version sets this for the whole cluster.
     (r"min\.insync\.replicas=1,?|  min\.insync\.replicas=1 [^\n]*\n|DYNAMIC_DEFAULT_BROKER_CONFIG:, ", ""),
     (r"  ottla\.[^\n]*\n", ""),
-    (r"Feature: (eligible|kraft)\S+ [^\n]*\n", ""),
+    (r"Feature: kraft\S+ [^\n]*\n", ""),
     (r"Epoch: \d+", "Epoch: …"),
     # The voters' addresses are those of the controllers' listener, which Ottla does not need.
     (r'"endpoints": \[[^]]*\]', '"endpoints": …'),

@@ -333,7 +333,7 @@ class Node:
                 await _refuse_other_cluster(log_manager.node_dir, store)
                 await membership.claim_id()
                 node_dir = log_manager.node_dir
-                await leave_after_loss(store, config.node_id, node_dir.directory_id, lost_power=node_dir.lost_power)
+                await leave_after_loss(store, config, node_dir.directory_id, lost_power=node_dir.lost_power)
                 if guard is not None:
                     controller.subscribe(guard.apply)
                     nursery.start_soon(guard.run)

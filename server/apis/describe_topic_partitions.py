@@ -2,7 +2,7 @@
 
 - No topics means all of them. At most `response_partition_limit` partitions, and never more than
   `max.request.partition.size.limit`; what is left begins at `next_cursor`.
-- The lists of eligible leaders are empty and never null, which the Java admin client does not survive.
+- The lists of eligible leaders are never null, which the Java admin client does not survive.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.eligible_leaders import is_enabled, shown
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
@@ -56,7 +57,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
             next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         page = topic.partitions[first : first + room]
-        answers.append(_topic(topic, first, page, live))
+        answers.append(_topic(topic, first, page, live, has_eligible=is_enabled(image)))
         room -= len(page)
         if first + len(page) < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
@@ -87,8 +88,9 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic(
-    topic: TopicImage, first: int, page: tuple[PartitionState, ...], live: set[int]
+    topic: TopicImage, first: int, page: tuple[PartitionState, ...], live: set[int], *, has_eligible: bool
 ) -> DescribeTopicPartitionsResponseTopic:
+    sets = [shown(state, enabled=has_eligible) for state in page]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -100,12 +102,12 @@ def _topic(
                 leader_id=state.leader if state.leader in live else -1,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                isr_nodes=list(isr),
+                eligible_leader_replicas=list(elr),
+                last_known_elr=list(state.last_known_elr),
                 offline_replicas=[replica for replica in state.replicas if replica not in live],
             )
-            for number, state in enumerate(page, start=first)
+            for number, (state, (isr, elr)) in enumerate(zip(page, sets, strict=True), start=first)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

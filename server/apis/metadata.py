@@ -27,6 +27,7 @@ from ottla.server.apis.errors import error_code, error_response
 from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
@@ -60,7 +61,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     reachable = frozenset(broker.node_id for broker in brokers)
     unreachable = frozenset(broker.node_id for broker in image.live_brokers()) - reachable
-    view = View(version, reachable, unreachable, topic_operations)
+    view = View(version, reachable, unreachable, topic_operations, is_enabled(image))
     return MetadataResponse(
         brokers=brokers,
         cluster_id=image.cluster_id,

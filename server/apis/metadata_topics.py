@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot.metadata import EncodedTopic, encode_partitions, encode_topic
 from ottla.kproto.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from ottla.server.metadata.eligible_leaders import shown
 from ottla.server.metadata.image import NO_LEADER, PartitionState, TopicImage
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class View(NamedTuple):
     #: Living brokers that lack that listener.
     unreachable: frozenset[int]
     topic_operations: int
+    #: Whether the cluster has eligible leaders.
+    has_eligible: bool
 
 
 class EncodedTopics:
@@ -103,6 +106,6 @@ def _partition(number: int, state: PartitionState, view: View) -> MetadataRespon
         leader_id=leader,
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
-        isr_nodes=list(state.isr),
+        isr_nodes=list(shown(state, enabled=view.has_eligible)[0]),
         offline_replicas=[replica for replica in state.replicas if replica not in view.reachable],
     )

@@ -1,9 +1,9 @@
 """Who leads each partition: a duty of the controller (org.apache.kafka.controller.ReplicationControlManager).
 
-When brokers are fenced they leave the in-sync sets, and what they led is led by a living member of the set; where there
-is none, the partition has no leader until one returns. With `auto.leader.rebalance.enable` leadership goes back to the
-first replica now and then. What is decided is a function of the image, so that a controller that begins looks at
-everything once, and then only at what changes.
+When brokers are fenced they leave the in-sync sets, and what they led is led by a living member of the set, or by an
+eligible leader (KIP-966); where there is none, the partition has no leader until one returns. With
+`auto.leader.rebalance.enable` leadership goes back to the first replica now and then. What is decided is a function of
+the image, so that a controller that begins looks at everything once, and then only at what changes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.eligible_leaders import may_forget, min_in_sync, reconsider
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.metadata.partition_changes import elect_preferred, follow_live, is_unclean
@@ -48,12 +49,13 @@ async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], con
     plan = ElectionPlan({}, [], 0)
     leaderless = 0
     pace = Pace()
+    count_of = min_in_sync(image, config)
     for topic in topics:
         unclean: bool | None = None
         for index, state in enumerate(topic.partitions):
             if not index % 128:
                 await pace.rest()
-            update = partial(follow_live, live=live)
+            update: PartitionUpdate = partial(follow_live, live=live)
             after = update(state)
             if after.leader == NO_LEADER:
                 if unclean is None:
@@ -63,6 +65,9 @@ async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], con
                     after = update(state)
                     if is_unclean(state, after):
                         plan.unclean.append((topic.name, index, after.leader))
+            if after is state and may_forget(state, count_of(topic)):
+                update = reconsider
+                after = update(state)
             leaderless += after.leader == NO_LEADER
             if after != state:
                 plan.changes[topic.topic_id, index] = update
@@ -104,7 +109,7 @@ class Elections:
         before = {broker.node_id for broker in delta.before.live_brokers()} if delta.changed_brokers else set()
         live = {broker.node_id for broker in delta.after.live_brokers()}
         # A broker's settings may allow unclean elections now, and a topic's own may.
-        if (delta.changed_brokers and before != live) or delta.changed_configs:
+        if (delta.changed_brokers and before != live) or delta.changed_configs or delta.features_changed:
             self._look_at_everything()
         self._topics.update(topic.name for topic in delta.reconfigured_topics)
         self._topics.update(

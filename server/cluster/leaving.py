@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
+from ottla.server.metadata.eligible_leaders import min_in_sync
 from ottla.server.metadata.errors import ConflictError
 from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import MetadataImage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.partition_changes import PartitionUpdate
     from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.metadata.store import MetadataStore
+    from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +38,14 @@ async def hand_over_partitions(controller: Controller) -> None:
         logger.info("%d partitions go on without this node", len(changes), extra={"partitions": len(changes)})
 
 
-async def leave_after_loss(store: MetadataStore, node_id: int, directory_id: str, *, lost_power: bool) -> None:
-    """Leave the in-sync sets if what this node had written may be gone: its folder is another one, or the machine
-    ended before all was on the disk (KIP-966).
+async def leave_after_loss(store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool) -> None:
+    """Leave the in-sync sets, and be no eligible leader, if what this node had written may be gone: its folder is
+    another one, or the machine ended before all was on the disk (KIP-966).
 
     To be called before anything is served. First the registration is renewed: who was about to count the process before
     as in sync finds that it is gone (KIP-903).
     """
+    node_id = config.node_id
     key = keys.broker(node_id)
     for _ in range(_MAX_ATTEMPTS):
         entry = await store.get(key)
@@ -53,19 +56,22 @@ async def leave_after_loss(store: MetadataStore, node_id: int, directory_id: str
             return
         if await store.commit([Compare(key, entry.mod_revision)], [Put(key, entry.value)]) is None:
             continue
-        if await _leave(store, node_id):
+        if await _leave(store, config):
             return
     raise ConflictError("The in-sync sets are being changed elsewhere all the time.")
 
 
-async def _leave(store: MetadataStore, node_id: int) -> bool:
+async def _leave(store: MetadataStore, config: BrokerConfig) -> bool:
     """Leave every set; False if somebody else has changed one meanwhile."""
+    node_id = config.node_id
     listing = await store.list("")
     image = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
     revisions = {entry.key: entry.mod_revision for entry in listing.entries}
     changes = await _changes(image, leave, node_id)
     for part in in_transactions(changes):
-        compares, operations, _ = plan_changes(part, image, lambda key: revisions.get(key, 0))
+        compares, operations, _ = plan_changes(
+            part, image, lambda key: revisions.get(key, 0), min_in_sync(image, config)
+        )
         if await store.commit(compares, operations) is None:
             return False
     alone = sum(state.isr == (node_id,) for topic in image.topics.values() for state in topic.partitions)

@@ -346,6 +346,7 @@ class Controller:
         As few transactions as stores allow; an update is asked anew where somebody else was faster. Each partition is
         answered for by itself, with its state or with why not.
         """
+        from ottla.server.metadata.eligible_leaders import min_in_sync
         from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
 
         results: dict[PartitionKey, PartitionOutcome] = {}
@@ -356,7 +357,7 @@ class Controller:
             async def plan(
                 image: MetadataImage, part: Mapping[PartitionKey, PartitionUpdate] = part
             ) -> _Plan[dict[PartitionKey, PartitionOutcome]]:
-                return plan_changes(part, image, self._loader.revision_of)
+                return plan_changes(part, image, self._loader.revision_of, min_in_sync(image, self._config))
 
             results |= await self._transact(plan)
         return results

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 METADATA_VERSION: Final = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
@@ -15,6 +16,7 @@ STREAMS_VERSION: Final = "streams.version"
 #: Feature → (least, greatest) level. Levels of metadata.version are those of Kafka 3.3 (7) to 4.3 (30).
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
+        ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
         GROUP_VERSION: (0, 1),
         METADATA_VERSION: (7, 30),
         SHARE_VERSION: (0, 1),

@@ -32,7 +32,11 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 class PartitionState(NamedTuple):
     """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch` only when a
     leadership begins: with every election, and with every start of the broker that leads. Neither ever goes back
-    (Metadata v9 and later promise it)."""
+    (Metadata v9 and later promise it).
+
+    `isr` is never empty: where nobody of it lives, it says who had everything last. `elr` are those beside it who may
+    lead as well, `last_known_elr` is who led last, if nobody does (eligible_leaders.py).
+    """
 
     leader: int
     replicas: tuple[int, ...]
@@ -41,6 +45,8 @@ class PartitionState(NamedTuple):
     partition_epoch: int = 0
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
     @classmethod
     def initial(cls, replicas: tuple[int, ...]) -> PartitionState:

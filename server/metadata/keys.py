@@ -181,8 +181,13 @@ def decode_described_topic(content: bytes) -> tuple[str, UUID, list[tuple[int, .
     return decode(content)["name"], *decode_topic(content)
 
 
+#: Of a partition's state; a release from before these fields cannot read what has them.
+_OFTEN_EMPTY: Final = frozenset({"elr", "last_known_elr"})
+
+
 def encode_partition(state: PartitionState, starts: Mapping[int, int]) -> bytes:
-    return encode({**state._asdict(), "starts": starts.get(state.leader, 0)})
+    fields = {name: value for name, value in state._asdict().items() if value or name not in _OFTEN_EMPTY}
+    return encode({**fields, "starts": starts.get(state.leader, 0)})
 
 
 def decode_partition(value: bytes, starts: Mapping[int, int]) -> PartitionState:

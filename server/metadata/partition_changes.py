@@ -1,8 +1,9 @@
 """What may become of a partition's state: elections, in-sync sets and reassignments. Pure functions on states.
 
 Every change raises `partition_epoch`, and `leader_epoch` when leadership changes or a replica is taken away, as Kafka's
-org.apache.kafka.controller.PartitionChangeBuilder does. Only a member of the in-sync set is elected, unless a function
-says otherwise; and the in-sync set never becomes empty, since its last member is the one that has everything.
+org.apache.kafka.controller.PartitionChangeBuilder does. Only a member of the in-sync set is elected, or else one of the
+eligible leaders, unless a function says otherwise; and the in-sync set never becomes empty, since its last members are
+those that have everything. Who leaves it is named in `elr`; eligible_leaders.py decides whether that is so.
 """
 
 from __future__ import annotations
@@ -41,15 +42,28 @@ def in_next_epoch(state: PartitionState) -> PartitionState:
 
 def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
     """The state with other in-sync replicas; a reassignment whose replicas are all in sync ends with it."""
-    return complete_reassignment(state._replace(isr=tuple(isr), partition_epoch=state.partition_epoch + 1))
+    return complete_reassignment(
+        state._replace(isr=tuple(isr), elr=_eligible(state, isr), partition_epoch=state.partition_epoch + 1)
+    )
 
 
-def _changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    if leader == state.leader and isr == state.isr:
+def _eligible(state: PartitionState, isr: Collection[int]) -> tuple[int, ...]:
+    """Who has all that is committed beside a new in-sync set: who has just left it, and who had that before."""
+    known = (*state.isr, *state.elr)
+    return tuple(broker for broker in state.replicas if broker in known and broker not in isr)
+
+
+def _changed(
+    state: PartitionState, leader: int, isr: tuple[int, ...], elr: tuple[int, ...] | None = None
+) -> PartitionState:
+    if elr is None:
+        elr = state.elr if isr == state.isr else _eligible(state, isr)
+    if leader == state.leader and isr == state.isr and elr == state.elr:
         return state
     return state._replace(
         leader=leader,
         isr=isr,
+        elr=elr,
         leader_epoch=state.leader_epoch + (leader != state.leader),
         partition_epoch=state.partition_epoch + 1,
     )
@@ -58,12 +72,17 @@ def _changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> Partit
 def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:
     """The state after brokers were fenced or came back: who is gone leaves the in-sync set, and one that is left leads.
 
-    Where nobody of the set is alive it stays as it is, without a leader, until one of them returns. With `unclean` any
-    living replica leads then (`unclean.leader.election.enable`), and what it lacks is lost.
+    Where nobody of the set is alive an eligible leader leads; if there is none either, the set stays as it is, without
+    a leader, until one of them returns. With `unclean` any living replica leads then
+    (`unclean.leader.election.enable`), and what it lacks is lost.
     """
     isr = tuple(broker for broker in state.isr if broker in live)
+    if not isr:
+        isr = tuple(broker for broker in state.elr if broker in live)[:1]
     if not isr and unclean:
-        isr = tuple(broker for broker in state.replicas if broker in live)[:1]
+        for broker in state.replicas:
+            if broker in live:
+                return _changed(state, broker, (broker,), ())
     if not isr:
         return _changed(state, NO_LEADER, state.isr)
     return _changed(state, state.leader if state.leader in isr else _first_of(state, isr), isr)
@@ -75,7 +94,7 @@ def _first_of(state: PartitionState, isr: Container[int]) -> int:
 
 def is_unclean(before: PartitionState, after: PartitionState) -> bool:
     """Whether the new leader need not have all that the old in-sync set had."""
-    return after.leader != NO_LEADER and after.leader not in before.isr
+    return after.leader != NO_LEADER and after.leader not in (*before.isr, *before.elr)
 
 
 def hand_over(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
@@ -88,15 +107,22 @@ def hand_over(state: PartitionState, broker: int, live: Container[int]) -> Parti
 
 
 def leave(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
-    """The state without a broker that may have lost what it had: it neither leads nor counts as in sync any more.
+    """The state without a broker that may have lost what it had: it neither leads nor counts as in sync, nor may lead.
 
-    The last member of the in-sync set stays: nobody else has more.
+    Where it was the last of the in-sync set, the eligible leaders take its place; without any it stays, as nobody else
+    has more.
     """
+    elr = tuple(it for it in state.elr if it != broker)
     left = tuple(it for it in state.isr if it != broker)
+    if not left and elr:
+        living = tuple(it for it in elr if it in live)[:1]
+        isr = living or elr
+        return _changed(state, living[0] if living else NO_LEADER, isr, tuple(it for it in elr if it not in isr))
     if not left or broker not in state.isr:
-        return state
+        return _changed(state, state.leader, state.isr, elr)
     living = tuple(it for it in left if it in live)
-    return _changed(state, _first_of(state, living) if state.leader == broker else state.leader, left)
+    leader = _first_of(state, living) if state.leader == broker else state.leader
+    return _changed(state, leader, left, tuple(it for it in _eligible(state, left) if it != broker))
 
 
 def elect_preferred(state: PartitionState, live: Collection[int]) -> PartitionState:
@@ -113,10 +139,12 @@ def elect_unclean(state: PartitionState, live: Collection[int]) -> PartitionStat
     """Give leadership to any living replica if there is no leader; records that it lacks are lost."""
     if state.leader != NO_LEADER and state.leader in live:
         raise ElectionNotNeededError("Leader election not needed for topic partition.")
-    for candidate in (*(it for it in state.replicas if it in state.isr), *state.replicas):
+    in_sync = (it for it in state.replicas if it in state.isr)
+    for candidate in (*in_sync, *state.elr, *state.replicas):
         if candidate in live:
             isr = state.isr if candidate in state.isr else (candidate,)
-            return with_leader(state._replace(isr=isr), candidate)
+            elr = _eligible(state, isr) if candidate in (*state.isr, *state.elr) else ()
+            return with_leader(state._replace(isr=isr, elr=elr), candidate)
     raise EligibleLeadersNotAvailableError("No replica of the partition is alive.")
 
 

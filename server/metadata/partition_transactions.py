@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
+from ottla.server.metadata.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import MetadataError, UnknownTopicError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.metadata.store import Compare, Operation, Put
@@ -14,7 +15,7 @@ from ottla.server.metadata.store import Compare, Operation, Put
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.metadata.image import MetadataImage
+    from ottla.server.metadata.image import MetadataImage, TopicImage
     from ottla.server.metadata.partition_changes import PartitionUpdate
 
 #: etcd takes 128 comparisons a transaction; brokers have keys of their own, for which the rest is left.
@@ -39,11 +40,15 @@ def in_transactions(asked: Mapping[PartitionKey, PartitionUpdate]) -> Iterator[d
 
 
 def plan_changes(
-    asked: Mapping[PartitionKey, PartitionUpdate], image: MetadataImage, revision_of: Callable[[str], int]
+    asked: Mapping[PartitionKey, PartitionUpdate],
+    image: MetadataImage,
+    revision_of: Callable[[str], int],
+    min_in_sync: Callable[[TopicImage], int | None],
 ) -> tuple[list[Compare], list[Operation], dict[PartitionKey, PartitionOutcome]]:
     """The transaction that takes each partition from its state in the image to the one that its update says.
 
-    Beside the partition it compares
+    Who may lead beside the in-sync set is decided here, for every update alike: `min_in_sync` says of a topic with how
+    many in sync it is nobody, and None if it never is anybody. Beside the partition it compares
 
     - its topic, so that nothing is left of a partition whose topic is deleted meanwhile;
     - the starts of the broker that led: a start raises the epoch of all that the broker leads, and a leader that is
@@ -62,6 +67,8 @@ def plan_changes(
                 raise UnknownTopicError("This server does not host this topic-partition.")
             before = topic.partitions[index]
             after = update(before)
+            if after != before:
+                after = with_eligible(before, after, min_in_sync(topic))
         except MetadataError as error:
             results[topic_id, index] = kept(error)
             continue

@@ -161,7 +161,7 @@ class HostedPartitions:
     def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
         if partition not in self._doubtful:
             return state
-        if self._node_id not in state.isr or len(state.isr) == 1:
+        if self._node_id not in (*state.isr, *state.elr) or (state.isr == (self._node_id,) and not state.elr):
             self._doubtful.discard(partition)  # it has left, or nobody has more
             return state
         self._doubted(partition)

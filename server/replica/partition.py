@@ -77,7 +77,8 @@ class Partition:
 
     A partition with one replica commits what it has flushed; with more, the high watermark is the least log end over
     the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. Who is about to join them
-    counts from before the cluster is asked, who is about to leave until it has agreed (Kafka's maximal in-sync set).
+    counts from before the cluster is asked, who is about to leave until it has agreed (Kafka's maximal in-sync set); so
+    does who may lead without being in sync (KIP-966), as it must have everything.
     The object is its own key in the purgatories; whoever changes it signals them.
 
     The one change that waits is a truncation, which only a follower and the leader of a mirror do: whoever changes the
@@ -94,6 +95,7 @@ class Partition:
         "_min_insync_replicas",
         "_truncation",
         "changes",
+        "elr",
         "epoch_start_offset",
         "index",
         "is_internal",
@@ -153,6 +155,7 @@ class Partition:
         self.epoch_start_offset = 0
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.elr: tuple[int, ...] = ()
         #: Rises each time this node begins to lead: what was appended in one term is not vouched for in the next.
         self.term = 0
         #: Rises each time its waiters are signalled.
@@ -209,6 +212,7 @@ class Partition:
             if replica in self.isr and replica not in state.isr:
                 follower.has_left()
         self.isr = state.isr
+        self.elr = state.elr
         self._count_isr()
         if state.leader != self.node_id:
             self.role = Role.FOLLOWER
@@ -238,7 +242,7 @@ class Partition:
     def _count_maximal_isr(self) -> None:
         change = self._isr_change
         joining = () if change is None else tuple(it for it in change.joining if it not in self.isr)
-        self._maximal_isr = self.isr + joining
+        self._maximal_isr = self.isr + joining + self.elr
 
     def go_offline(self) -> None:
         """Its store has stopped for good."""

@@ -14,7 +14,7 @@ from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import PartitionState, TopicImage
 
 NOT_ASKED = -(2**31)
-HERE = View(12, frozenset({1}), frozenset(), NOT_ASKED)
+HERE = View(12, frozenset({1}), frozenset(), NOT_ASKED, has_eligible=True)
 
 
 def topic(partitions: int = 3, leader: int = 1) -> TopicImage:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from random import Random
 from uuid import UUID
 
 import pytest
 
+from ottla.server.metadata import partition_changes
+from ottla.server.metadata.eligible_leaders import with_eligible
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.partition_changes import (
     cancel_reassignment,
-    follow_live,
     hand_over,
     is_unclean,
     leave,
@@ -18,6 +20,13 @@ from ottla.server.metadata.partition_changes import (
     with_isr,
 )
 from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
+
+
+def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:
+    """Without eligible leaders, which are tested beside this."""
+    after = partition_changes.follow_live(state, live, unclean=unclean)
+    return after if after is state else with_eligible(state, after, None)
+
 
 STATE = PartitionState(leader=0, replicas=(0, 1, 2), isr=(0, 1, 2), leader_epoch=5, partition_epoch=9)
 
@@ -139,17 +148,17 @@ class TestTransactions:
         assert [key for part in parts for key in part] == list(asked)
         assert len(parts) <= 4
         for part in parts:
-            compares, operations, results = plan_changes(part, image, lambda _: 1)
+            compares, operations, results = plan_changes(part, image, lambda _: 1, lambda _: None)
             assert len(operations) == len(results) == len(part)
             assert len(compares) <= 128
             assert "/starts/0" in [compare.key for compare in compares]
 
     def test_who_joins_the_set_is_the_process_that_was_seen(self, image: MetadataImage) -> None:
         key = (UUID(int=5), 0)
-        compares, _, _ = plan_changes({key: lambda state: with_isr(state, (0, 1))}, image, lambda _: 1)
+        compares, _, _ = plan_changes({key: lambda state: with_isr(state, (0, 1))}, image, lambda _: 1, lambda _: None)
         assert not [compare.key for compare in compares if compare.key.startswith("/brokers/")]
         joined = {key: lambda state: state._replace(isr=(*state.isr, 3), partition_epoch=state.partition_epoch + 1)}
-        compares, _, _ = plan_changes(joined, image, lambda _: 1)
+        compares, _, _ = plan_changes(joined, image, lambda _: 1, lambda _: None)
         assert [compare.key for compare in compares if compare.key.startswith("/brokers/")] == ["/brokers/3"]
         # A late request of the leader's former process adds nobody: the present one would not count them yet.
         assert [compare.key for compare in compares if compare.key.startswith("/starts/")] == ["/starts/0"]

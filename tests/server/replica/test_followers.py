@@ -45,6 +45,10 @@ def leader_is(leader: int, isr: tuple[int, ...] | None = None) -> Callable[[Meta
     return check
 
 
+def out_of_sync(node_id: int) -> Callable[[MetadataImage], bool]:
+    return lambda image: node_id not in image.topics["t"].partitions[0].isr
+
+
 async def append(node: Member, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> AppendResult:
     batch = build_batch([Record(value=value, timestamp_ms=0) for value in values])
     key = TopicIdPartition(node.image.topics["t"].topic_id, 0)
@@ -179,6 +183,25 @@ async def test_two_of_three_dead(run_cluster: RunCluster) -> None:
         await cluster.until(leader_is(1, (1, 3)))
         await acknowledged(cluster[1], b"b")
         assert values_of(await until_equal(cluster, 1, 3)) == [b"a", b"b"]
+
+
+async def test_who_has_all_that_is_committed_leads_though_it_was_not_in_sync_last(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (1, 2, 3), min_insync_replicas="2")
+        await acknowledged(cluster[1], b"a")
+        await until_equal(cluster, 1, 2, 3)
+        for node_id in (3, 2):
+            await cluster.kill(node_id)
+            await cluster.until(out_of_sync(node_id))
+        assert cluster[1].image.topics["t"].partitions[0].elr == (2,)
+        await cluster.kill(1)
+        # Node 3 left while there were enough: what was committed without it, it does not have.
+        await cluster.start(3)
+        await cluster.until(leader_is(NO_LEADER), 3)
+        await cluster.start(2)
+        await cluster.until(leader_is(2, (2, 3)), 2, 3)
+        await acknowledged(cluster[2], b"b")
+        assert values_of(await until_equal(cluster, 2, 3)) == [b"a", b"b"]
 
 
 async def test_an_orderly_stop_hands_over_before_anybody_misses_the_node(run_cluster: RunCluster) -> None:

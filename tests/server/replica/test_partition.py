@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.metadata.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import NotPartitionLeaderError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.errors import (
@@ -250,7 +251,8 @@ def test_who_leaves_counts_until_the_cluster_has_agreed() -> None:
     change = partition.begin_isr_change(5000)
     assert change is not None
     assert not partition.advance_high_watermark(5000)
-    agreed = change(state(replicas=(0, 1)))
+    before = state(replicas=(0, 1))
+    agreed = with_eligible(before, change(before), 1)
     assert agreed.isr == (0,)
     partition.apply(agreed, 5000)
     assert partition.log.high_watermark == 10
@@ -480,3 +482,12 @@ def test_a_follower_knows_how_far_it_is_behind() -> None:
     assert partition.lag is None
     partition.apply(PartitionState(leader=0, replicas=(0, 1), isr=(0, 1), leader_epoch=5))
     assert partition.lag == 0
+
+
+def test_who_may_lead_counts_for_the_watermark_until_the_cluster_says_that_it_may_not() -> None:
+    partition = lead(10, replicas=(0, 1), isr=(0,), elr=(1,), leader_epoch=3)
+    assert not partition.advance_high_watermark()
+    follow(partition, 1, 4)
+    assert partition.log.high_watermark == 4
+    partition.apply(state(replicas=(0, 1), isr=(0,), leader_epoch=3))
+    assert partition.log.high_watermark == 10

@@ -1,0 +1,68 @@
+"""Eligible leader replicas (KIP-966): who beside its in-sync set may lead a partition, having all that is committed.
+
+While fewer replicas are in sync than `min.insync.replicas` asks for, nothing more is committed: whoever leaves the set
+then, or makes it that small by leaving, still has everything. Should the rest of the set die, it may lead, and nothing
+is lost. As soon as enough are in sync again, nobody is eligible any more but them.
+
+`min.insync.replicas` may change at any time, on any broker. So a leader counts the eligible ones for its high watermark
+as if they were in sync, until it has heard that they are none: an election never depends on what a setting was when.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.server.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from ottla.server.metadata.image import NO_LEADER, ConfigResource, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
+    from ottla.server.settings.config import BrokerConfig
+
+_MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+
+def is_enabled(image: MetadataImage) -> bool:
+    """Whether the cluster has agreed on eligible leaders."""
+    return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+
+def min_in_sync(image: MetadataImage, config: BrokerConfig) -> Callable[[TopicImage], int | None]:
+    """For each topic, with how many replicas in sync nobody else is eligible; None if nobody ever is."""
+    if not is_enabled(image):
+        return lambda topic: None
+    of_all = image.resource_configs(ConfigResource(ResourceType.BROKER, "")).get(_MIN_INSYNC_REPLICAS)
+    default = config.min_insync_replicas if of_all is None else int(of_all)
+    return lambda topic: int(topic.configs.get(_MIN_INSYNC_REPLICAS, default))
+
+
+def may_forget(state: PartitionState, count: int | None) -> bool:
+    """Whether some count as eligible who need not, so that the leader waits for them in vain."""
+    return bool(state.elr) and (count is None or len(state.isr) >= min(count, len(state.replicas)))
+
+
+def with_eligible(before: PartitionState, after: PartitionState, count: int | None) -> PartitionState:
+    """A changed state with those eligible whom `min.insync.replicas` leaves; and the leader that it had last, if none.
+
+    An update names whoever has all that is committed; here the rule is applied, for every change alike.
+    """
+    elr = tuple(broker for broker in after.replicas if broker in after.elr and broker not in after.isr)
+    last_known: tuple[int, ...] = ()
+    if after.leader == NO_LEADER and count is not None:
+        last_known = before.last_known_elr if before.leader == NO_LEADER else (before.leader,)
+    after = after._replace(elr=elr, last_known_elr=last_known)
+    return after._replace(elr=()) if may_forget(after, count) else after
+
+
+def reconsider(state: PartitionState) -> PartitionState:
+    """The same state once more, so that the rule is applied to it."""
+    return state._replace(partition_epoch=state.partition_epoch + 1)
+
+
+def shown(state: PartitionState, *, enabled: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The in-sync set and the eligible leaders as Kafka tells clients: where none of the set lives it is empty."""
+    if enabled and state.leader == NO_LEADER:
+        return (), (*state.isr, *state.elr)
+    return state.isr, state.elr
