@@ -1,5 +1,7 @@
 """What lies between the nodes of a cluster, so that it can be cut: a proxy in front of each one's listener for brokers.
 
+The way from a node to its metadata store can be made of links as well.
+
 A cut is one of a network: nothing arrives, nothing is refused, and what was under way arrives when the link is mended.
 A reset ends all connections at once. Clients and the metadata store are reached by other ways, which stay.
 """
@@ -22,9 +24,9 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 class Link:
     """The way to one node for the other ones."""
 
-    def __init__(self) -> None:
-        #: Where the node listens for brokers.
-        self.target_port = free_port()
+    def __init__(self, target_port: int | None = None) -> None:
+        #: Where the node listens for brokers, if nothing else is meant.
+        self.target_port = free_port() if target_port is None else target_port
         self._server = socket.create_server((HOST, 0))
         #: Where brokers are told to go.
         self.port: int = self._server.getsockname()[1]

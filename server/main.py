@@ -63,6 +63,7 @@ from ottla.server.network.network import TcpNetwork, open_listening_socket
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.quotas.replication import ReplicationQuota
+from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.replica.throttles import Throttled, throttled_partitions
@@ -236,6 +237,8 @@ class Node:
             windows=config.replication_quota_window_num,
             window_seconds=config.replication_quota_window_size_seconds,
         )
+        high_watermarks = HighWatermarks(self._disk, log_manager.node_dir.path, self._run_blocking)
+        await high_watermarks.load()
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         replica_manager = ReplicaManager(
             log_manager,
@@ -247,6 +250,7 @@ class Node:
             log_config=lambda topic: log_config(config.topic_config(topic.configs)),
             min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
             throttled=partial(_throttled, config),
+            last_high_watermark=high_watermarks.of,
             leader_quota=replication_quota(lambda: config.leader_replication_throttled_rate),
             follower_quota=replication_quota(lambda: config.follower_replication_throttled_rate),
             max_lag_ms=config.replica_lag_time_max_ms,
@@ -344,6 +348,8 @@ class Node:
                 nursery.start_soon(controllership.run)
                 nursery.start_soon(DeathWatch(controller, peers).run)
                 nursery.start_soon(replica_manager.in_sync_sets.run, controller.change_partitions)
+                interval_ms = max(1, config.replica_high_watermark_checkpoint_interval_ms)
+                nursery.start_soon(high_watermarks.run, replica_manager.partitions, interval_ms)
                 nursery.start_soon(_compare_with_folders, broker, store)
                 following = trio.CancelScope()
                 nursery.start_soon(_follow_others, fetchers, broker.mirror, following)

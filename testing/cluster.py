@@ -226,6 +226,11 @@ class Cluster(Contents):
             raise BrokerError("the cluster was never started")
         return "{}:{}".format(*node.address)
 
+    def pid(self, node_id: int) -> int:
+        """The process of a node that runs."""
+        (node,) = self._chosen(node_id)
+        return node.pid
+
     def leader(self, topic: str, partition: int = 0) -> int:
         """The node that leads a partition; -1 if none does."""
         with self._client() as client:

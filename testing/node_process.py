@@ -44,6 +44,11 @@ class NodeProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """BrokerError if it does not run."""
+        return self._running().pid
+
     def start(self) -> None:
         """Start a process; returns when it serves. BrokerError if it cannot."""
         self.begin()

@@ -52,6 +52,7 @@ class HostedPartitions:
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
         throttled: Callable[[TopicImage], Throttled],
+        last_high_watermark: Callable[[UUID, int], int],
         changed: Callable[[Partition], None],
         doubted: Callable[[Partition], None],
         now_ms: Callable[[], int],
@@ -62,6 +63,7 @@ class HostedPartitions:
         self._log_config = log_config
         self._min_insync_replicas = min_insync_replicas
         self._throttled = throttled
+        self._last_high_watermark = last_high_watermark
         self._changed = changed
         self._doubted = doubted
         self._doubtful: set[Partition] = set()
@@ -171,8 +173,10 @@ class HostedPartitions:
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
         log.store.describe(partial(_description, topic))
         if len(state.replicas) > 1:
-            # What this log holds need not be on the other replicas: it counts as committed when they are heard of.
-            log.set_high_watermark(log.log_start_offset)
+            # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
+            # but for what was known to be committed before.
+            known = min(self._last_high_watermark(topic.topic_id, index), log.log_end_offset)
+            log.set_high_watermark(max(known, log.log_start_offset))
         partition = Partition(
             topic.name,
             topic.topic_id,

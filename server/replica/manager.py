@@ -104,11 +104,13 @@ class ReplicaManager:
         log_config: Callable[[TopicImage], LogConfig],
         min_insync_replicas: Callable[[TopicImage], int],
         throttled: Callable[[TopicImage], Throttled] = lambda topic: NO_THROTTLES,
+        last_high_watermark: Callable[[UUID, int], int] = lambda topic_id, partition: 0,
         leader_quota: ReplicaQuota | None = None,
         follower_quota: ReplicaQuota | None = None,
         max_lag_ms: int = 30_000,
     ) -> None:
-        """`max_lag_ms` is `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
+        """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
+        `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
         and `follower_quota` of what those here fetch."""
         self.node_id = node_id
         self.append_purgatory = Purgatory("append")
@@ -135,6 +137,7 @@ class ReplicaManager:
             log_config=log_config,
             min_insync_replicas=min_insync_replicas,
             throttled=throttled,
+            last_high_watermark=last_high_watermark,
             changed=self._signal,
             doubted=lambda partition: self.in_sync_sets.leave(partition),
             now_ms=clock.time_ms,

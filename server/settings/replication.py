@@ -61,7 +61,7 @@ class ReplicationSettings:
         importance=HIGH,
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
-        5000, "How often high watermarks are written down.", importance=HIGH, in_use=False
+        5000, "How often high watermarks are written down.", importance=HIGH
     )
     replica_selector_class: str | None = string(
         None,

@@ -15,6 +15,7 @@ from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.server.replica.high_watermarks import FILE
 from ottla.server.replica.partition import Partition, Role
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
@@ -356,3 +357,19 @@ async def test_a_follower_serves_what_is_committed(run_cluster: RunCluster) -> N
         assert result.records is not None
         assert values_of(result.records.to_bytes()) == [b"a"]
         result.release()
+
+
+async def test_a_node_that_starts_alone_shows_what_was_committed_before(run_cluster: RunCluster) -> None:
+    async with run_cluster(2, {**LAG, "replica.high.watermark.checkpoint.interval.ms": "100"}) as cluster:
+        await create(cluster, (1, 2))
+        await acknowledged(cluster[1], b"a", b"b")
+        await until_equal(cluster, 1, 2)
+        path = trio.Path(cluster[2].broker.log_manager.node_dir.path, FILE)
+        with trio.fail_after(20):
+            while not await path.exists() or b": 2" not in await path.read_bytes():  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.02)
+        for node_id in (2, 1):
+            await cluster.kill(node_id)
+        await cluster.start(2)
+        partition = partition_at(cluster[2])
+        assert (partition.role, partition.log.high_watermark) == (Role.FOLLOWER, 2)

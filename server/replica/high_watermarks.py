@@ -1,0 +1,92 @@
+"""What was committed, as it was known last (Kafka's replication-offset-checkpoint).
+
+A replica that starts does not know how much of its log is committed before its leader, or its followers, say so. From
+this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start anew. It may
+be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import trio
+
+from ottla.server.event_loop.pace import Pace
+
+if TYPE_CHECKING:
+    from ottla.server.replica.partition import Partition
+    from ottla.storage.disk import Disk
+    from ottla.storage.store.context import RunBlocking
+
+logger = logging.getLogger(__name__)
+
+FILE: Final = "high-watermarks.json"
+
+
+class HighWatermarks:
+    """The file in a node's folder. `load` comes first; `run` keeps it up to date until it is cancelled."""
+
+    def __init__(self, disk: Disk, folder: str, run_blocking: RunBlocking) -> None:
+        self._disk = disk
+        self._path = os.path.join(folder, FILE)
+        self._run_blocking = run_blocking
+        self._written: dict[str, int] = {}
+        self._is_failing = False
+
+    def of(self, topic_id: UUID, partition: int) -> int:
+        """A partition's high watermark when the file was written last, 0 if it was not in it."""
+        return self._written.get(f"{topic_id}-{partition}", 0)
+
+    async def load(self) -> None:
+        """Read the file. One that cannot be read is as good as none."""
+        try:
+            self._written = await self._run_blocking(self._read)
+        except (OSError, ValueError) as error:
+            keys = {"path": self._path, "error": str(error)}
+            logger.warning("%s cannot be read: high watermarks begin where logs do: %s", self._path, error, extra=keys)
+
+    async def run(self, partitions: Callable[[], Iterable[Partition]], interval_ms: int) -> None:
+        """Write what has changed every `interval_ms`, and once more in the end; until cancelled."""
+        try:
+            while True:
+                await trio.sleep(interval_ms / 1000)
+                await self._write(partitions())
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._write(partitions())
+
+    async def _write(self, partitions: Iterable[Partition]) -> None:
+        found: dict[str, int] = {}
+        pace = Pace()
+        for partition in list(partitions):
+            if len(partition.replicas) > 1:
+                found[f"{partition.topic_id}-{partition.index}"] = partition.log.high_watermark
+            await pace.rest()
+        if found == self._written:
+            return
+        try:
+            await self._run_blocking(partial(self._store, found))
+        except OSError as error:
+            if not self._is_failing:
+                keys = {"path": self._path, "error": str(error)}
+                logger.warning("%s cannot be written: %s", self._path, error, extra=keys)
+            self._is_failing = True
+        else:
+            self._written, self._is_failing = found, False
+
+    def _read(self) -> dict[str, int]:
+        if not self._disk.exists(self._path):
+            return {}
+        content: Any = json.loads(self._disk.read_file(self._path))
+        if not isinstance(content, dict) or not all(type(offset) is int and offset >= 0 for offset in content.values()):
+            raise ValueError("it is no table of offsets")
+        return content
+
+    def _store(self, found: dict[str, int]) -> None:
+        self._disk.write_file_atomic(self._path, json.dumps(found).encode())
