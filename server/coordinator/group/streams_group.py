@@ -331,7 +331,10 @@ class StreamsGroup:
     def replay_current(self, member_id: str, current: StreamsCurrent | None) -> None:
         member = self.members.get(member_id)
         if member is None:
-            return
+            if current is None:
+                return
+            # Compaction may leave what a member said of itself behind where it stands.
+            member = self.members[member_id] = StreamsMember(member_id, StreamsSubscription())
         process_id = member.subscription.process_id
         self.owners.remove(member.current, process_id)
         member.current = StreamsCurrent() if current is None else current

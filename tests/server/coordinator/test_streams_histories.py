@@ -187,9 +187,16 @@ class History:
             assert found == [(name, index) for name in "01" for index in range(self.topics.counts["in"])]
 
     def check_log(self) -> None:
-        """Whoever reads the log finds the same group."""
+        """Whoever reads the log finds the same group, also when it was compacted."""
         other = StreamsGroup("g")
         replay(other, self.log)
+        assert summary(other) == summary(self.group)
+        compacted: dict[bytes, CoordinatorRecord] = {}
+        for record in self.log:
+            compacted.pop(record.key, None)
+            compacted[record.key] = record
+        other = StreamsGroup("g")
+        replay(other, list(compacted.values()))
         assert summary(other) == summary(self.group)
 
 
