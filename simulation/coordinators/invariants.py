@@ -10,6 +10,8 @@ import trio.abc
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, held
 from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.streams_assignor import Task
+from ottla.server.coordinator.group.streams_group import StreamsGroup, each_task
 from simulation.coordinators.world import World
 
 MAX_STEPS = 40_000
@@ -38,8 +40,8 @@ class StepChecks(trio.abc.Instrument):
                 self._world.violate(wrong)
 
 
-def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup]:
-    return [group for group in shard.groups.values() if isinstance(group, ClassicGroup | ConsumerGroup)]
+def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup | StreamsGroup]:
+    return [group for group in shard.groups.values() if isinstance(group, ClassicGroup | ConsumerGroup | StreamsGroup)]
 
 
 def groups_with_offsets(shard: GroupShard) -> set[str]:
@@ -65,3 +67,23 @@ def check_shard(shard: GroupShard) -> Iterator[str]:
                     other = owners.setdefault(partition, member.member_id)
                     if other != member.member_id:
                         yield f"a partition has two owners: {partition} of {group.group_id}"
+        elif isinstance(group, StreamsGroup):
+            yield from _check_tasks(group)
+
+
+def _check_tasks(group: StreamsGroup) -> Iterator[str]:
+    """Nobody runs what somebody else runs, and no process has a task twice."""
+    active: set[Task] = set()
+    held_by: set[tuple[Task, str]] = set()
+    for member in group.members.values():
+        process_id = member.subscription.process_id
+        for tasks in (member.current.assigned.without_epochs(), member.current.pending_revocation.without_epochs()):
+            for task in each_task(tasks.active):
+                if task in active:
+                    yield f"a task is active twice: {task} of {group.group_id}"
+                active.add(task)
+            for role in tasks:
+                for task in each_task(role):
+                    if (task, process_id) in held_by:
+                        yield f"a process has a task twice: {task} of {group.group_id}"
+                    held_by.add((task, process_id))

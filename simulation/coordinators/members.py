@@ -1,4 +1,4 @@
-"""Members of groups, of both protocols: they join, heartbeat, commit and leave as consumers do."""
+"""Members of groups, of all protocols: they join, heartbeat, commit and leave as consumers do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, build_consumer_protocol
+from ottla.kproto.internal_records.streams_group import Subtopology
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
@@ -20,8 +21,14 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.streams import StreamsHeartbeat, StreamsHeartbeatResult
+from ottla.server.coordinator.group.streams_assignor import NO_TASKS
+from ottla.server.coordinator.group.streams_topology import Topology
 from simulation.coordinators.clients import Client
 from simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
+
+TOPOLOGY = Topology(0, [Subtopology(subtopology_id=topic, source_topics=[topic]) for topic in TOPICS])
+"""One subtopology for each topic: a topic that is deleted leaves all of them without tasks until it is back."""
 
 RETRIABLE = (
     NotCoordinatorError,
@@ -108,6 +115,50 @@ class ConsumerMember(Member):
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.owned = {topic_id: frozenset(indexes) for topic_id, indexes in answer.assignment.items()}
+
+
+class StreamsMember(Member):
+    """Speaks KIP-1071."""
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.member_id = f"{self.name}-{self.lives}"
+        self.epoch = 0
+        self.owned = NO_TASKS
+
+    async def go_on(self) -> None:
+        chance = self.rng.random()
+        if self.epoch <= 0 or chance < 0.6:
+            await self.beat(self.epoch)
+        elif chance < 0.85:
+            await self.commit(self.group, member_id=self.member_id, generation_id=self.epoch)
+        else:
+            await self.beat(-1)
+            self.begin_anew()
+
+    async def beat(self, epoch: int) -> None:
+        joins = epoch == 0
+        beat = StreamsHeartbeat(
+            member_id=self.member_id,
+            member_epoch=epoch,
+            endpoint_epoch=0,
+            rack_id=None,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if joins else None,
+            topology=TOPOLOGY if joins else None,
+            owned=NO_TASKS if joins else self.owned,
+            process_id=self.name,
+            user_endpoint=None,
+            client_tags=None,
+        )
+        answer: StreamsHeartbeatResult = await self.ask(
+            f"beat {self.group} {self.member_id} {epoch}",
+            lambda: self.world.coordinator.streams_heartbeat(self.group, beat),
+        )
+        self.epoch = answer.member_epoch
+        if answer.tasks is not None:
+            self.owned = answer.tasks
 
 
 class ClassicMember(Member):

@@ -12,7 +12,10 @@ from simulation.coordinators.planted import FAULTS, without
 def test_seeds(first: int) -> None:
     worlds = [live(seed) for seed in range(first, first + 20)]
     assert {world.seed: world.violations for world in worlds if world.violations} == {}
-    assert all(sum(world.done[what] for world in worlds) for what in ("SimpleClient commit", "ConsumerMember beat"))
+    assert all(
+        sum(world.done[what] for world in worlds)
+        for what in ("SimpleClient commit", "ConsumerMember beat", "StreamsMember beat")
+    )
 
 
 def test_a_seed_replays() -> None:

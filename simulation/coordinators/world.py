@@ -13,6 +13,7 @@ from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.streams import StreamsGroupConfig
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
@@ -30,6 +31,9 @@ REBALANCE_TIMEOUT_MS = 1_500
 RETENTION_MS = 3_600_000
 CHECK_INTERVAL_MS = 200
 
+STREAMS_CONFIG = StreamsGroupConfig(
+    session_timeout_ms=SESSION_TIMEOUT_MS, assignment_interval_ms=0, initial_rebalance_delay_ms=300
+)
 CONFIG = GroupConfig(
     min_session_timeout_ms=1,
     initial_rebalance_delay_ms=50,
@@ -135,6 +139,7 @@ class World:
             topics=GroupTopics(lambda: self.image),
             purgatory=self.purgatory,
             nursery=nursery,
+            streams_config=lambda group_id: STREAMS_CONFIG,
         )
         self._leads = [False] * OFFSETS_PARTITIONS
         for partition in range(OFFSETS_PARTITIONS):
