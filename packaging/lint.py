@@ -38,10 +38,11 @@ def main() -> int:
         print("no helm: the chart is not checked")
         return 0
     run([helm, "lint", "--strict", CHART])
+    template: list[str | Path] = [helm, "template", "orders", CHART, "--kube-version", "1.33.0"]
     for number, values in enumerate(VALUES):
         drawn = Path(os.environ.get("TMPDIR", "/tmp")) / f"ottla-chart-{os.getpid()}-{number}.yaml"
         flags = [flag for value in values for flag in ("--set", value)]
-        drawn.write_bytes(run([helm, "template", "orders", CHART, *flags], capture=True))
+        drawn.write_bytes(run([*template, *flags], capture=True))
         try:
             validate(drawn)
         finally:
