@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from ottla.client.errors import AuthenticationError, SecurityConfigError
 
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = ("PLAIN", *DIGESTS)
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = ("PLAIN", *DIGESTS, OAUTHBEARER)
 
 #: More would let a broker keep this machine busy for minutes.
 _MAX_ITERATIONS: Final = 1_000_000
@@ -39,6 +40,28 @@ def begin(mechanism: str, user: str, password: str) -> Exchange:
     if mechanism in DIGESTS:
         return _Scram(mechanism, user, password)
     raise SecurityConfigError(f"the SASL mechanism {mechanism} is not known; known are {', '.join(MECHANISMS)}")
+
+
+def begin_with_token(token: str) -> Exchange:
+    """An exchange by OAUTHBEARER (RFC 7628)."""
+    return _OAuthBearer(token)
+
+
+class _OAuthBearer:
+    mechanism = OAUTHBEARER
+
+    def __init__(self, token: str) -> None:
+        self._message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+        self.is_complete = False
+        self._is_sent = False
+
+    def step(self, answer: bytes) -> bytes:
+        if not self._is_sent:
+            self._is_sent = True
+            return self._message
+        self.is_complete = not answer
+        # What is wrong with the token stands in the answer; the broker says it again, in words, when it was read.
+        return b"\x01" if answer else b""
 
 
 class _Plain:

@@ -5,6 +5,7 @@
 | protocol | `security.protocol` | the same |
 | mechanism | `sasl.mechanism` | `sasl.mechanism`, `sasl.mechanisms` |
 | user | `sasl.jaas.config` | `sasl.username`, `sasl.password` |
+| token of OAUTHBEARER | `sasl.oauthbearer.token.endpoint.url`, a file URL | the same |
 
 Those of TLS are in `tls.py`.
 """
@@ -30,6 +31,7 @@ SETTINGS: Final = frozenset(
     {
         "security.protocol",
         *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.jaas.config"),
+        "sasl.oauthbearer.token.endpoint.url",
         *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates"),
         *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
         *("ssl.key.password", "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"),
@@ -43,15 +45,24 @@ class Login(NamedTuple):
     """By which mechanism to say who one is, and the secret."""
 
     mechanism: str
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
+    #: The file with the token, which is read for each connection, for whoever renews it.
+    token_file: str | None = None
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism!r}, {self.user!r})"
 
     def begin(self) -> sasl.Exchange:
-        """For a new connection."""
-        return sasl.begin(self.mechanism, self.user, self.password)
+        """For a new connection; SecurityConfigError if the token cannot be read."""
+        if self.token_file is None:
+            return sasl.begin(self.mechanism, self.user, self.password)
+        try:
+            token = Path(self.token_file).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no token"
+            raise SecurityConfigError(f"the token in {self.token_file} cannot be read: {reason}") from None
+        return sasl.begin_with_token(token)
 
 
 class Security(NamedTuple):
@@ -93,6 +104,8 @@ def _login(properties: Mapping[str, str]) -> Login:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
     if mechanism not in sasl.MECHANISMS:
         raise SecurityConfigError(f"sasl.mechanism is {mechanism}; known are {', '.join(sasl.MECHANISMS)}")
+    if mechanism == sasl.OAUTHBEARER:
+        return Login(mechanism, token_file=_token_file(properties))
     user, password = properties.get("sasl.username"), properties.get("sasl.password")
     jaas = properties.get("sasl.jaas.config")
     if jaas is not None:
@@ -106,3 +119,16 @@ def _login(properties: Mapping[str, str]) -> Login:
             f"{mechanism} needs a user and a password: sasl.username and sasl.password, or sasl.jaas.config"
         )
     return Login(mechanism, user, password)
+
+
+def _token_file(properties: Mapping[str, str]) -> str:
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    url = properties.get("sasl.oauthbearer.token.endpoint.url", "")
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        raise SecurityConfigError(
+            "OAUTHBEARER needs a file with the token: sasl.oauthbearer.token.endpoint.url=file:///…"
+        )
+    return url2pathname(parts.path)

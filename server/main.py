@@ -281,7 +281,7 @@ class Node:
             quotas=quotas,
             authorizer=authorizer_of(config),
             client_metrics=ClientMetrics(config),
-            credentials=_credentials(config, controller),
+            credentials=_credentials(config, controller, self._clock),
             watchdog=self._watchdog,
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -431,13 +431,13 @@ def _asks_for_anything(config: BrokerConfig) -> bool:
     return any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values())
 
 
-def _credentials(config: BrokerConfig, controller: Controller) -> Credentials | None:
+def _credentials(config: BrokerConfig, controller: Controller, clock: Clock) -> Credentials | None:
     """What passwords are compared with; None, and nothing of it loaded, where no port asks for anything."""
     if not (_asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
         return None
     from ottla.server.security.credentials import Credentials
 
-    return Credentials(lambda: controller.image.scram_credentials)
+    return Credentials(lambda: controller.image.scram_credentials, clock.time_ms)
 
 
 def _guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:

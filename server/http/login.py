@@ -24,6 +24,7 @@ from ottla.server.metadata.acls import AclOperation
 from ottla.server.network.endpoints import HTTP_LISTENER
 from ottla.server.security.access import Access
 from ottla.server.security.errors import InvalidCredentialsError
+from ottla.server.security.mechanism import PLAIN
 from ottla.server.security.offers import configured_users
 from ottla.server.security.principal import user
 
@@ -55,7 +56,7 @@ class HttpLogin:
 
     def __init__(self, config: BrokerConfig, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._users = configured_users(config.for_listener(HTTP_LISTENER, "PLAIN"), HTTP_LISTENER, "PLAIN")
+        self._users = configured_users(config.for_listener(HTTP_LISTENER, PLAIN), HTTP_LISTENER)
         own = config.for_listener(HTTP_LISTENER)
         self._failure_delay_seconds = own.connection_failed_authentication_delay_ms / 1000
         self._lockout = Lockout(trio.current_time)

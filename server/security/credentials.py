@@ -24,8 +24,10 @@ from ottla.server.metadata.scram_changes import (
     credential_of,
 )
 from ottla.server.security.errors import InvalidCredentialsError
+from ottla.storage.clock import SystemClock
 
 _MAX_WAITING: Final = 1_000
+_SYSTEM_CLOCK: Final = SystemClock()
 _SALT_BYTES: Final = 16
 
 
@@ -36,9 +38,14 @@ class Credentials:
     password takes as long to check.
     """
 
-    def __init__(self, stored: Callable[[], Mapping[ScramKey, ScramCredential]]) -> None:
+    def __init__(
+        self,
+        stored: Callable[[], Mapping[ScramKey, ScramCredential]],
+        time_ms: Callable[[], int] = _SYSTEM_CLOCK.time_ms,
+    ) -> None:
         """`stored` gives the credentials of the metadata as they are now."""
         self._stored = stored
+        self.time_ms = time_ms
         self._secret = secrets.token_bytes(32)
         self._hashing = trio.Semaphore(1)
         self._rest_until = 0.0

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class AuthenticationFailedError(Exception):
-    """The credentials were refused. The text goes to the client: it must not say whether a user exists."""
+    """The credentials were refused. The text goes to the client: it must not say whether a user exists.
+
+    `reason` is for the log, where that may say more.
+    """
+
+    def __init__(self, text: str, *, reason: str | None = None) -> None:
+        super().__init__(text)
+        self.reason = text if reason is None else f"{text} ({reason})"
 
 
 class InvalidCredentialsError(Exception):

@@ -7,10 +7,12 @@ from typing import Final, Protocol
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+OAUTHBEARER: Final = "OAUTHBEARER"
 
-MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
-#: Longer messages are refused before they are looked at: names and passwords have a few hundred bytes at most.
+#: Longer messages are refused before they are looked at: names and passwords have a few hundred bytes at most. (Tokens
+#: have more.)
 MAX_MESSAGE_BYTES: Final = 4096
 
 
@@ -19,6 +21,8 @@ class Exchange(Protocol):
 
     #: Who the client is, once the exchange is complete; else None.
     user: str | None
+    #: How long what the client has shown is good from then on; None for as long as the connection lives.
+    lifetime_ms: int | None
 
     async def step(self, message: bytes) -> bytes:
         """The answer to the client's next message.

@@ -9,14 +9,15 @@ from typing import Final
 from ottla.client.jaas import JaasError, parse_jaas
 from ottla.server.metadata.scram_changes import ScramMechanism
 from ottla.server.security.credentials import Credentials
-from ottla.server.security.mechanism import MECHANISMS, PLAIN, Exchange
+from ottla.server.security.mechanism import MAX_MESSAGE_BYTES, MECHANISMS, OAUTHBEARER, PLAIN, Exchange
 from ottla.server.security.plain import PlainExchange
 from ottla.server.security.sasl import OfferedMechanism, SaslOffer
 from ottla.server.security.scram import ScramExchange
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _USER_PREFIX: Final = "user_"
-_LOGIN_MODULES: Final = {True: "PlainLoginModule", False: "ScramLoginModule"}
+_LOGIN_MODULES: Final = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"}
+_SCRAM_LOGIN_MODULE: Final = "ScramLoginModule"
 
 
 def sasl_offer(config: BrokerConfig, listener: str, credentials: Credentials) -> SaslOffer:
@@ -31,19 +32,39 @@ def sasl_offer(config: BrokerConfig, listener: str, credentials: Credentials) ->
     offered = {}
     for name in names:
         mechanism = config.for_listener(listener, name)
-        users = configured_users(mechanism, listener, name)
-        offered[name] = OfferedMechanism(_beginner(name, credentials, users), mechanism.connections_max_reauth_ms)
+        offered[name] = _offered(mechanism, listener, name, credentials)
     return SaslOffer(offered, own.connection_failed_authentication_delay_ms / 1000, own.sasl_server_max_receive_size)
 
 
-def _beginner(name: str, credentials: Credentials, users: Mapping[str, str]) -> Callable[[], Exchange]:
-    if name == PLAIN:
-        return partial(PlainExchange, credentials, users)
-    return partial(ScramExchange, ScramMechanism[name.replace("-", "_")], credentials)
+def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: Credentials) -> OfferedMechanism:
+    begin: Callable[[], Exchange]
+    max_message_bytes = MAX_MESSAGE_BYTES
+    if mechanism == PLAIN:
+        begin = partial(PlainExchange, credentials, configured_users(config, listener))
+    elif mechanism == OAUTHBEARER:
+        from ottla.server.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, OAuthBearerExchange
+        from ottla.server.security.token_validators import token_validator
+
+        options = _login_options(config, listener, mechanism)
+        begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.time_ms))
+        max_message_bytes = MAX_TOKEN_MESSAGE_BYTES
+    else:
+        _login_options(config, listener, mechanism)
+        begin = partial(ScramExchange, ScramMechanism[mechanism.replace("-", "_")], credentials)
+    return OfferedMechanism(begin, config.connections_max_reauth_ms, max_message_bytes)
 
 
-def configured_users(config: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
-    """The passwords of the users that the login configuration names."""
+def configured_users(config: BrokerConfig, listener: str) -> dict[str, str]:
+    """The passwords of the users that the login configuration of PLAIN names. Raises ConfigError."""
+    return {
+        name.removeprefix(_USER_PREFIX): password
+        for name, password in _login_options(config, listener, PLAIN).items()
+        if name.startswith(_USER_PREFIX)
+    }
+
+
+def _login_options(config: BrokerConfig, listener: str, mechanism: str) -> Mapping[str, str]:
+    """What the login configuration of a listener's mechanism says."""
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     if not any(where in layer for layer in (config.dynamic, config.dynamic_default, config.static)):
         return {}  # without the mechanism in its name Kafka does not look at it either
@@ -51,13 +72,7 @@ def configured_users(config: BrokerConfig, listener: str, mechanism: str) -> dic
         module = parse_jaas(str(config.sasl_jaas_config))
     except JaasError as error:
         raise ConfigError(f"{where} cannot be read: {error}.") from None
-    expected = _LOGIN_MODULES[mechanism == PLAIN]
+    expected = _LOGIN_MODULES.get(mechanism, _SCRAM_LOGIN_MODULE)
     if module.name != expected:
         raise ConfigError(f"{where} names {module.name}; Ottla knows {expected} there.")
-    if mechanism != PLAIN:
-        return {}
-    return {
-        name.removeprefix(_USER_PREFIX): password
-        for name, password in module.options.items()
-        if name.startswith(_USER_PREFIX)
-    }
+    return module.options

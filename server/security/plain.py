@@ -18,6 +18,7 @@ class PlainExchange:
         self._credentials = credentials
         self._configured = configured
         self.user: str | None = None
+        self.lifetime_ms: int | None = None
 
     async def step(self, message: bytes) -> bytes:
         """See `Exchange.step`."""

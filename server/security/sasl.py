@@ -52,10 +52,12 @@ class State(Enum):
 
 
 class OfferedMechanism(NamedTuple):
-    """A mechanism of a listener: how an exchange begins, and how long a session lives (0: for ever)."""
+    """A mechanism of a listener: how an exchange begins, how long a session lives (0: for ever, or as long as what the
+    client has shown), and how long a message may be."""
 
     begin: Callable[[], Exchange]
     max_reauth_ms: int = 0
+    max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
 class SaslOffer(NamedTuple):
@@ -88,6 +90,7 @@ class Sasl:
         self._exchange: Exchange | None = None
         self._mechanism = ""
         self._session_ends_at = inf
+        self._credential_lifetime_ms: int | None = None
         self._began_again_at = -inf
         self._has_principal = False
         self.state = State.FIRST
@@ -176,7 +179,7 @@ class Sasl:
         try:
             token = await self._step(message)
         except AuthenticationFailedError as error:
-            reason = text = str(error)
+            text, reason = str(error), error.reason
         except InvalidCredentialsError as error:
             again = "re-authentication" if self._has_principal else "authentication"
             text = (
@@ -196,12 +199,13 @@ class Sasl:
 
     async def _step(self, message: bytes) -> bytes:
         assert self._exchange is not None
-        if len(message) > MAX_MESSAGE_BYTES:
+        if len(message) > self._offer.mechanisms[self._mechanism].max_message_bytes:
             raise InvalidCredentialsError(f"a message of {len(message)} bytes")
         token = await self._exchange.step(message)
         if self._exchange.user is None:
             return token
         principal = user(self._exchange.user)
+        self._credential_lifetime_ms = self._exchange.lifetime_ms
         self._exchange = None
         if self._has_principal and self.principal != principal:
             named = (before.replace(":", ".", 1) for before in (self.principal, principal))
@@ -214,10 +218,13 @@ class Sasl:
         return token
 
     def _begin_session(self, version: int) -> int:
-        """How long the session lives, 0 for ever."""
+        """How long the session lives, 0 for ever: as the mechanism says, no longer than what the client has shown."""
         lifetime_ms = self._offer.mechanisms[self._mechanism].max_reauth_ms
+        shown_ms = self._credential_lifetime_ms
+        if shown_ms is not None:
+            lifetime_ms = min(shown_ms, lifetime_ms) if lifetime_ms > 0 else shown_ms
         self._session_ends_at = inf
-        if lifetime_ms > 0:
+        if lifetime_ms > 0 or shown_ms is not None:
             self._session_ends_at = trio.current_time() + lifetime_ms / 1000
         return lifetime_ms if version >= _FIRST_VERSION_WITH_LIFETIME else 0
 

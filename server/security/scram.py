@@ -44,6 +44,7 @@ class ScramExchange:
         self._signed = ""
         self._credential: ScramCredential | None = None
         self.user: str | None = None
+        self.lifetime_ms: int | None = None
 
     async def step(self, message: bytes) -> bytes:
         """See `Exchange.step`."""

@@ -66,9 +66,7 @@ class SecuritySettings:
     sasl_server_max_receive_size: int = integer(
         524_288, "Longest SASL message that is read before a client has authenticated."
     )
-    sasl_server_callback_handler_class: str | None = java_class(
-        None, "Class that answers SASL callbacks in Kafka.", in_use=False
-    )
+    sasl_server_callback_handler_class: str | None = java_class(None, "Class that answers SASL callbacks in Kafka.")
     sasl_client_callback_handler_class: str | None = java_class(
         None, "Class of the broker's own SASL client in Kafka.", in_use=False
     )
@@ -117,31 +115,27 @@ class SecuritySettings:
         0.8, "Share of a ticket's life after which it is renewed.", update=PER_BROKER, in_use=False
     )
     sasl_oauthbearer_clock_skew_seconds: int = integer(
-        30, "Seconds by which the clocks of broker and token issuer may differ.", importance=LOW, in_use=False
+        30, "Seconds by which the clocks of broker and token issuer may differ.", importance=LOW
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = strings(
-        (), "Audiences of which a token must name one.", importance=HIGH, in_use=False
+        (), "Audiences of which a token must name one.", importance=HIGH
     )
-    sasl_oauthbearer_expected_issuer: str | None = string(
-        None, "Issuer that a token must name.", importance=HIGH, in_use=False
-    )
+    sasl_oauthbearer_expected_issuer: str | None = string(None, "Issuer that a token must name.", importance=HIGH)
     sasl_oauthbearer_jwks_endpoint_url: str | None = string(
-        None, "Where the issuer's public keys are: an https or file URL.", in_use=False
+        None, "Where the issuer's public keys are: an https or file URL."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
-        3_600_000, "How often the issuer's keys are fetched again.", importance=LOW, in_use=False
+        3_600_000, "How often the issuer's keys are fetched again.", importance=LOW
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = long(
-        100, "First pause before the keys are fetched again after a failure.", importance=LOW, in_use=False
+        100, "First pause before the keys are fetched again after a failure.", importance=LOW
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = long(
-        10_000, "Longest pause before the keys are fetched again after a failure.", importance=LOW, in_use=False
+        10_000, "Longest pause before the keys are fetched again after a failure.", importance=LOW
     )
-    sasl_oauthbearer_scope_claim_name: str = string(
-        "scope", "Claim of a token that holds its scopes.", importance=LOW, in_use=False
-    )
+    sasl_oauthbearer_scope_claim_name: str = string("scope", "Claim of a token that holds its scopes.", importance=LOW)
     sasl_oauthbearer_sub_claim_name: str = string(
-        "sub", "Claim of a token that holds the principal's name.", importance=LOW, in_use=False
+        "sub", "Claim of a token that holds the principal's name.", importance=LOW
     )
     sasl_oauthbearer_token_endpoint_url: str | None = string(
         None, "Where the broker's own OAuth client gets its token.", in_use=False
