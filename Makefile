@@ -11,7 +11,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -109,6 +109,9 @@ attack: .venv/.test-ready ## what one client can do to the others: every attack,
 damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: never a wrong record, never a silent loss
 	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/server/metadata/test_sqlite_damage.py
 
+handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers at listeners that ask who is there, by HANDSHAKES_SEED
+	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/server/security/test_handshakes.py
+
 fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
 	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$(or $(SECONDS),300)
@@ -180,8 +183,8 @@ compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
-compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go
-	cd compat_tests/go && go build -o build/admin ./admin && go build -o build/member .
+compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go
+	cd compat_tests/go && go build -o build/admin ./admin && go build -o build/secure ./secure && go build -o build/member .
 
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \

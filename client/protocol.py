@@ -120,6 +120,7 @@ class ClientProtocol:
         self._outgoing: list[Buffer] = []
         self._frames = framing.FrameParser(_MAX_FIRST_ANSWER_BYTES)
         self._failure: ClientError | None = None
+        self._was_open = False
 
     @property
     def in_flight(self) -> Sequence[Sent]:
@@ -140,9 +141,12 @@ class ClientProtocol:
         self._authenticate(self._login)
 
     def check_open(self) -> None:
-        """Raises ConnectionLostError once the connection is lost; before it is open nothing may be asked for."""
+        """Raises ConnectionLostError once the connection is lost; before it is open nothing may be asked for.
+
+        It stays open while a new session begins, but nothing may be sent before that has begun.
+        """
         self._check_not_lost()
-        assert self.state is State.OPEN, self.state
+        assert self._was_open, self.state
 
     def version(self, key: ApiKey, at_most: int = OPEN_END) -> int:
         """The highest version of an API that both sides know and the caller allows; UnsupportedVersionError without."""
@@ -175,6 +179,7 @@ class ClientProtocol:
     def send_body(self, key: ApiKey, version: int, body: Sequence[Buffer], *, has_answer: bool = True) -> Sent:
         """Put a request whose body is built among the bytes to send."""
         self.check_open()
+        assert self.state is State.OPEN, "a new session is beginning"
         if len(self._in_flight) >= self._max_in_flight:
             raise ClientError(f"{len(self._in_flight)} requests to {self.peer} wait for their answers already")
         return self._put(key, version, body, has_answer=has_answer)
@@ -278,6 +283,7 @@ class ClientProtocol:
     def _open(self) -> None:
         self._frames.max_size_bytes = self._max_answer_bytes
         self.state = State.OPEN
+        self._was_open = True
 
     def _authenticate(self, login: Login) -> None:
         self.state = State.AUTHENTICATING

@@ -45,6 +45,9 @@ _JOINED_BYTES: Final = 256 * 1024
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
+#: After so much of a session's life a new one is begun, as Kafka's clients do.
+_SESSION_SHARE: Final = 0.85
+
 
 class _Call:
     """A request, from the queue until its answer is here or will never come."""
@@ -119,6 +122,11 @@ class TrioConnection:
         self._queue: deque[_Call] = deque()
         self._queued = trio.Event()
         self._in_flight: dict[int, _Call] = {}
+        self._was_open = False
+        self._login_ends_at = inf
+        #: Set when nothing waits for an answer, and when something was received: for who begins a new session.
+        self._idle = trio.Event()
+        self._heard = trio.Event()
         self._patience = trio.CancelScope()
         self._closed = trio.Event()
         self._life = trio.CancelScope()
@@ -126,27 +134,26 @@ class TrioConnection:
     @property
     def is_open(self) -> bool:
         """Whether calls may be made. It may be over at any moment: a call says so by ConnectionLostError."""
-        return self._protocol.state is State.OPEN
+        return self._was_open and self._protocol.state is not State.LOST
 
     async def run(self, task_status: trio.TaskStatus[TrioConnection] = trio.TASK_STATUS_IGNORED) -> None:
         """Connect, and carry calls until the peer hangs up, a deadline passes, or `close`; then return.
 
         Raises a ClientError if there never was a connection. To be run once, by the owner: `nursery.start(it.run)`.
         """
-        was_open = False
         try:
             with self._life:
                 stream = await self._connect()
                 try:
                     await self._negotiate(stream)
-                    was_open = True
+                    self._was_open = True
                     task_status.started(self)
                     await self._carry(stream)
                 finally:
                     await trio.aclose_forcefully(stream)
         finally:
             self._end()
-        if not was_open:
+        if not self._was_open:
             raise ConnectionLostError(f"the connection to {self.address} was closed before it was made")
 
     async def wait_closed(self) -> None:
@@ -225,6 +232,8 @@ class TrioConnection:
         call.answer = answer
         call.done.set()
         self._give_place()
+        if not self._in_flight:
+            self._idle.set()
 
     # The life of the connection
 
@@ -254,6 +263,26 @@ class TrioConnection:
             raise RequestTimedOutError(f"the broker at {self.address} did not answer API_VERSIONS in time") from None
         except trio.BrokenResourceError as error:
             raise self._broken(error) from None
+        self._note_session()
+
+    def _note_session(self) -> None:
+        if self._protocol.session_lifetime_ms:
+            self._login_ends_at = trio.current_time() + _SESSION_SHARE * self._protocol.session_lifetime_ms / 1000
+
+    async def _log_in_again(self, stream: trio.abc.Stream) -> None:
+        """Begin a new session before the present one ends (KIP-368): what is under way is answered before."""
+        while self._in_flight:
+            self._idle = trio.Event()
+            await self._idle.wait()
+        self._protocol.authenticate_again()
+        with trio.CancelScope(deadline=trio.current_time() + self._timeout_seconds) as patience:
+            while self._protocol.state is not State.OPEN:
+                self._heard = trio.Event()
+                await self._flush(stream)
+                await self._heard.wait()
+        if patience.cancelled_caught:
+            self._lose(RequestTimedOutError(f"the broker at {self.address} did not begin a new session in time"))
+        self._note_session()
 
     async def _carry(self, stream: trio.abc.Stream) -> None:
         async with trio.open_nursery() as nursery:
@@ -265,6 +294,8 @@ class TrioConnection:
         try:
             while True:
                 await self._queued.wait()
+                if trio.current_time() >= self._login_ends_at:
+                    await self._log_in_again(stream)
                 self._queued = trio.Event()
                 sent = [self._begin(self._queue.popleft()) for _ in range(len(self._queue))]
                 await self._flush(stream)
@@ -279,6 +310,7 @@ class TrioConnection:
             while True:
                 for answer in self._protocol.feed(await stream.receive_some(_RECEIVE_BYTES)):
                     self._finish(answer.request.correlation_id, answer)
+                self._heard.set()
         except trio.BrokenResourceError as error:
             self._lose(self._broken(error))
         except ConnectionLostError as error:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from compat_tests.clients import franz_go as franz
 from compat_tests.clients import kafkajs
 from compat_tests.java.tools import JavaTools
 
@@ -151,12 +152,22 @@ def java(tools: JavaTools, folder: Path, bootstrap: str, topic: str, properties:
     return read.out.rstrip("\n").encode()
 
 
+def franz_go(bootstrap: str, topic: str, properties: Properties) -> bytes:
+    asked = {"bootstrap": bootstrap, "topic": topic, "value": VALUE.decode(), "properties": dict(properties)}
+    command = [str(franz.SECURE), json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=2 * TIMEOUT_S)
+    if done.returncode:
+        raise RefusedError(done.stderr.decode())
+    return done.stdout
+
+
 CLIENTS: Final[Mapping[str, Callable[[str, str, Properties], bytes]]] = {
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "kcat": kcat,
     "kafkajs": node,
+    "franz-go": franz_go,
 }
 
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
@@ -166,6 +177,8 @@ def missing(client: str) -> str | None:
     """What this machine lacks for a client; None if it lacks nothing."""
     if client == "kcat":
         return None if shutil.which("kcat") else "kcat is not installed"
+    if client == "franz-go":
+        return franz.missing()
     return kafkajs.missing() if client == "kafkajs" else None
 
 

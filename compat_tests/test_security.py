@@ -18,6 +18,8 @@ from compat_tests.secure_clients import CLIENTS, VALUE, RefusedError
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-secret";'
 
+MARKS = {"kcat": pytest.mark.kcat, "franz-go": [pytest.mark.security, pytest.mark.franz_go]}
+
 _numbers = itertools.count(1)
 
 
@@ -69,7 +71,7 @@ def properties(mechanism: str, password: str = "wonder") -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.kcat if name == "kcat" else ()) for name in CLIENTS])
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, ())) for name in CLIENTS])
 def client(request: pytest.FixtureRequest) -> Iterator[str]:
     name = str(request.param)
     if reason := secure_clients.missing(name):

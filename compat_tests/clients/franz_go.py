@@ -1,10 +1,11 @@
-"""franz-go, a client in Go, as a member of a group: compat_tests/go/member.go."""
+"""franz-go, a client in Go: as a member of a group (compat_tests/go/member.go), with TLS and SASL (secure/main.go)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PROGRAM = Path(__file__).resolve().parents[1] / "go" / "build" / "member"
+SECURE = PROGRAM.with_name("secure")
 
 
 def missing() -> str | None:

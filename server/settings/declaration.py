@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, Final, Protocol, overload
 
 from ottla.server.settings import types
 from ottla.server.settings.checks import Check
 from ottla.server.settings.types import SettingType
+
+_HIDDEN: Final = "[hidden]"
+#: Where somebody has written a password into an address.
+_USER_IN_ADDRESS: Final = re.compile(r"://[^/\s]*@")
 
 
 class Importance(Enum):
@@ -125,7 +130,7 @@ class Setting:
                 self.check.validate(value)
         except ValueError as error:
             reason, *part = error.args
-            shown = "[hidden]" if self.sensitive else part[0] if part else shown
+            shown = _HIDDEN if self.sensitive else _USER_IN_ADDRESS.sub(f"://{_HIDDEN}@", part[0] if part else shown)
             raise InvalidSettingError(f"Invalid value {shown} for configuration {self.name}: {reason}") from None
         return value
 

@@ -11,6 +11,8 @@ import pytest
 import trio
 
 from ottla.client import sasl
+from ottla.client.security import from_properties
+from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
@@ -94,6 +96,34 @@ async def test_scram(serve_sasl: Callable[..., Any]) -> None:
         exchange.step(bytes(answer.auth_bytes))
         assert exchange.is_complete
         assert await is_let_in(client)
+
+
+@pytest.mark.frozen_clock
+async def test_brokers_begin_new_sessions_and_lose_no_call(serve_sasl: Callable[..., Any], mock_clock: Any) -> None:
+    """Their connection to each other: calls go on while sessions end, also those that come meanwhile."""
+    async with serve_sasl(connections_max_reauth_ms="10000") as node, trio.open_nursery() as nursery:
+        login = from_properties(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "alice",
+                "sasl.password": "wonder",
+            }
+        )
+        connection = TrioConnection("127.0.0.1", node.port, client_id="t", security=login)
+        await nursery.start(connection.run)
+
+        async def ask() -> None:
+            assert (await connection.call(MetadataRequest(topics=[]))).brokers
+
+        for _ in range(4):
+            mock_clock.jump(8.6)  # of ten seconds
+            async with trio.open_nursery() as callers:
+                for _ in range(5):
+                    callers.start_soon(ask)
+            assert connection.is_open
+        assert node.broker.listeners.accepted["SASL_PLAINTEXT"] == 1
+        connection.close()
 
 
 async def test_the_principal_is_the_user(serve_sasl: Callable[..., Any]) -> None:
