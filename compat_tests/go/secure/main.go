@@ -94,7 +94,7 @@ func run() error {
 		return err
 	}
 	defer client.Close()
-	within, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	within, cancel := context.WithTimeout(context.Background(), 35*time.Second)
 	defer cancel()
 	if err := client.Ping(within); err != nil {
 		return err
