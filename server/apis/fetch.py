@@ -33,7 +33,7 @@ from ottla.kproto.messages.fetch import (
     PartitionData,
 )
 from ottla.kproto.schema import ZERO_UUID, Response
-from ottla.server.apis.errors import error_code, error_response
+from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
@@ -68,7 +68,8 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
     params = _params(request, context)
     requested = await _requested(request, context, by_id=by_id)
     if len(requested) > MAX_PARTITIONS:
-        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
+        steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
+        return await context.work.run(steps, counts=False)
     try:
         fetch = manager.fetch_sessions.open(
             request.session_id,

@@ -23,7 +23,7 @@ from ottla.kproto.messages.metadata import (
 )
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_code, error_response
+from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
 from ottla.server.metadata.acls import AclOperation, AclResource
@@ -45,7 +45,9 @@ async def handle(request: MetadataRequest, context: RequestContext) -> Response 
     version = context.header.api_version
     asked = request.topics
     if asked is not None and 10 <= version < 12 and any(it.topic_id != _NO_ID or it.name is None for it in asked):
-        return error_response(request, version, ErrorCode.INVALID_REQUEST)
+        return await context.work.run(
+            error_response_in_steps(request, version, ErrorCode.INVALID_REQUEST), counts=False
+        )
     if asked is None or (version == 0 and not asked):
         answered: list[TopicImage | MetadataResponseTopic] = await _all(context)
     else:

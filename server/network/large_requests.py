@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.errors import CloseConnectionError
@@ -42,6 +43,7 @@ _STEP: Final = 128
 
 #: As many records has a change of Kafka's metadata at most (QuorumController.MAX_RECORDS_PER_USER_OP).
 _MAX_CHANGES: Final = 10_000
+_MOST_OF_ENTITY: Final = 1_000
 _CHANGES: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -96,9 +98,14 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
 async def refusal(context: RequestContext) -> Response | None:
     """The answer to a request that asks for too many changes of the metadata at once."""
     request, api = context.request, context.api
-    if request is None or api.key not in _CHANGES or _named(request) <= _MAX_CHANGES:
+    if request is None or api.key not in _CHANGES:
         return None
-    steps = error_response_in_steps(request, context.header.api_version, ErrorCode.POLICY_VIOLATION)
+    code = ErrorCode.POLICY_VIOLATION if _named(request) > _MAX_CHANGES else ErrorCode.NONE
+    if not code and isinstance(request, AlterClientQuotasRequest) and _has_endless_entity(request):
+        code = ErrorCode.INVALID_REQUEST
+    if not code:
+        return None
+    steps = error_response_in_steps(request, context.header.api_version, code)
     return await context.work.run(steps, counts=False)
 
 
@@ -132,6 +139,11 @@ async def forget(context: RequestContext) -> None:
     await run(_drop(kept), counts=False)
     while context.work.left:
         await run(_emptied(context.work.left.pop()), counts=False)
+
+
+def _has_endless_entity(request: AlterClientQuotasRequest) -> bool:
+    """An entity has three components at most, and a handful of quotas."""
+    return any(len(it.entity) > _MOST_OF_ENTITY or len(it.ops) > _MOST_OF_ENTITY for it in request.entries)
 
 
 def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None, None, None]:

@@ -12,6 +12,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ottla.kproto.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from ottla.kproto.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,6 +20,7 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -202,6 +204,26 @@ async def test_a_partition_may_be_named_any_number_of_times(serve_node: Serve) -
         unneeded = ErrorCode.ELECTION_NOT_NEEDED
         assert codes[:-1] == [unneeded, unneeded, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1_000
         assert codes[-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_entity_of_too_many_quotas_is_refused(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        client = await node.connect()
+        ops = [OpData(key=f"k{n}", value=1.0) for n in range(1_001)]
+        entry = EntryData(entity=[EntityData(entity_type="user", entity_name="u")], ops=ops)
+        answer = await client.call(AlterClientQuotasRequest(entries=[entry]), 1)
+        assert [it.error_code for it in answer.entries] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_topics_may_come_while_the_folder_is_described(serve_node: Serve) -> None:
+    async with serve_node() as node:
+        await node.create_topic("t", 2_000)
+        client = await node.connect()
+        async with trio.open_nursery() as nursery:
+            for n in range(5):
+                nursery.start_soon(node.create_topic, f"t{n}", 20)
+            for _ in range(5):
+                assert (await client.call(DescribeLogDirsRequest(topics=None), 4)).results[0].error_code == 0
 
 
 async def test_more_changes_of_the_metadata_than_kafka_takes_are_refused(serve_node: Serve) -> None:
