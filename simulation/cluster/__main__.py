@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="one alone: print what happens, and its hash")
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"kinds of them, of {','.join(FAULTS)}, or none")
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long faults come, in simulated time (15)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long faults come, in simulated time (10)")
     parser.add_argument("--go-on", action="store_true", help="after a failure too; print every finding's first line")
     arguments = parser.parse_args()
     logging.getLogger("ottla").propagate = False

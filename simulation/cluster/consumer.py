@@ -35,7 +35,7 @@ class Consumer(Client):
         self.positions = dict.fromkeys(partitions, 0)
         #: What it has found, by offset.
         self.records: dict[Partition, dict[int, bytes]] = {partition: {} for partition in partitions}
-        #: Up to where a reader may read, as the last answer says.
+        #: The high watermarks, as the last answers have them: transactions end, so every reader gets there.
         self.ends: dict[Partition, int] = {}
 
     async def work(self) -> None:
@@ -102,7 +102,7 @@ class Consumer(Client):
             return
         if self.positions[partition] != offset:
             return  # another broker was faster
-        self.ends[partition] = data.last_stable_offset if self._is_committed else data.high_watermark
+        self.ends[partition] = data.high_watermark
         records = bytes(data.records or b"")
         aborted = AbortedTransactions((each.producer_id, each.first_offset) for each in data.aborted_transactions or ())
         for position, header in iter_batches(records):

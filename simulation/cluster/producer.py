@@ -42,7 +42,7 @@ class Producer(Client):
     def __init__(self, world: World, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name)
         self._partitions = partitions
-        self._pause_s = world.rng.choice((0.05, 0.2, 0.6))
+        self._pause_s = world.rng.choice((0.1, 0.3, 0.8))
         self._at_most = world.rng.choice((9, 12, 13, 13))
         self._timeout_ms = world.rng.choice((500, 2000, 30_000))
         self._producer_id = -1

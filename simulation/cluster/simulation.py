@@ -9,16 +9,17 @@ from typing import Final, NamedTuple
 
 import trio
 
-from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from simulation.cluster.admin import Administrator, make_topic
 from simulation.cluster.client import Client
 from simulation.cluster.consumer import Auditor, Consumer
 from simulation.cluster.determinism import deterministic
 from simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
 from simulation.cluster.errors import SimulationError
 from simulation.cluster.faults import FAULTS, Faults
+from simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
 from simulation.cluster.history import Partition
 from simulation.cluster.producer import Producer
+from simulation.cluster.transactions import TransactionalProducer
 from simulation.cluster.world import LogWatch, World
 from simulation.storage import determinism
 
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
             raise SimulationError(self.seed, self.finding, self.trace) from self.cause
 
 
-def simulate(seed: int, *, nodes: int = 3, faults: Collection[str] = FAULTS, seconds: float = 15.0) -> Outcome:
+def simulate(seed: int, *, nodes: int = 3, faults: Collection[str] = FAULTS, seconds: float = 10.0) -> Outcome:
     """Live one seed: so many nodes, under faults of these kinds, for about so many simulated seconds."""
     world = World(seed, nodes=nodes)
     watch = LogWatch(world)
@@ -95,42 +96,60 @@ async def _live(world: World, kinds: Collection[str], seconds: float) -> None:
         await until_in_sync(world)
         await _audit(world, partitions)
         await check_replicas(world)
-        check_nothing_held(world)
+        await check_nothing_held(world)
         await stop_all(world)
 
 
-class _Admin(Client):
-    """Makes the topics."""
+class _Founder(Client):
+    """Makes the topic that all clients use."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "founder")
+        self.partitions: list[Partition] = [("events", index) for index in range(self.rng.choice((1, 2, 3)))]
 
     async def work(self) -> None:
-        nodes = len(self.world.machines)
-        count = self.rng.choice((1, 2, 3))
-        topic = CreatableTopic(name="events", num_partitions=count, replication_factor=min(nodes, 3))
-        while True:
-            answer = await self.any_node(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
-            code = ErrorCode(answer.topics[0].error_code)
-            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                break
-            self.note(f"cannot create a topic yet: {code.name}")
-            await trio.sleep(0.3)
-        self.partitions: list[Partition] = [("events", index) for index in range(count)]
+        await make_topic(self, "events", len(self.partitions))
 
 
 async def _make_topics(world: World) -> list[Partition]:
-    admin = _Admin(world, "admin")
-    while sum(machine.broker is not None for machine in world.machines.values()) < len(world.machines):  # noqa: ASYNC110
+    while not all(machine.broker is not None for machine in world.machines.values()):  # noqa: ASYNC110
         await trio.sleep(0.05)
-    await admin.run()
-    return admin.partitions
+    founder = _Founder(world)
+    await founder.run()
+    return founder.partitions
 
 
 def _clients(world: World, partitions: list[Partition]) -> list[Client]:
+    """Those of one seed: a reader, and one or two kinds of others."""
     rng = world.rng
-    clients: list[Client] = [Producer(world, f"p{number}", partitions) for number in range(rng.randint(1, 2))]
-    clients.append(Consumer(world, "reader", partitions, is_committed=False))
-    if rng.random() < 0.5:
-        clients.append(Consumer(world, "committed-reader", partitions, is_committed=True))
+    clients: list[Client] = [Consumer(world, "reader", partitions, is_committed=rng.random() < 0.5)]
+    for kind in dict.fromkeys(rng.choices(_KINDS, k=rng.randint(1, 2))):
+        clients += kind(world, partitions)
+    if len(world.machines) > 1 and rng.random() < 0.3:
+        clients.append(Administrator(world, "admin", partitions))
     return clients
+
+
+def _producers(world: World, partitions: list[Partition]) -> list[Client]:
+    return [Producer(world, f"p{number}", partitions) for number in range(world.rng.randint(1, 2))]
+
+
+def _transactions(world: World, partitions: list[Partition]) -> list[Client]:
+    return [TransactionalProducer(world, f"t{number}", partitions) for number in range(world.rng.randint(1, 2))]
+
+
+def _classic_group(world: World, partitions: list[Partition]) -> list[Client]:
+    offsets = Offsets(world, "classic")
+    return [ClassicMember(world, f"classic{number}", offsets, partitions) for number in range(world.rng.randint(1, 3))]
+
+
+def _consumer_group(world: World, partitions: list[Partition]) -> list[Client]:
+    offsets = Offsets(world, "consumer")
+    return [ConsumerMember(world, f"member{number}", offsets, partitions) for number in range(world.rng.randint(1, 3))]
+
+
+_KINDS: Final = (_producers, _producers, _transactions, _transactions, _classic_group, _consumer_group)
+"""What there may be; records are what most is promised of."""
 
 
 async def _audit(world: World, partitions: list[Partition]) -> None:

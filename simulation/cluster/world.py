@@ -121,4 +121,4 @@ class LogWatch(logging.Handler):
     def _is_of_power(self, record: logging.LogRecord) -> bool:
         """Whether it says what is left of writes that a power cut has torn, which an engine cannot tell from damage."""
         has_lost = any(machine.disk._media.boots > 0 for machine in self._world.machines.values())
-        return has_lost and "are set aside" in record.getMessage()
+        return has_lost and "set aside" in record.getMessage()

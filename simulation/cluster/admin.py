@@ -1,0 +1,81 @@
+"""Who administers the cluster: moves partitions between machines, and makes and deletes topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from simulation.cluster.client import Client
+
+if TYPE_CHECKING:
+    from simulation.cluster.history import Partition
+    from simulation.cluster.world import World
+
+__all__ = ["Administrator", "make_topic"]
+
+
+async def make_topic(client: Client, name: str, partitions: int) -> None:
+    """Make a topic with up to three replicas; asks until it is there."""
+    copies = min(len(client.world.machines), 3)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=copies)
+    while True:
+        answer = await client.any_node(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        code = ErrorCode(answer.topics[0].error_code)
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+        client.note(f"cannot make {name} yet: {code.name}")
+        await trio.sleep(0.3)
+
+
+class Administrator(Client):
+    """Does one thing after the other, and leaves no topic behind."""
+
+    def __init__(self, world: World, name: str, partitions: Sequence[Partition]) -> None:
+        super().__init__(world, name)
+        self._partitions = partitions
+        self._pause_s = world.rng.choice((0.5, 2.0))
+
+    async def work(self) -> None:
+        while not self.world.is_ending:
+            await trio.sleep(self.rng.uniform(0, 2 * self._pause_s))
+            if self.rng.random() < 0.6:
+                await self._move()
+            else:
+                await self._make_and_delete()
+
+    async def _move(self) -> None:
+        """Give a partition other replicas, or the same in another order."""
+        topic, index = self.rng.choice(self._partitions)
+        machines = list(self.world.machines)
+        replicas = self.rng.sample(machines, min(len(machines), self.rng.choice((2, 3, 3))))
+        moved = ReassignablePartition(partition_index=index, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=5_000, topics=[ReassignableTopic(name=topic, partitions=[moved])]
+        )
+        answer = await self.any_node(request)
+        codes = [answer.error_code, *(part.error_code for each in answer.responses for part in each.partitions)]
+        self.note(f"moves {topic}-{index} to {replicas}: {', '.join(ErrorCode(code).name for code in codes)}")
+
+    async def _make_and_delete(self) -> None:
+        name = f"temporary{self.rng.randint(0, 1)}"
+        await make_topic(self, name, 2)
+        self.note(f"has made {name}")
+        await trio.sleep(self.rng.choice((0.0, 0.0, 1.0)))
+        while True:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=5_000)
+            code = ErrorCode((await self.any_node(request)).responses[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                break
+            self.note(f"cannot delete {name} yet: {code.name}")
+            await trio.sleep(0.3)
+        self.note(f"has deleted {name}")

@@ -1,0 +1,196 @@
+"""Faults that are planted in the product, to see that the simulation finds them.
+
+    python -m simulation.cluster.planted_faults        the table: after how many seeds each is found
+
+Each spoils a line or two for as long as it is planted. One that is not found is a hole in the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from ottla.server import main as server_main
+from ottla.server.cluster import elections
+from ottla.server.cluster.membership import Membership
+from ottla.server.coordinator import replica_log
+from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.transaction.markers import ReplicaMarkers
+from ottla.server.metadata import partition_changes
+from ottla.server.replica.append import AppendOperation
+from ottla.server.replica.follower import FollowerProgress
+from ottla.server.replica.isr_change import IsrChange
+from ottla.server.replica.partition import Isolation, Partition
+from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.storage.log.log_state import LogState
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.state.producer_entry import ProducerEntry
+from simulation.cluster.simulation import simulate
+
+__all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
+
+MOST_SEEDS: Final = 200
+
+
+class PlantedFault(NamedTuple):
+    """What is spoilt: for each change an owner, its attribute, and what takes the attribute's place."""
+
+    name: str
+    changes: tuple[tuple[Any, str, Any], ...]
+
+
+def _settle_alone(self: Any, result: Any) -> bool:
+    acks, self._required_acks = self._required_acks, 1
+    try:
+        return bool(_settle(self, result))
+    finally:
+        self._required_acks = acks
+
+
+def _advance_alone(self: Any, now_ms: int = 0) -> bool:
+    del now_ms
+    return bool(self.is_leader and self.log.advance_high_watermark(self.log.flushed_end_offset))
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+async def _no_markers(self: Any, *_: Any, **__: Any) -> dict[Any, Any]:
+    del self
+    return {}
+
+
+def _readable_in_any_epoch(self: Any, current_leader_epoch: int, *, from_follower: bool = False) -> None:
+    del current_leader_epoch
+    _require_readable(self, -1, from_follower=from_follower)
+
+
+def _enough_in_sync(self: Any) -> None:
+    self.is_under_min_isr = False
+
+
+def _join_at_once(self: Any, replica: int) -> bool:
+    return replica in self._followers and replica not in self.isr
+
+
+def _joining_do_not_count(self: Any) -> None:
+    self._maximal_isr = self.isr
+
+
+def _elect_anybody(state: Any, live: Any, **options: Any) -> Any:
+    return _follow_live(state, live, **{**options, "unclean": True})
+
+
+def _visible_to_the_end(self: Any, isolation: Isolation) -> int:
+    del isolation
+    return int(self.log.flushed_end_offset)
+
+
+def _change_in_any_epoch(self: Any, state: Any) -> Any:
+    self._leader_epoch = state.leader_epoch
+    self._node_id = state.leader
+    return _change_isr(self, state)
+
+
+def _fetch_from_the_end(self: Any, offset: int, start: int, leader_end: int, now_ms: int, epoch: int = -1) -> bool:
+    return bool(_record_fetch(self, max(offset, leader_end), start, leader_end, now_ms, epoch))
+
+
+_settle: Final[Callable[..., Any]] = AppendOperation._settle
+_require_readable: Final[Callable[..., Any]] = Partition.require_readable
+_follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
+_change_isr: Final[Callable[..., Any]] = IsrChange.__call__
+_record_fetch: Final[Callable[..., Any]] = FollowerProgress.record_fetch
+
+FAULTS: Final[tuple[PlantedFault, ...]] = (
+    PlantedFault("acknowledged before the other replicas have it", ((AppendOperation, "_settle", _settle_alone),)),
+    PlantedFault("acknowledged before it is flushed", ((AppendOperation, "_settle", lambda self, result: True),)),
+    PlantedFault(
+        "the high watermark does not wait for the slowest member",
+        ((Partition, "advance_high_watermark", _advance_alone),),
+    ),
+    PlantedFault(
+        "a follower is taken to have what it was sent", ((FollowerProgress, "record_fetch", _fetch_from_the_end),)
+    ),
+    PlantedFault("a follower cuts nothing off", ((ReplicaFetcher, "_truncate", _nothing),)),
+    PlantedFault("fetches of former epochs are not fenced", ((Partition, "require_readable", _readable_in_any_epoch),)),
+    PlantedFault("min.insync.replicas is forgotten", ((Partition, "_count_isr", _enough_in_sync),)),
+    PlantedFault("a follower joins without having caught up", ((Partition, "may_join", _join_at_once),)),
+    PlantedFault("who is about to join does not count", ((Partition, "_count_maximal_isr", _joining_do_not_count),)),
+    PlantedFault(
+        "a replica that is not in sync is elected",
+        tuple((module, "follow_live", _elect_anybody) for module in (partition_changes, elections)),
+    ),
+    PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
+    PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
+    PlantedFault("a session is believed to last for ever", ((Membership, "follow", _nothing),)),
+    PlantedFault("readers see what is not committed", ((Partition, "visible_end", _visible_to_the_end),)),
+    PlantedFault(
+        "a batch that is sent again is not known", ((ProducerEntry, "find_duplicate", lambda self, header: None),)
+    ),
+    PlantedFault(
+        "readers of committed records see open transactions",
+        ((LogState, "last_stable_offset", property(lambda self: self.high_watermark)),),
+    ),
+    PlantedFault(
+        "aborted transactions are not named", ((PartitionLog, "aborted_transactions", lambda self, offset, end: ()),)
+    ),
+    PlantedFault("no markers are written", ((ReplicaMarkers, "write", _no_markers),)),
+    PlantedFault("coordinators do not wait for the other replicas", ((replica_log, "ACKS_ALL", 1),)),
+    PlantedFault("a group's coordinator forgets what it reads", ((GroupShard, "replay", lambda self, *_: None),)),
+)
+
+
+@contextmanager
+def planted(fault: PlantedFault) -> Iterator[None]:
+    """Plant a fault for as long as this is open. AttributeError if the product has no such thing any more."""
+    sound = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in fault.changes]
+    for owner, attribute, spoilt in fault.changes:
+        setattr(owner, attribute, spoilt)
+    try:
+        yield
+    finally:
+        for owner, attribute, before in sound:
+            setattr(owner, attribute, before)
+
+
+def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[int, str] | None:
+    """How many seeds it takes, and what is found then; None if `most` are not enough."""
+    with planted(fault):
+        for seed in range(most):
+            outcome = simulate(seed)
+            if outcome.finding:
+                return seed + 1, outcome.finding
+    return None
+
+
+def main() -> int:
+    """The exit code is 0 if every fault is found within its seeds."""
+    parser = argparse.ArgumentParser(prog="python -m simulation.cluster.planted_faults", description=__doc__)
+    parser.add_argument("--most", type=int, default=MOST_SEEDS, help="how many seeds to try")
+    parser.add_argument("--only", default="", help="the faults with this in their names")
+    parser.add_argument("--tell", action="store_true", help="what is found as well")
+    arguments = parser.parse_args()
+    logging.getLogger("ottla").propagate = False
+    missed = 0
+    for fault in FAULTS:
+        if arguments.only not in fault.name:
+            continue
+        started = time.process_time()
+        found = seeds_until_found(fault, most=arguments.most)
+        missed += found is None
+        said = "not found" if found is None else f"{found[0]:4} seeds"
+        print(f"{said}  {time.process_time() - started:5.1f} s of CPU  {fault.name}", flush=True)
+        if found is not None and arguments.tell:
+            print(f"            {found[1][:200]}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
