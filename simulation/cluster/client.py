@@ -40,6 +40,7 @@ class Client:
         self._opening: dict[tuple[str, int, str], trio.Lock] = {}
         self._addresses = {node_id: (machine.host.address, PORT) for node_id, machine in world.machines.items()}
         self._leaders: dict[Partition, int] = {}
+        self._leader_epochs: dict[Partition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._refreshed_at = -_REFRESH_S
 
@@ -114,6 +115,7 @@ class Client:
                 self._topic_ids[topic.name] = topic.topic_id
                 for state in topic.partitions:
                     self._leaders[topic.name, state.partition_index] = state.leader_id
+                    self._leader_epochs[topic.name, state.partition_index] = state.leader_epoch
 
     async def leader(self, partition: Partition) -> int:
         """Who leads a partition, as far as this client knows; asks until somebody does."""
@@ -124,6 +126,10 @@ class Client:
     def known_leader(self, partition: Partition) -> int:
         """The same without asking; -1 if it is not known."""
         return self._leaders.get(partition, -1)
+
+    def leader_epoch(self, partition: Partition) -> int:
+        """In which epoch the leader leads that is known."""
+        return self._leader_epochs[partition]
 
     def forget_leader(self, partition: Partition) -> None:
         """It does not lead, or does not answer."""

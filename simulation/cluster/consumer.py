@@ -67,7 +67,13 @@ class Consumer(Client):
         for (topic, index), offset in asked.items():
             named = topics.setdefault(topic, FetchTopic(topic=topic, topic_id=self.topic_id(topic), partitions=[]))
             named.partitions.append(
-                FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=self._max_bytes)
+                FetchPartition(
+                    partition=index,
+                    # Without it a former leader that follows now would answer for what it has (KIP-320, KIP-392).
+                    current_leader_epoch=self.leader_epoch((topic, index)),
+                    fetch_offset=offset,
+                    partition_max_bytes=self._max_bytes,
+                )
             )
         request = FetchRequest(
             max_wait_ms=_MAX_WAIT_MS,
