@@ -38,7 +38,11 @@ async def handle(
             if found is not None:
                 update = _update(each, known, allow_factor_change=request.allow_replication_factor_change)
                 updates[found.topic_id, each.partition_index] = update
-    outcomes = await context.broker.controller.change_partitions(updates)
+    outcomes: dict[PartitionKey, PartitionOutcome]
+    try:
+        outcomes = await context.broker.controller.change_partitions(updates)
+    except MetadataError as error:
+        outcomes = dict.fromkeys(updates, error)
     responses = []
     async for topic in context.work.over(request.topics):
         found = image.topic(topic.name)

@@ -20,6 +20,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
 from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError, UnknownTopicError
 from ottla.server.metadata.partition_changes import elect_preferred, elect_unclean
+from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
 
 _ELECTIONS: Final = {0: elect_preferred, 1: elect_unclean}
 
@@ -43,7 +44,11 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         if (topic := image.topic(name)) is not None
         async for partition in context.work.over(partitions)
     }
-    outcomes = await broker.controller.change_partitions(updates)
+    outcomes: dict[PartitionKey, PartitionOutcome]
+    try:
+        outcomes = await broker.controller.change_partitions(updates)
+    except MetadataError as error:
+        outcomes = dict.fromkeys(updates, error)
     answers = []
     for name, partitions in asked:
         topic = image.topic(name)

@@ -33,6 +33,7 @@ from ottla.kproto.messages.list_partition_reassignments import (
 )
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import BrokerImage, Endpoint
 from ottla.server.metadata.partition_changes import with_isr, with_leader
 from ottla.server.metadata.topic_changes import NewTopic
@@ -159,6 +160,10 @@ class TestQuotas:
         assert (response.error_code, response.entries) == (ErrorCode.INVALID_REQUEST, None)
 
 
+async def unreachable(*_: object) -> None:
+    raise StoreUnavailableError("The metadata store cannot be reached.")
+
+
 class TestElections:
     async def elect(self, call: Any, version: int, partitions: list[int] | None, election_type: int = 0) -> Any:
         asked = None if partitions is None else [TopicPartitions(topic="t", partitions=partitions)]
@@ -183,6 +188,15 @@ class TestElections:
         response = await self.elect(call, 2, None, election_type)
         assert [it.error_code for it in response.replica_election_results[0].partition_result] == [ErrorCode.NONE]
         assert (broker.metadata.partition("t", 0).leader, broker.metadata.partition("t", 0).leader_epoch) == (1, 2)
+
+    async def test_while_the_metadata_store_cannot_be_reached(
+        self, call: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await broker.controller.create_topic(NewTopic("t", 1, 1))
+        monkeypatch.setattr(broker.controller, "change_partitions", unreachable)
+        response = await self.elect(call, 2, [0])
+        (result,) = response.replica_election_results[0].partition_result
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
 
     async def test_an_unknown_kind(self, call: Any) -> None:
         assert (await self.elect(call, 2, [0], election_type=7)).error_code == ErrorCode.INVALID_REQUEST
@@ -224,6 +238,13 @@ class TestReassignments:
         assert await self.reassign(call, None) == ErrorCode.NONE
         state = broker.metadata.partition("t", 0)
         assert (state.replicas, state.adding_replicas, state.removing_replicas, state.leader) == ((1,), (), (), 1)
+
+    async def test_while_the_metadata_store_cannot_be_reached(
+        self, call: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await broker.controller.create_topic(NewTopic("t", 1, 1))
+        monkeypatch.setattr(broker.controller, "change_partitions", unreachable)
+        assert await self.reassign(call, [1]) == ErrorCode.REQUEST_TIMED_OUT
 
     async def test_the_number_of_replicas_may_be_kept(self, call: Any, broker: Any) -> None:
         await broker.controller.register_broker(BrokerImage(2, (Endpoint("PLAINTEXT", "h", 1),)))
