@@ -50,20 +50,18 @@ _SHOWN: Final = 3
 
 async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> StreamsGroupHeartbeatResponse:
     if not is_enabled(context):
-        return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, status=None)
+        return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         if request.topology is not None:
             await _check_topics(request, context)
             if not await _may_see_topics(request, context):
-                return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, status=None)
+                return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         _check_features(request)
         _check(request)
         beat = _heartbeat(request, context)
         result = await context.broker.group_coordinator.streams_heartbeat(request.group_id, beat)
     except CoordinatorError as error:
-        return StreamsGroupHeartbeatResponse(
-            error_code=error_code(error), error_message=error_message(error), status=None
-        )
+        return StreamsGroupHeartbeatResponse(error_code=error_code(error), error_message=error_message(error))
     response = _response(result)
     if result.to_create:
         details = await _create(result.to_create, context)
@@ -134,7 +132,7 @@ def _check(request: StreamsGroupHeartbeatRequest) -> None:
         if request.rebalance_timeout_ms == -1:
             raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
         for name, given in tasks.items():
-            if given:
+            if given is None or given:
                 raise InvalidRequestError(f"{name}Tasks must be empty when (re-)joining.")
         if request.topology is None:
             raise InvalidRequestError("Topology must be non-null when (re-)joining.")
