@@ -25,6 +25,8 @@ _SENT: Final = re.compile(
 )
 _READ_COLUMNS: Final = 10
 _READ_RECORDS, _READ_PER_S = 4, 9
+_SHARED_COLUMNS: Final = 7
+_SHARED_PER_S, _SHARED_RECORDS = 4, 5
 
 
 def produce(bootstrap: str, topic: str, count: int, size_bytes: int, *properties: str) -> dict[str, float]:
@@ -71,6 +73,26 @@ def read(printed: str, count: int) -> dict[str, float]:
     if not rows or int(rows[-1][_READ_RECORDS]) < count:
         raise ValueError(f"not everything was read:\n{printed}")
     return {"records_per_s": float(rows[-1][_READ_PER_S])}
+
+
+def consume_shared(bootstrap: str, topic: str, group: str, count: int, members: int) -> dict[str, float]:
+    """Read `count` records with the members of one share group: `records_per_s`, with the time in which they joined.
+
+    Raises CalledProcessError if the tool fails.
+    """
+    where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--threads", str(members))
+    # The tool ends a run at its timeout, whatever is left to be read.
+    printed = _run("ShareConsumerPerformance", *where, "--num-records", str(count), "--timeout", str(_TIMEOUT_S * 1000))
+    return read_shared(printed, count)
+
+
+def read_shared(printed: str, count: int) -> dict[str, float]:
+    """What the share consumer's tool said: a line of columns. Raises ValueError if it did not read everything."""
+    lines = [line.split(", ") for line in printed.splitlines()]
+    rows = [line for line in lines if len(line) == _SHARED_COLUMNS and line[_SHARED_RECORDS].isdigit()]
+    if not rows or int(rows[-1][_SHARED_RECORDS]) < count:
+        raise ValueError(f"not everything was read:\n{printed}")
+    return {"records_per_s": float(rows[-1][_SHARED_PER_S])}
 
 
 def _run(tool: str, *words: str) -> str:

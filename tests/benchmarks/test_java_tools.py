@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.java_tools import read, sent
+from benchmarks.java_tools import read, read_shared, sent
 
 SENT = """\
 343210 records sent, 68628.3 records/sec (65.45 MB/sec), 402.1 ms avg latency, 803.0 ms max latency.
@@ -36,3 +36,15 @@ def test_reading_counts_without_the_forming_of_the_group() -> None:
 def test_a_consumer_that_did_not_read_everything_is_an_error(printed: str) -> None:
     with pytest.raises(ValueError, match="not everything was read"):
         read(printed, 600_000)
+
+
+SHARED = """\
+start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms
+2026-11-22 21:16:10:123, 2026-11-22 21:16:14:364, 4.7684, 1.1244, 11789.6722, 50000, 4241
+"""
+
+
+def test_what_a_share_group_has_read() -> None:
+    assert read_shared(SHARED, 50_000) == {"records_per_s": 11789.6722}
+    with pytest.raises(ValueError, match="not everything was read"):
+        read_shared(SHARED, 50_001)
