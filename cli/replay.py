@@ -43,9 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     with connected(arguments) as client, _input(arguments.file) as file:
         try:
             recording = parse_recording(file)
-            _create_missing(client, {renamed.get(name, name): count for name, count in recording.topics.items()})
+            topics: dict[str, int] = {}
             sender = BatchSender(client)
             for entry in recording.entries:
+                if recording.topics != topics:  # at the beginning, and where it names more
+                    topics = dict(recording.topics)
+                    _create_missing(client, {renamed.get(name, name): count for name, count in topics.items()})
                 if entry.is_commit is not None:
                     continue
                 if not pace.is_due(entry.record.timestamp_ms):

@@ -6,7 +6,8 @@ other one is a record::
     {"ottla_recording": 1, "topics": {"orders": 3}}
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "42", "value": "…"}
 
-Keys, values and header values are text where they are UTF-8, null, or `{"base64": "…"}`. `headers`, a list of
+More topics may be named further on, by a line with `topics` alone, before their first records. Keys, values and header
+values are text where they are UTF-8, null, or `{"base64": "…"}`. `headers`, a list of
 [name, value], is left out when empty; `timestamp_type` unless it is LogAppendTime. In a recording of what is not
 committed, too, the records of a transaction have `"transaction": [producer id, producer epoch]`, and there are the
 markers that end it, with `"marker": "commit"` or `"abort"`.
@@ -35,7 +36,10 @@ class RecordingError(ValueError):
 
 
 class Recording(NamedTuple):
-    """A recording: the topics with their partitions, and the entries, which are read as they are asked for."""
+    """A recording: the topics with their partitions, and the entries, which are read as they are asked for.
+
+    Topics that are named further on are added when the entries are read that far.
+    """
 
     topics: dict[str, int]
     entries: Iterator[Entry]
@@ -48,10 +52,10 @@ def is_recording(start: bytes) -> bool:
 
 def write_recording(file: IO[bytes], topics: Mapping[str, int], entries: Iterable[Entry]) -> int:
     """Write a recording and return how many records it has (markers do not count)."""
-    _write(file, {_MAGIC: FORMAT_VERSION, "topics": dict(topics)})
+    file.write(header_line(topics))
     count = 0
     for entry in entries:
-        _write(file, _line(entry))
+        file.write(entry_line(entry))
         count += entry.is_commit is None
     return count
 
@@ -61,14 +65,34 @@ def parse_recording(file: IO[bytes]) -> Recording:
     header = _object(file.readline(), 1)
     if header.get(_MAGIC) != FORMAT_VERSION:
         raise RecordingError("line 1 is not the header of a recording that this release reads")
-    topics = header.get("topics")
+    topics = _topics(header, 1)
+    return Recording(topics, _entries(file, topics))
+
+
+def header_line(topics: Mapping[str, int]) -> bytes:
+    """The first line of a recording."""
+    return _json({_MAGIC: FORMAT_VERSION, "topics": dict(topics)})
+
+
+def topics_line(topics: Mapping[str, int]) -> bytes:
+    """A line that names more topics, or more partitions of them."""
+    return _json({"topics": dict(topics)})
+
+
+def entry_line(entry: Entry) -> bytes:
+    """The line of a record or marker."""
+    return _json(_line(entry))
+
+
+def _json(item: Mapping[str, Any]) -> bytes:
+    return json.dumps(item, ensure_ascii=False).encode() + b"\n"
+
+
+def _topics(line: Mapping[str, Any], number: int) -> dict[str, int]:
+    topics = line.get("topics")
     if not isinstance(topics, dict) or not all(isinstance(count, int) and count > 0 for count in topics.values()):
-        raise RecordingError("line 1 does not say how many partitions each topic has")
-    return Recording(topics, _entries(file))
-
-
-def _write(file: IO[bytes], item: Mapping[str, Any]) -> None:
-    file.write(json.dumps(item, ensure_ascii=False).encode() + b"\n")
+        raise RecordingError(f"line {number} does not say how many partitions each topic has")
+    return topics
 
 
 def _line(entry: Entry) -> dict[str, Any]:
@@ -93,11 +117,14 @@ def _line(entry: Entry) -> dict[str, Any]:
     return line
 
 
-def _entries(file: IO[bytes]) -> Iterator[Entry]:
+def _entries(file: IO[bytes], topics: dict[str, int]) -> Iterator[Entry]:
     for number, text in enumerate(file, 2):
         if not text.strip():
             continue
         line = _object(text, number)
+        if "topics" in line:
+            topics |= _topics(line, number)
+            continue
         try:
             yield _entry(line)
         except (KeyError, TypeError, ValueError) as error:

@@ -204,7 +204,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "input",
         nargs="?",
         default="-",
-        help="hexadecimal text, a file (bytes, hex, pcap or pcapng), or -; frames with or without their length",
+        help="hexadecimal text, a file (bytes, hex, pcap, pcapng, a recording), or -; frames with or without a length",
     )
     parser.add_argument(
         "--response",

@@ -60,6 +60,7 @@ _ALIASES: Final = {
     "partition": ("partition_index",),
     "partition_id": ("partition_index",),
     "topic_name": ("name",),
+    "user": ("name",),
 }
 _STEP: Final = 64
 
@@ -132,6 +133,8 @@ def _asked(asked: Any, version: int) -> list[Any]:
             items: list[Any] = getattr(asked, field.name) or []
             if getattr(asked, "API_KEY", None) is ApiKey.ALTER_REPLICA_LOG_DIRS:
                 return [topic for directory in items for topic in directory.topics]
+            if getattr(asked, "API_KEY", None) is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+                return list({item.name: item for item in (*items, *asked.upsertions)}.values())
             return items
     return []
 

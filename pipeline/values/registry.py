@@ -1,74 +1,18 @@
-"""A client for schema registries that speak Confluent's HTTP interface."""
+"""The schema registry as the pipeline asks it: what goes wrong is the pipeline's own error."""
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
-from typing import Any, Final
-
+from ottla.client import schema_registry
 from ottla.pipeline.errors import PipelineError
 
 __all__ = ["Registry", "RegistryError"]
-
-_TIMEOUT_S: Final = 10.0
-_NOT_FOUND: Final = 404
 
 
 class RegistryError(PipelineError):
     """The schema registry did not answer, or lacks a subject."""
 
 
-class Registry:
+class Registry(schema_registry.Registry):
     """Looks schemas up by id and by subject, and remembers the ids: they never change."""
 
-    def __init__(self, url: str) -> None:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise RegistryError(f"The schema registry {url!r} must be an http:// or https:// address.")
-        self._url = url.rstrip("/")
-        self._by_id: dict[int, Any] = {}
-
-    def schema(self, schema_id: int) -> Any:
-        """The schema of this id; None if the registry has none."""
-        if schema_id not in self._by_id:
-            answer = self._get(f"/schemas/ids/{schema_id}")
-            if answer is None or answer.get("schemaType", "AVRO") != "AVRO":
-                return None
-            self._by_id[schema_id] = self._parsed(answer, f"schema {schema_id}")
-        return self._by_id[schema_id]
-
-    def latest(self, subject: str) -> Any:
-        """The newest schema of a subject. RegistryError if there is none."""
-        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
-        if answer is None:
-            raise RegistryError(
-                f"The schema registry {self._url} has no subject {subject!r}: register the topic's schema there, "
-                "or give a schema_file."
-            )
-        return self._parsed(answer, f"subject {subject!r}")
-
-    def _parsed(self, answer: dict[str, Any], what: str) -> Any:
-        if answer.get("references"):
-            raise RegistryError(f"The registry's {what} refers to other schemas, which is not supported: inline them.")
-        try:
-            return json.loads(answer["schema"])
-        except (KeyError, ValueError) as error:
-            raise RegistryError(f"The schema registry {self._url} answers no schema for {what}.") from error
-
-    def _get(self, path: str) -> dict[str, Any] | None:
-        request = urllib.request.Request(self._url + path, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-                answer: dict[str, Any] = json.load(response)
-                return answer
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == _NOT_FOUND:
-                    return None
-            raise RegistryError(f"The schema registry {self._url} answers {error.code} to {path}.") from error
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise RegistryError(
-                f"The schema registry {self._url} does not answer ({reason}): check registry in the configuration."
-            ) from error
+    FAILURE = RegistryError

@@ -15,9 +15,13 @@ ENTRY_POINTS: Final = "ottla.proxy.filters"
 """The group of entry points by which a package brings filters: `name = "package.module:Class"`."""
 
 OWN: Final = {
+    "audit": "ottla.proxy.filters.audit:Audit",
+    "encryption": "ottla.proxy.filters.encryption:Encryption",
     "faults": "ottla.proxy.filters.faults:Faults",
     "limits": "ottla.proxy.filters.limits:Limits",
+    "recorder": "ottla.proxy.filters.recorder:Recorder",
     "tenants": "ottla.proxy.filters.tenants:Tenants",
+    "validation": "ottla.proxy.filters.validation:Validation",
 }
 
 

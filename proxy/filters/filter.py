@@ -21,7 +21,7 @@ clients say before it is known who they are (ApiVersions, SaslHandshake, SaslAut
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
@@ -37,6 +37,7 @@ F = TypeVar("F")
 RequestHook = Callable[[F, Q, "Call"], Awaitable[Request | Response | None]]
 ResponseHook = Callable[[F, A, "Call"], Awaitable[Response | None]]
 
+_SHOWN_ERRORS: Final = 3
 _MARK: Final = "ottla_filter_hook"
 
 
@@ -46,6 +47,22 @@ class RefusedByFilterError(Exception):
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.message)
         self.code = code
+
+
+class InvalidRecordsError(RefusedByFilterError):
+    """Raised for a batch in which records are wrong: its producer gets INVALID_RECORD and learns which (KIP-467).
+
+    `wrong` says of each, by its index in the batch, what is wrong with it.
+    """
+
+    def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
+        shown = ", ".join(f"RecordError(batchIndex={it}, message='{why}')" for it, why in wrong[:_SHOWN_ERRORS])
+        super().__init__(
+            ErrorCode.INVALID_RECORD,
+            f"One or more records have been rejected due to {len(wrong)} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]",
+        )
+        self.wrong = wrong
 
 
 class Client(NamedTuple):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.kproto.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from ottla.kproto.records import (
     BatchHeader,
     Record,
@@ -19,11 +24,13 @@ from ottla.kproto.records import (
     rebuild_batch,
     whole_batches_size_bytes,
 )
-from ottla.proxy.filters.filter import Filter, RefusedByFilterError, pattern
+from ottla.proxy.filters.filter import Filter, InvalidRecordsError, RefusedByFilterError, pattern
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request, Response
     from ottla.proxy.filters.filter import Call
+
+T = TypeVar("T")
 
 _INLINE_BYTES: Final = 16 * 1024
 """Smaller batches are decoded and built on the event loop, larger ones in a worker thread."""
@@ -59,6 +66,10 @@ class Batch:
         """Give it other records. They keep the offsets of those they come from; some may be missing when fetched."""
         self._replaced = records
 
+    async def work(self, function: Callable[[], T]) -> T:
+        """Do work that looks at all of its records: on the event loop if it is small, else in a worker thread."""
+        return await _somewhere(len(self._bytes), function)
+
     @property
     def is_changed(self) -> bool:
         return self._replaced is not None
@@ -67,8 +78,7 @@ class Batch:
         """The bytes that go on."""
         if self._replaced is None:
             return self._bytes
-        built: bytes = await _somewhere(len(self._bytes), self._encode)
-        return built
+        return await _somewhere(len(self._bytes), self._encode)
 
     def _decode(self) -> list[Record]:
         return list(iter_records(self._bytes, 0, self.header, limit_bytes=MAX_RECORDS_BYTES))
@@ -163,6 +173,11 @@ class RecordFilter(Filter):
                 response.responses.append(topics[name])
             failed = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1)
             failed.error_message = str(error)[:1000]
+            if isinstance(error, InvalidRecordsError):
+                failed.record_errors = [
+                    BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
+                    for number, reason in error.wrong
+                ]
             topics[name].partition_responses.append(failed)
         return response if refused else None
 
@@ -208,7 +223,7 @@ class RecordFilter(Filter):
         return b"".join(parts) if changed else None
 
 
-async def _somewhere(size_bytes: int, work: Any) -> Any:
+async def _somewhere(size_bytes: int, work: Callable[[], T]) -> T:
     """Do work on the event loop if it is small, else in a worker thread, whose end a cancellation awaits."""
     if size_bytes <= _INLINE_BYTES:
         return work()

@@ -2,6 +2,7 @@
 
 import inspect
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,11 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import request_class
+from ottla.kproto.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.schema import Struct, StructType
@@ -68,6 +74,19 @@ def test_a_failed_response_names_what_was_asked() -> None:
     (topic,) = response.topics  # type: ignore[union-attr]
     assert topic.name == "flights"
     assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(4, -1), (7, -1)]
+
+
+def test_each_user_of_a_failed_change_of_passwords_is_named_once() -> None:
+    """As AlterUserScramCredentialsRequest.getErrorResponse."""
+    request = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name="ann", mechanism=1)],
+        upsertions=[ScramCredentialUpsertion(name=name, mechanism=1) for name in ("bob", "ann")],
+    )
+    response: Any = error_response(request, 0, ErrorCode.NOT_CONTROLLER)
+    assert [(it.user, it.error_code) for it in response.results] == [
+        ("ann", ErrorCode.NOT_CONTROLLER),
+        ("bob", ErrorCode.NOT_CONTROLLER),
+    ]
 
 
 def test_nothing_may_answer_a_produce_without_acks() -> None:

@@ -22,12 +22,7 @@ from ottla.kproto.messages.fetch import (
 from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
 )
 from ottla.kproto.records import (
     Compression,
@@ -43,6 +38,7 @@ from ottla.proxy.filters.filter import Call, Client, Filter, RefusedByFilterErro
 from ottla.proxy.filters.records import Batch, RecordFilter
 from ottla.proxy.metrics import Metrics
 from ottla.testing import run_filter
+from tests.proxy.filters.batches import Leader, batch, produce
 from tests.proxy.upstreams import Upstream
 
 Serve = Callable[..., Any]
@@ -187,33 +183,6 @@ def test_a_filter_that_fails_answers_that_the_server_failed(caplog: pytest.LogCa
 
 
 # Records
-
-
-def batch(*values: bytes, **options: Any) -> bytes:
-    return build_batch(
-        [Record(timestamp_ms=5, key=b"k", value=value, headers=(("h", b"1"),)) for value in values], **options
-    )
-
-
-def produce(*partitions: bytes, topic: str = "t", acks: int = 1) -> ProduceRequest:
-    data = [PartitionProduceData(index=number, records=it) for number, it in enumerate(partitions)]
-    return ProduceRequest(acks=acks, topic_data=[TopicProduceData(name=topic, partition_data=data)])
-
-
-class Leader:
-    """An upstream that stores what is produced."""
-
-    def __init__(self) -> None:
-        self.stored: dict[tuple[str, int], bytes] = {}
-
-    def __call__(self, request: Any) -> ProduceResponse:
-        topics = []
-        for topic in request.topic_data:
-            for partition in topic.partition_data:
-                self.stored[topic.name, partition.index] = bytes(partition.records)
-            answers = [PartitionProduceResponse(index=it.index, base_offset=7) for it in topic.partition_data]
-            topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
-        return ProduceResponse(responses=topics)
 
 
 @pytest.mark.parametrize("compression", list(Compression))

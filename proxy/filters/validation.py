@@ -1,0 +1,156 @@
+"""Records whose values do not fit a schema are refused, each with the reason.
+
+    [[filter]]
+    type = "validation"
+    topics = "orders-.*"
+    json-schema = "orders.schema.json"      # or
+    avro-schema = "orders.avsc"             # or
+    registry = "http://registry:8081"       # values begin with the id of their schema, as Confluent's serializers write
+
+Records without a value, which delete in compacted topics, are let through. `part = "key"` looks at keys instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.client.schema_registry import Registry, RegistryError
+from ottla.kproto.errors import ErrorCode
+from ottla.proxy.filters.filter import InvalidRecordsError, RefusedByFilterError
+from ottla.proxy.filters.records import RecordFilter
+from ottla.proxy.filters.schemas import Check, avro_check, json_check, read_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.proxy.filters.filter import Call
+    from ottla.proxy.filters.records import Batch
+
+_MAX_ERRORS: Final = 100
+"""So many records of a batch are told to be wrong."""
+_MAX_SCHEMAS: Final = 1000
+_MAX_SCHEMAS_OF_BATCH: Final = 20
+_PREFIX_BYTES: Final = 5
+_MAGIC: Final = b"\x00"
+_UNKNOWN_SECONDS: Final = 10.0
+_CHECKS: Final = {"JSON": json_check, "AVRO": avro_check}
+
+
+class Validation(RecordFilter):
+    """Checks keys or values of what is produced to `topics`."""
+
+    def __init__(
+        self,
+        *,
+        topics: str = ".*",
+        json_schema: str = "",
+        avro_schema: str = "",
+        registry: str = "",
+        part: str = "value",
+    ) -> None:
+        super().__init__(topics=topics)
+        if sum(map(bool, (json_schema, avro_schema, registry))) != 1:
+            raise ValueError("write one of json-schema, avro-schema and registry")
+        if part not in ("key", "value"):
+            raise ValueError(f"part: {part!r} is neither key nor value")
+        self._is_key = part == "key"
+        self._registered = None if not registry else _Registered(registry)
+        if json_schema:
+            self._check = json_check(read_schema(json_schema))
+        elif avro_schema:
+            self._check = avro_check(read_schema(avro_schema))
+
+    async def produced(self, batch: Batch, call: Call) -> None:
+        records = await batch.records()
+        values = [record.key if self._is_key else record.value for record in records]
+        check = self._check if self._registered is None else await self._registered.check_for(values)
+        wrong = await batch.work(lambda: _wrong(values, check))
+        if wrong:
+            raise InvalidRecordsError(wrong)
+
+
+def _wrong(values: Sequence[bytes | None], check: Check) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    for number, value in enumerate(values):
+        if value is not None and (reason := check(bytes(value))) is not None:
+            found.append((number, reason))
+            if len(found) == _MAX_ERRORS:
+                break
+    return found
+
+
+class _Registered:
+    """The checks of the schemas in a registry, made when a record first names one."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._registry = Registry(url)
+        except RegistryError as error:
+            raise ValueError(str(error)) from None
+        self._checks: OrderedDict[int, Check] = OrderedDict()
+        self._unknown_until: OrderedDict[int, float] = OrderedDict()
+        self._asking = trio.Lock()
+
+    async def check_for(self, values: Sequence[bytes | None]) -> Check:
+        """A check of these values. RefusedByFilterError, which clients retry, if the registry does not answer."""
+        ids = {int.from_bytes(it[1:_PREFIX_BYTES], "big") for it in values if it is not None and _is_framed(it)}
+        if len(ids) > _MAX_SCHEMAS_OF_BATCH:
+            raise RefusedByFilterError(ErrorCode.INVALID_RECORD, f"a batch of {len(ids)} schemas")
+        checks = {schema_id: await self._find(schema_id) for schema_id in ids}
+
+        def check(value: bytes) -> str | None:
+            if not _is_framed(value):
+                return "it does not begin with the id of a schema"
+            schema_id = int.from_bytes(value[1:_PREFIX_BYTES], "big")
+            found = checks.get(schema_id)
+            return f"the registry has no schema {schema_id}" if found is None else found(value[_PREFIX_BYTES:])
+
+        return check
+
+    async def _find(self, schema_id: int) -> Check | None:
+        async with self._asking:
+            if schema_id in self._checks:
+                self._checks.move_to_end(schema_id)
+                return self._checks[schema_id]
+            if self._unknown_until.get(schema_id, 0.0) > time.monotonic():
+                return None
+            made = await self._ask(schema_id)
+            if made is None:
+                _keep(self._unknown_until, schema_id, time.monotonic() + _UNKNOWN_SECONDS)
+            else:
+                _keep(self._checks, schema_id, made)
+            return made
+
+    async def _ask(self, schema_id: int) -> Check | None:
+        try:
+            found = await trio.to_thread.run_sync(self._registry.registered, schema_id)
+        except RegistryError as error:
+            raise RefusedByFilterError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+        if found is None:
+            return None
+        make = _CHECKS.get(found.kind)
+        if make is None:
+            return _always(f"its schema {schema_id} is {found.kind}, which is not checked here")
+        try:
+            return make(found.schema)
+        except ValueError as error:
+            return _always(f"its schema {schema_id}: {error}")
+
+
+def _always(reason: str) -> Check:
+    return lambda value: reason
+
+
+def _is_framed(value: Any) -> bool:
+    return bytes(value[:1]) == _MAGIC and len(value) >= _PREFIX_BYTES
+
+
+def _keep(kept: OrderedDict[int, Any], key: int, value: Any) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > _MAX_SCHEMAS:
+        kept.popitem(last=False)
