@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,6 +43,18 @@ async def serve(
         await worker()
 
 
+def _of_process() -> str:
+    """Processor and memory, by the names that Prometheus has for them."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return (
+        "# HELP process_cpu_seconds_total Processor time used.\n# TYPE process_cpu_seconds_total counter\n"
+        f"process_cpu_seconds_total {used.ru_utime + used.ru_stime}\n"
+        "# HELP process_resident_memory_bytes Resident memory.\n# TYPE process_resident_memory_bytes gauge\n"
+        f"process_resident_memory_bytes {pages * resource.getpagesize()}\n"
+    )
+
+
 def application(proxy: Proxy) -> Starlette:
     """What the port serves."""
 
@@ -49,7 +63,7 @@ def application(proxy: Proxy) -> Starlette:
         name = host_name(request.headers.get("host", ""))
         if "." in name and not is_local(name, ()):
             return PlainTextResponse("This name is not the proxy's.\n", 421)
-        text = proxy.metrics.render(proxy.broker_count)
+        text = proxy.metrics.render(proxy.broker_count) + _of_process()
         return Response(text, headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
 
     async def healthz(_: Request) -> Response:

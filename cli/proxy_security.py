@@ -24,7 +24,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
-from ottla.proxy.errors import RefusedError
+from ottla.proxy.errors import NotLetInError
 from ottla.proxy.login import ANONYMOUS
 from ottla.proxy.shared import Ways
 from ottla.proxy.transport import Accepted, SocketTransport, Transport, open_tcp, unmapped
@@ -123,10 +123,10 @@ class Securities:
             principal = way.principal_of(transport.peer_subject) or ANONYMOUS
         except trio.TooSlowError:
             transport.close()
-            raise RefusedError(f"its TLS handshake has not ended within {way.handshake_seconds:g} s") from None
+            raise NotLetInError(f"its TLS handshake has not ended within {way.handshake_seconds:g} s") from None
         except (CloseConnectionError, NoRuleError) as error:
             transport.close()
-            raise RefusedError(str(error)) from None
+            raise NotLetInError(str(error)) from None
         except BaseException:
             transport.close()
             raise
@@ -188,6 +188,9 @@ class _Encrypted(TlsTransport):
 
     __slots__ = ()
 
+    def expect(self, size_bytes: int) -> None:
+        """Records of 16 KiB are decrypted as they come."""
+
     def local_host(self) -> str:
         return unmapped(self._socket.getsockname()[0])
 
@@ -220,7 +223,7 @@ class _SaslLogin:
                 return ErrorCode.NONE
             code = self._sasl.admit(key)
         except CloseConnectionError as error:
-            raise RefusedError(str(error)) from None
+            raise NotLetInError(str(error)) from None
         if code is ErrorCode.NONE and key is ApiKey.API_VERSIONS:
             self._sasl.versions_told()
         return code

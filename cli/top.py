@@ -25,7 +25,9 @@ _FEWEST_LINES: Final = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="default: 2")
     parser.add_argument(
-        "--metrics", metavar="HOST:PORT", help="where `ottla serve --http` is, for memory and connections"
+        "--metrics",
+        metavar="HOST:PORT",
+        help="where --http of a broker or proxy is, for memory and connections",
     )
     parser.add_argument("--internal", action="store_true", help="internal topics, too")
     parser.add_argument("--once", action="store_true", help="print once, after one interval, and end")
@@ -90,7 +92,14 @@ def compare(before: Sample, after: Sample) -> dict[str, Any]:
     for name in ("cpu_seconds", "bytes_in", "bytes_out"):
         if name in after.metrics and name in before.metrics:
             broker[f"{name}_per_second"] = (after.metrics[name] - before.metrics[name]) / seconds
-    return {"seconds": round(seconds, 3), "broker": broker, "topics": topics, "groups": groups}
+    filters = {
+        name: {
+            f"{what}_per_second": max(counts.get(what, 0) - before.filters.get(name, counts).get(what, 0), 0) / seconds
+            for what in ("calls", "seconds", "refusals")
+        }
+        for name, counts in after.filters.items()
+    }
+    return {"seconds": round(seconds, 3), "broker": broker, "topics": topics, "groups": groups, "filters": filters}
 
 
 def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
@@ -98,6 +107,7 @@ def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
     topics = sorted(rates["topics"].items(), key=lambda it: (-it[1]["records_per_second"], it[0]))
     groups = sorted(rates["groups"].items(), key=lambda it: (-it[1]["lag"], it[0]))
     if most is not None:
+        most = max(most - (len(rates["filters"]) + 2 if rates["filters"] else 0), _FEWEST_LINES)
         of_groups = min(len(groups), max(most // 2, most - len(topics)))
         topics, groups = topics[: most - of_groups], groups[:of_groups]
     return [
@@ -122,7 +132,26 @@ def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
             ("GROUP", "STATE", "LAG", "LAG/S"),
             ((name, it["state"], f"{it['lag']:,}", f"{it['lag_per_second']:+,.0f}") for name, it in groups),
         ),
+        *_filters(rates["filters"]),
     ]
+
+
+def _filters(filters: dict[str, dict[str, float]]) -> list[str]:
+    """What the filters of a proxy do, the costliest first."""
+    if not filters:
+        return []
+    costliest = sorted(filters.items(), key=lambda it: (-it[1]["seconds_per_second"], it[0]))
+    rows = (
+        (
+            name,
+            f"{it['calls_per_second']:,.0f}",
+            f"{1000 * it['seconds_per_second'] / it['calls_per_second']:.2f} ms" if it["calls_per_second"] else "",
+            f"{it['seconds_per_second']:.1%}",
+            f"{it['refusals_per_second']:,.0f}",
+        )
+        for name, it in costliest
+    )
+    return ["", *options.table(("FILTER", "MESSAGES/S", "EACH", "TIME", "REFUSED/S"), rows)]
 
 
 def _heading(rates: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What `ottla top` looks at: two samples of a cluster make rates.
 
-All comes by requests that any Kafka broker answers, but for memory and connections: those come from /metrics.
+All comes by requests that any Kafka broker answers, but for memory and connections, and what the filters of a proxy do:
+those come from /metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ _WANTED: Final = {
     "ottla_connections": "connections",
     "ottla_request_bytes_total": "bytes_in",
     "ottla_response_bytes_total": "bytes_out",
+    # A proxy's.
+    "ottla_proxy_connections": "connections",
+    "ottla_proxy_request_bytes_total": "bytes_in",
+    "ottla_proxy_response_bytes_total": "bytes_out",
 }
+_OF_FILTER: Final = re.compile(
+    r'ottla_proxy_filter_(calls|seconds|refusals)_total\{filter="((?:[^"\\]|\\.)*)"\} (\S+)', re.MULTILINE
+)
 
 
 @dataclass(slots=True)
@@ -41,6 +49,8 @@ class Sample:
     lags: dict[str, int] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    filters: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By a filter's name, what a proxy counts of it: calls, seconds, refusals."""
 
 
 def take(client: Client, timeout_seconds: float, metrics_url: str | None, *, internal: bool) -> Sample:
@@ -53,7 +63,10 @@ def take(client: Client, timeout_seconds: float, metrics_url: str | None, *, int
     sample.sizes = _sizes(client)
     _add_groups(client, timeout_seconds, sample)
     if metrics_url is not None:
-        sample.metrics = _metrics(metrics_url)
+        text = _metrics(metrics_url)
+        sample.metrics = _sums(text)
+        for what, name, value in _OF_FILTER.findall(text):
+            sample.filters.setdefault(name, {})[what] = float(value)
     return sample
 
 
@@ -80,14 +93,17 @@ def _add_groups(client: Client, timeout_seconds: float, sample: Sample) -> None:
         sample.states[group.group_id] = group.group_state
 
 
-def _metrics(url: str) -> dict[str, float]:
-    """The sums of the metrics that are shown, over their labels."""
+def _metrics(url: str) -> str:
     address = url if "://" in url else f"http://{url}"
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/metrics", timeout=_METRICS_TIMEOUT_SECONDS) as answer:
-            text = answer.read().decode()
+            return str(answer.read(), "utf-8")
     except (OSError, urllib.error.URLError, ValueError) as error:
         raise CommandError(f"{address} gives no metrics ({error}): is `ottla serve --http` there?") from None
+
+
+def _sums(text: str) -> dict[str, float]:
+    """The metrics that are shown, over all their labels."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         matched = _SAMPLE.fullmatch(line)

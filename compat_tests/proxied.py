@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -20,7 +21,6 @@ class ProxiedBroker(BrokerProcess):
 
     behind: Callable[..., BrokerProcess]
     behind_name: str
-    filters = ""
 
     def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, port)
@@ -62,11 +62,15 @@ class ProxiedBroker(BrokerProcess):
         if self._is_running:
             self.stop()
 
+    def filters(self, folder: Path) -> str:
+        """The filters' tables in the proxy's TOML; their files may be in the folder."""
+        return ""
+
     def _start_proxy(self) -> subprocess.Popen[str]:
         flags: list[str] = []
-        if self.filters:
+        if filters := self.filters(self.proxy_log_path.parent):
             config = self.proxy_log_path.with_name("proxy.toml")
-            config.write_text(self.filters)
+            config.write_text(filters)
             flags = ["--config", str(config)]
         process, self.port = start_proxy(self.upstream.bootstrap, self.proxy_log_path, self.port, *flags)
         return process
@@ -114,7 +118,70 @@ class TenantOfOttla(ProxiedBroker):
     """Ottla behind the proxy, as one tenant of it."""
 
     name, behind, behind_name = OttlaBroker.name, OttlaBroker, "ottla-tenants"
-    filters = '[[filter]]\ntype = "tenants"\nprefix = "tenant-1."\n'
+
+    def filters(self, folder: Path) -> str:
+        return '[[filter]]\ntype = "tenants"\nprefix = "tenant-1."\n'
 
 
-PROXIED = (ProxiedOttla, ProxiedKafka, ProxiedOttlaCluster, ProxiedKafkaCluster, TenantOfOttla)
+class FilteredOttla(ProxiedBroker):
+    """Ottla behind a proxy that encrypts all values, writes everything down, and looks at every record otherwise."""
+
+    name, behind, behind_name = OttlaBroker.name, OttlaBroker, "ottla-filters"
+
+    def filters(self, folder: Path) -> str:
+        keys, schema = folder / "keys.toml", folder / "schema.json"
+        keys.write_text(f'current = "k"\n[keys]\nk = "{base64.b64encode(bytes(32)).decode()}"\n')
+        keys.chmod(0o600)
+        schema.write_text("{}")
+        tables: list[dict[str, object]] = [
+            {"type": "audit", "file": str(folder / "audit.jsonl")},
+            {"type": "recorder", "file": str(folder / "recording")},
+            {"type": "limits", "max-record-bytes": 10_000_000, "max-partitions": 1000},
+            {"type": "validation", "json-schema": str(schema), "topics": "json-.*"},
+            {"type": "encryption", "keys": {"file": str(keys)}},
+        ]
+        return "\n".join("[[filter]]\n" + "\n".join(map(_toml_line, it.items())) for it in tables)
+
+
+def _toml_line(option: tuple[str, object]) -> str:
+    name, value = option
+    if isinstance(value, dict):
+        return f"{name} = {{ {', '.join(map(_toml_line, value.items()))} }}"
+    return f"{name} = {json.dumps(value)}"
+
+
+NOT_OF_TENANTS: Mapping[str, str] = {
+    # They name topics by their ids.
+    "test_a_follower_that_is_no_replica": "",
+    "test_a_topic_is_deleted_and_the_broker_killed": "",
+    "test_a_topic_that_is_deleted_needs_no_marker": "",
+    "test_commits_for_a_topic_that_was_made_again": "",
+    "test_commits_of_a_group_without_members": "10",
+    "test_commits_of_a_stable_group": "10",
+    "test_commits_of_the_consumer_protocol": "10",
+    "test_every_version_of_fetch": "",
+    "test_every_version_of_produce": "",
+    "test_fetch_of_what_does_not_exist": "13,18",
+    "test_fetching_offsets": "10",
+    "test_produce_to_the_zero_topic_id": "",
+    "test_produce_to_what_does_not_exist": "13",
+    "test_versions_in_which_offsets_are_stored": "",
+    # They look at internal topics.
+    "test_adding_partitions": "0,1,2,3",
+    "test_kafkas_formatters_read_the_offsets_topic": "",
+    # They send markers of transactions, as brokers do.
+    "test_markers_of_an_administrator": "",
+    "test_markers_of_older_epochs": "",
+    "test_the_tool_aborts_where_a_transaction_hangs": "",
+}
+"""The scenarios of what tenants are not offered: all of a scenario's variants, or those whose names end so."""
+
+
+def is_of_tenants(name: str) -> bool:
+    """Whether a scenario, by its name, asks for nothing that tenants are not offered."""
+    function, _, variant = name.partition("[")
+    endings = NOT_OF_TENANTS.get(function)
+    return endings is None or (endings != "" and variant.rstrip("]").rpartition("-")[2] not in endings.split(","))
+
+
+PROXIED = (ProxiedOttla, ProxiedKafka, ProxiedOttlaCluster, ProxiedKafkaCluster, TenantOfOttla, FilteredOttla)

@@ -12,7 +12,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response
 from ottla.kproto.errors import ErrorCode
-from ottla.proxy.errors import RefusedError
+from ottla.proxy.errors import NotLetInError
 from ottla.proxy.login import BEFORE_LOGIN, SASL_KEYS, UNKNOWN, ClientLogin
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Admission:
         return self._principal if self.login is None else self.login.principal
 
     def wants(self, key: int, size_bytes: int) -> bool:
-        """Whether `take` has to be given a request of this API; RefusedError if it must not come now."""
+        """Whether `take` has to be given a request of this API; NotLetInError if it must not come now."""
         if self.login is None:
             return key in BEFORE_LOGIN
         if self.login.is_complete:
@@ -52,7 +52,7 @@ class Admission:
             self.login.admit(ApiKey(key))
             return False
         if size_bytes > self.login.max_frame_bytes:
-            raise RefusedError(f"a request of {size_bytes} bytes before it has authenticated")
+            raise NotLetInError(f"it has sent a request of {size_bytes} bytes before it has authenticated")
         return True
 
     async def take(self, key: ApiKey, version: int, frame: Buffer, body_start: int) -> Response | None:

@@ -24,7 +24,7 @@ from ottla.kproto.messages.api_versions import ApiVersionsResponse
 from ottla.kproto.schema import Response
 from ottla.proxy import rewriting, versions
 from ottla.proxy.admission import Admission
-from ottla.proxy.errors import EndOfStreamError, ProxyError, RefusedError
+from ottla.proxy.errors import EndOfStreamError, NotLetInError, ProxyError, RefusedError
 from ottla.proxy.filters.chain import NO_FILTERS, Chain
 from ottla.proxy.filters.filter import Call, Client
 from ottla.proxy.flow import PREFIX_BYTES, Flow, Next
@@ -37,6 +37,8 @@ from ottla.proxy.heads import (
     has_answer,
 )
 from ottla.proxy.login import SASL_KEYS, UNKNOWN
+from ottla.proxy.long_answers import LongFetch
+from ottla.proxy.rewriting import WALKED_AT_ONCE_BYTES
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
@@ -168,6 +170,9 @@ class Connection:
             self.shared.metrics.refused["frame"] += 1
             what = f"{flow.sender} sent {error}" if isinstance(error, RefusedError) else f"{flow.sender}: {error}"
             logger.warning("closed the connection from %r: %s", self, what, extra=self.keys(what))
+        except NotLetInError as error:
+            self.refuse(str(error))
+            self._life.cancel()
         except ProxyError as error:
             logger.warning("closed the connection from %r: %s", self, error, extra=self.keys(str(error)))
         except (OSError, EndOfStreamError) as error:
@@ -232,7 +237,7 @@ class Requests(Flow):
         return Next.THROUGH
 
     def _is_wanted(self, key: int, size_bytes: int) -> bool:
-        """Whether a request has to be held whole. RefusedError if it must not come now."""
+        """Whether a request has to be held whole. NotLetInError if it must not come now."""
         if self._admission.wants(key, size_bytes):
             return True
         if not self._connection.is_in:
@@ -346,6 +351,9 @@ class Responses(Flow):
         if key in self.wanted or key in SASL_KEYS:
             return Next.WHOLE
         if key is not ApiKey.API_VERSIONS and not rewriting.names_brokers(key, version):
+            return Next.THROUGH
+        if key is ApiKey.FETCH and size_bytes > WALKED_AT_ONCE_BYTES:
+            self.long = LongFetch()
             return Next.THROUGH
         start, stop = pos + PREFIX_BYTES, pos + PREFIX_BYTES + size_bytes
         if stop <= end:

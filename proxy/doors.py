@@ -17,7 +17,7 @@ import trio
 from ottla.client.errors import ClientError
 from ottla.proxy.brokers import Broker, BrokerTable
 from ottla.proxy.connection import Connection
-from ottla.proxy.errors import ProxyError, RefusedError
+from ottla.proxy.errors import NotLetInError, ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS
 from ottla.proxy.transport import unmapped
 
@@ -156,7 +156,7 @@ class Doors:
                     await self._carry(name, client, upstream, peer)
             finally:
                 client.transport.close()
-        except RefusedError as error:
+        except NotLetInError as error:
             self._shared.metrics.refused["login"] += 1
             keys = {"client": peer, "listener": name, "error": str(error)}
             logger.warning("closed the connection from %s: %s", peer, error, extra=keys)

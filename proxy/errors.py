@@ -11,6 +11,10 @@ class RefusedError(Exception):
     """What one side of a connection sent cannot be forwarded: the connection ends, with one log line."""
 
 
+class NotLetInError(Exception):
+    """A client is not let in, or no longer: its connection ends, with one log line."""
+
+
 class EndOfStreamError(Exception):
     """One side closed in the middle of a frame."""
 

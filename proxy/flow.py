@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.kproto.errors import DecodeError
 from ottla.proxy.errors import EndOfStreamError, RefusedError
 from ottla.proxy.memory import CHUNK_BYTES
 from ottla.proxy.transport import send_all
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.kproto.types import Buffer
+    from ottla.proxy.long_answers import LongFetch
     from ottla.proxy.memory import Chunks, FrameBudget, Held
     from ottla.proxy.transport import Transport
 
@@ -63,6 +65,7 @@ class Flow(ABC):
         self._rest = b""  # the first bytes of a frame, too few to decide about it
         self._through = 0  # bytes to come of a frame that goes on as it is
         self._held: Held | None = None  # the large frame under way
+        self.long: LongFetch | None = None  # what looks through these bytes, if `begin` has said so
         self._idle: trio.CancelScope | None = None
         self._stopping = False
         self.is_stopped = False
@@ -86,12 +89,15 @@ class Flow(ABC):
         """
         while not (self._stopping and self.is_between_frames):
             if self.is_between_frames:
+                self._source.expect(0)
                 with trio.CancelScope() as self._idle:
                     await self._source.wait_readable()
                 self._idle = None
                 if self._stopping:
                     continue
             else:
+                # Much is to come: what is woken for each packet would cost more than to forward it.
+                self._source.expect(min(self._through, CHUNK_BYTES))
                 await self._source.wait_readable()
             chunk = self._chunks.take()
             try:
@@ -147,6 +153,8 @@ class Flow(ABC):
             if self._through:
                 step = min(self._through, end - pos)
                 self._through -= step
+                if self.long is not None:
+                    await self._look(self.long, chunk[pos : pos + step])
                 pos += step
                 continue
             if end - pos < PREFIX_BYTES:
@@ -171,6 +179,15 @@ class Flow(ABC):
             await self.send([chunk[out:pos]])
         await self.settle()
         return pos
+
+    async def _look(self, long: LongFetch, piece: memoryview) -> None:
+        """Look through a piece of a frame that goes on; raises DecodeError."""
+        for _ in long.look(piece):
+            await trio.lowlevel.checkpoint()
+        if not self._through:
+            self.long = None
+            if not long.is_done:
+                raise DecodeError("the FETCH response is cut off")
 
     def _size(self, chunk: memoryview, pos: int) -> int:
         size_bytes: int = _SIZE.unpack_from(chunk, pos)[0]
@@ -209,6 +226,7 @@ class Flow(ABC):
             try:
                 count = self._source.receive_into(room[:CHUNK_BYTES])
             except BlockingIOError:
+                self._source.expect(min(len(room), CHUNK_BYTES))
                 await self._source.wait_readable()
                 continue
             if not count:

@@ -51,7 +51,7 @@ class ClientLogin(Protocol):
     def admit(self, key: ApiKey) -> ErrorCode:
         """Whether a request may come now: NONE, or the error that is its answer, after which the connection ends.
 
-        Raises RefusedError where it ends without an answer.
+        Raises NotLetInError where it ends without an answer.
         """
         ...
 

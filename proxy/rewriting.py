@@ -45,7 +45,8 @@ NAMING: Final = frozenset(
 )
 """The APIs whose answers name brokers, in some version."""
 
-_WALKED_AT_ONCE: Final = 64 * 1024
+WALKED_AT_ONCE_BYTES: Final = 64 * 1024
+"""So much is looked through in one go."""
 _CONTROLLERS: Final = 2
 _PORT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
@@ -58,7 +59,7 @@ def names_brokers(key: ApiKey, version: int) -> bool:
 
 def may_pass(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
     """Whether an answer can go on at once, for it is small and names no broker; if not, it may or may not."""
-    if key not in endpoints.FIRST_VERSIONS or len(frame) > _WALKED_AT_ONCE:
+    if key not in endpoints.FIRST_VERSIONS or len(frame) > WALKED_AT_ONCE_BYTES:
         return False
     walk = endpoints.walk(key, version, frame, body_start)
     try:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 256 * 1024
 _MAX_SEND_VIEWS: Final = 1024
+# A wake-up costs about as much as forwarding this.
+_WORTH_WAITING_BYTES: Final = 64 * 1024
 # A peer that has vanished without a word is found after about two minutes.
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 20), (socket.TCP_KEEPCNT, 3))
 
@@ -36,6 +38,10 @@ class Transport(Protocol):
         ...
 
     async def wait_readable(self) -> None: ...
+
+    def expect(self, size_bytes: int) -> None:
+        """So much is sure to come: `wait_readable` may wait until it, or a good part of it, is there. 0: do not."""
+        ...
 
     async def wait_writable(self) -> None: ...
 
@@ -57,13 +63,13 @@ class Accepted(NamedTuple):
 Connect = Callable[[str, int], Awaitable[Transport]]
 """Connects to host and port; raises OSError, and ClientError if it is not let in. Cancelled, it leaves nothing open."""
 Accept = Callable[[socket.socket], Awaitable[Accepted]]
-"""Makes a transport of an accepted socket, whose owner it becomes; raises RefusedError and OSError."""
+"""Makes a transport of an accepted socket, whose owner it becomes; raises NotLetInError and OSError."""
 
 
 class SocketTransport:
     """A TCP connection without Nagle's delay."""
 
-    __slots__ = ("_socket", "receive_into", "send")
+    __slots__ = ("_expected_bytes", "_socket", "receive_into", "send")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -72,11 +78,18 @@ class SocketTransport:
         for option, value in _KEEPALIVE:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
         self._socket = connected
+        self._expected_bytes = 1
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)
+
+    def expect(self, size_bytes: int) -> None:
+        expected = size_bytes if size_bytes >= _WORTH_WAITING_BYTES else 1
+        if expected != self._expected_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+            self._expected_bytes = expected
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)

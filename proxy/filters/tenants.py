@@ -175,6 +175,9 @@ class Tenants(Filter):
             raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "name the partitions")
         if call.key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
             _check_resources(request, is_read=call.key is ApiKey.DESCRIBE_CONFIGS)
+        if call.key is ApiKey.CONSUMER_GROUP_HEARTBEAT and not request.group_id.strip():
+            # With a prefix it would be a name like any other.
+            raise RefusedByFilterError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
         rename_in_request(request, call, self._prefix.__add__)
         self._add(request)
         return request  # type: ignore[no-any-return]

@@ -73,6 +73,14 @@ def test_commands_work_through_it_and_it_counts(broker: Any, proxy: ProxyProcess
     assert status == 200
     assert 'ottla_proxy_requests_total{api="Produce"} 1\n' in text
     assert "ottla_proxy_brokers 1\n" in text
+    shown = json.loads(
+        broker.run(
+            *("top", "--bootstrap", address, "--metrics", proxy.ready["http"], "--once", "--json", "--interval", "0.01")
+        ).stdout
+    )
+    assert shown["broker"]["connections"] >= 1
+    assert shown["broker"]["memory_bytes"] > 1 << 20
+    assert "bytes_out_per_second" in shown["broker"]
     assert get(f"{proxy.ready['http']}/healthz") == (200, "ok\n")
     assert get(f"{proxy.ready['http']}/readyz") == (200, "ok\n")
     assert get(f"{proxy.ready['http']}/metrics", Host="evil.example.com")[0] == 421

@@ -52,6 +52,19 @@ def test_two_samples_make_rates() -> None:
     assert "memory 50.0 MB   3 connections" in shown[0]
 
 
+def test_the_filters_of_a_proxy_are_shown_with_what_they_cost() -> None:
+    before = sample(10.0, [], filters={"a": {"calls": 100.0, "seconds": 1.0}})
+    after = sample(
+        12.0, [], filters={"a": {"calls": 300.0, "seconds": 1.5, "refusals": 4.0}, "b": {"calls": 0.0, "seconds": 0.0}}
+    )
+    rates = compare(before, after)
+    assert rates["filters"]["a"] == {"calls_per_second": 100.0, "seconds_per_second": 0.25, "refusals_per_second": 2.0}
+    shown = [line.split() for line in lines(rates)[-3:]]
+    assert shown[0] == ["FILTER", "MESSAGES/S", "EACH", "TIME", "REFUSED/S"]
+    assert shown[1] == ["a", "100", "2.50", "ms", "25.0%", "2"]
+    assert shown[2] == ["b", "0", "0.0%", "0"]
+
+
 def test_a_topic_that_was_made_anew_has_no_negative_rate() -> None:
     rates = compare(sample(1.0, [100]), sample(2.0, [3]))
     assert rates["topics"]["t"]["records_per_second"] == 0.0

@@ -72,6 +72,9 @@ class MemoryTransport:
         self.sent += data[:count]
         return count
 
+    def expect(self, size_bytes: int) -> None:
+        """Nothing is waited for that is not there."""
+
     async def wait_readable(self) -> None:
         await trio.lowlevel.checkpoint()
         while not self._arrived:

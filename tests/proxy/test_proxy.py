@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -18,7 +19,13 @@ from ottla.kproto.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
+from ottla.kproto.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.kproto.messages.metadata import MetadataRequest
@@ -450,3 +457,48 @@ async def test_a_port_that_is_taken_is_refused_with_a_sentence() -> None:
     with pytest.raises(ProxyError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
         await Proxy(Settings([("127.0.0.1", 1)], ("127.0.0.1", port))).serve()
     await listener.aclose()
+
+
+def large_fetch(**fields: Any) -> FetchResponse:
+    """An answer that is never whole in a chunk."""
+    partition = PartitionData(partition_index=0, records=bytes(range(256)) * 4_000)
+    topic = FetchableTopicResponse(topic_id=UUID(int=5), partitions=[partition])
+    return FetchResponse(responses=[topic], **fields)
+
+
+async def test_a_large_fetch_goes_on_as_it_comes(serve_proxy: Serve) -> None:
+    """Nothing of it is held whole, and clients do not see who leads upstream."""
+    upstream = Upstream(THREE)
+    async with serve_proxy(upstream) as running:
+        upstream.by_hand = True
+        client = await running.connect()
+        await client.send(FetchRequest(), 17)
+        served = await upstream.connections.receive()
+        received = await served.next()
+        named = answer(received, large_fetch(node_endpoints=[NodeEndpoint(node_id=2, host="secret", port=1)]))
+        await served.send(named[:700_000])
+        begun = await client._exactly(200_000)
+        assert begun == named[:200_000]
+        assert running.proxy._shared.responses.used_bytes == 0
+        await served.send(named[700_000:])
+        client._received[:0] = begun
+        _, response = await client.receive(ApiKey.FETCH, 17)
+        assert response.responses == large_fetch().responses
+        assert response.node_endpoints == []
+        assert b"secret" not in bytes(response.unknown_tagged_fields[0].data)
+
+
+async def test_a_large_answer_that_is_no_fetch_ends_the_connection(
+    serve_proxy: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream = Upstream()
+    async with serve_proxy(upstream) as running:
+        upstream.by_hand = True
+        client = await running.connect()
+        await client.send(FetchRequest(), 17)
+        served = await upstream.connections.receive()
+        await served.next()
+        await served.send(struct.pack(">ii", 100_004, 1) + b"\xff" * 100_000)
+        with pytest.raises(EOFError):
+            await client.receive_frame()
+    assert "upstream: the FETCH response" in caplog.text

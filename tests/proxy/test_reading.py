@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from ottla.kproto.messages.share_fetch import NodeEndpoint as ShareEndpoint
 from ottla.kproto.messages.share_fetch import ShareFetchResponse
 from ottla.kproto.schema import TaggedField
 from ottla.proxy import endpoints, heads, rewriting
+from ottla.proxy.long_answers import HIDDEN_TAG, LongFetch
 
 TEXT = st.text(max_size=200)
 TAGS = st.lists(st.tuples(st.integers(100, 200), st.binary(max_size=20)), max_size=2, unique_by=lambda it: it[0]).map(
@@ -94,6 +96,63 @@ def test_anything_else_is_a_decode_error_or_an_answer(body: bytes, key: int) -> 
         assert walked(ApiKey(key), 13 if key == 0 else 17, body) in (True, False)
     except DecodeError:
         return
+
+
+def seen(frame: bytearray, cuts: list[int]) -> LongFetch:
+    """Look through a frame that comes in pieces, and may be changed."""
+    long = LongFetch()
+    places = sorted({0, len(frame), *(it % (len(frame) + 1) for it in cuts)})
+    for start, end in pairwise(places):
+        for _ in long.look(memoryview(frame)[start:end]):
+            pass
+    return long
+
+
+def fetch_frame(response: fetch.FetchResponse, version: int) -> bytes:
+    head = headers.build_response_header(ApiKey.FETCH, version, 7)
+    return b"".join(heads.framed(head, *codec.build_parts(response, version)))
+
+
+@given(fetch_responses(), st.integers(16, 18), st.lists(st.integers(0, 5000), max_size=30))
+def test_a_long_fetch_names_no_broker_and_keeps_all_else(
+    response: fetch.FetchResponse, version: int, cuts: list[int]
+) -> None:
+    before = fetch_frame(response, version)
+    frame = bytearray(before)
+    assert seen(frame, cuts).is_done
+    if not response.node_endpoints:
+        assert frame == before
+        return
+    assert len(frame) == len(before)
+    parsed: Any = codec.parse_response(ApiKey.FETCH, version, bytes(frame), 9)
+    assert parsed.node_endpoints == []
+    assert parsed.responses == codec.parse_response(ApiKey.FETCH, version, before[:], 9).responses  # type: ignore[attr-defined]
+    (hidden,) = parsed.unknown_tagged_fields
+    assert hidden.tag == HIDDEN_TAG
+    assert not any(hidden.data)
+
+
+@given(fetch_responses(), st.binary(max_size=40), st.integers(0, 400))
+def test_a_long_fetch_that_is_none_is_a_decode_error_or_not_done(
+    response: fetch.FetchResponse, noise: bytes, place: int
+) -> None:
+    frame = bytearray(fetch_frame(response, 17))
+    place %= len(frame)
+    frame[place:place] = noise
+    try:
+        seen(frame, [])
+        seen(frame[:-1], [place])
+    except DecodeError:
+        return
+
+
+def test_a_long_fetch_that_goes_on_or_breaks_off_is_noticed() -> None:
+    frame = fetch_frame(fetch.FetchResponse(), 17)
+    assert not seen(bytearray(frame[:-1]), []).is_done
+    with pytest.raises(DecodeError):
+        seen(bytearray(frame + b"x"), [])
+    with pytest.raises(DecodeError):
+        seen(bytearray(frame[:19] + b"\xff" * 9), [])
 
 
 async def test_a_walk_of_many_partitions_stops_now_and_then() -> None:

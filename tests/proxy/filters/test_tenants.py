@@ -261,6 +261,14 @@ def test_what_concerns_all_is_refused() -> None:
         run_filter(TENANTS, request_class(ApiKey.CREATE_ACLS)())
 
 
+def test_a_group_of_the_consumer_protocol_needs_a_name() -> None:
+    for name in ("", " "):
+        asked, answer = call(ConsumerGroupHeartbeatRequest(group_id=name))
+        assert asked is None
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message == "GroupId can't be empty."
+
+
 def test_tenants_may_be_told_by_their_addresses() -> None:
     both = Tenants(by_address={"10.1.0.0/16": "a.", "fd00::/8": "b."})
     asked: list[Any] = []
