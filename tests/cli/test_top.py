@@ -77,6 +77,7 @@ def test_a_small_terminal_shows_the_busiest(topics: int, groups: int, shown: tup
         "broker": {},
         "topics": {f"t{n:02}": busy | {"records_per_second": float(n)} for n in range(topics)},
         "groups": {f"g{n:02}": {"state": "Stable", "lag": n, "lag_per_second": 0.0} for n in range(groups)},
+        "filters": {},
     }
     drawn = lines(rates, 10)
     assert [sum(line.startswith(letter) for line in drawn) for letter in ("t", "g")] == list(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -408,6 +409,27 @@ def test_what_a_table_may_not_say(tables: Any, sentence: str) -> None:
         make_filters(tables)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_package_brings_filters_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "shop-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[ottla.proxy.filters]\nno-cards = shop_filters:NoCards\ngone = shop_filters:Gone\n"
+    )
+    (tmp_path / "shop_filters.py").write_text(
+        "from ottla.proxy.filters.filter import Filter\n"
+        "class NoCards(Filter):\n"
+        "    def __init__(self, *, digits: int = 16) -> None:\n"
+        "        self.digits = digits\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (named,) = make_filters([{"type": "no-cards", "digits": 13}])
+    assert (named.name, named.filter.digits) == ("no-cards", 13)  # type: ignore[attr-defined]
+    for kind, sentence in (("gone", "shop_filters has no Gone"), ("x", "there is no filter 'x'; known are audit, ")):
+        with pytest.raises(ProxyError, match=sentence):
+            make_filters([{"type": kind}])
 
 
 def test_a_filter_sees_whom_its_scope_includes() -> None:
