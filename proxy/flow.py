@@ -226,7 +226,7 @@ class Flow(ABC):
             try:
                 count = self._source.receive_into(room[:CHUNK_BYTES])
             except BlockingIOError:
-                self._source.expect(min(len(room), CHUNK_BYTES))
+                self._source.expect(0)  # whether a frame that is held moves is looked at more often
                 await self._source.wait_readable()
                 continue
             if not count:
