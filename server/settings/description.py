@@ -144,7 +144,8 @@ def _describe_overriding(
     given = _given(broker)
     for name, setting in settings.items():
         if name not in overrides and given.isdisjoint(broker_name for broker_name, _ in setting.broker_names):
-            yield _overriding_setting_by_default(setting, own)
+            if not setting.internal:
+                yield _overriding_setting_by_default(setting, own)
             continue
         value = setting.to_text(getattr(view, setting.attribute))
         synonyms = _synonyms_of_overriding(setting, own, broker)

@@ -26,6 +26,7 @@ from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord
+from ottla.server.settings.types import INT64_MAX
 
 
 class OffsetToCommit(NamedTuple):
@@ -76,7 +77,7 @@ def commit_records(
             leader_epoch=offset.leader_epoch,
             metadata=offset.metadata,
             commit_timestamp_ms=now_ms,
-            expire_timestamp_ms=-1 if offset.retention_ms < 0 else now_ms + offset.retention_ms,
+            expire_timestamp_ms=-1 if offset.retention_ms < 0 else min(now_ms + offset.retention_ms, INT64_MAX),
             topic_id=offset.topic_id,
         )
         written.append(records.offset_commit(group_id, partition, committed))
