@@ -109,7 +109,7 @@ class Operator:
 
     def partition(self, topic: str, index: int = 0) -> Described:
         text = self.ok("TopicCommand", "--describe", "--topic", topic)
-        found = re.search(rf"Partition: {index}\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr:[ \t]*(\S*)", text)
+        found = re.search(rf"Partition: {index}\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr: *([\d,]*)", text)
         assert found, text
         leader = None if found[1] == "none" else int(found[1])
         return Described(leader, [*map(int, found[2].split(","))], {*map(int, filter(None, found[3].split(",")))})
