@@ -105,12 +105,23 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> St
         for field in element.FIELDS:
             inner, named = field.element, getattr(item, field.name, None)
             if isinstance(inner, StructType) and isinstance(named, list) and not _has_error_code(inner, version):
-                setattr(failed, field.name, [_same(inner, it) for it in named if _says_all(inner, it)])
+                setattr(failed, field.name, (yield from _same_items(inner, named)))
     else:
         # In a list of bare names or numbers these are what the first field repeats.
         setattr(failed, fields[0].name, item)
     yield from _fail(failed, item, version, code)
     return failed
+
+
+def _same_items(element: StructType, named: list[Any]) -> Steps[list[Any]]:
+    """What the items of a list say that has no errors of its own."""
+    same = []
+    for number, item in enumerate(named, 1):
+        if _says_all(element, item):
+            same.append(_same(element, item))
+        if not number % _STEP:
+            yield
+    return same
 
 
 def _says_all(element: StructType, item: Any) -> bool:
