@@ -116,7 +116,7 @@ async def fetched_values(client: Any, topic: str) -> list[bytes | None]:
         pytest.param(struct.pack(">ihhi", 8, 0, 2, 1), "version 2", id="removed version"),
         pytest.param(struct.pack(">ihhi", 8, 4, 0, 1), "API key 4", id="removed key"),
         pytest.param(struct.pack(">ihhih", 10, 3, 1, 1, 500), "header", id="client id beyond the frame"),
-        pytest.param(struct.pack(">ihh", 90_000_000, 88, 0), "API key 88", id="huge frame of an unserved API"),
+        pytest.param(struct.pack(">ihh", 90_000_000, 62, 0), "API key 62", id="huge frame of an unserved API"),
     ],
 )
 async def test_the_connection_is_closed_with_one_clear_line(

@@ -225,12 +225,15 @@ def test_nothing_is_loaded_for_a_project_that_asks_for_no_broker(pytester: pytes
     [
         (
             "topic='orders'",
-            "*ottla does not know 'topic'. Did you mean topics? There are config, topics, load, process, nodes.",
+            "*ottla does not know 'topic'. Did you mean topics? There are config, topics, load, process, nodes, users, acls, tls.",
         ),
-        ("retention=1", "*ottla does not know 'retention'. There are config, topics, load, process, nodes."),
+        (
+            "retention=1",
+            "*ottla does not know 'retention'. There are config, topics, load, process, nodes, users, acls, tls.",
+        ),
         (
             "'orders'",
-            "*takes its arguments by name, and 'orders' has none: there are config, topics, load, process, nodes.",
+            "*takes its arguments by name, and 'orders' has none: there are config, topics, load, process, nodes, users, acls, tls.",
         ),
     ],
 )
