@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.storage.config import LogConfig
-from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, Run, RunFlag, RunKind, build_block_head
+from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, RunFlag, RunKind, build_block_head, pack_run
 from ottla.storage.format.run_table import RunTable, voided_from
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class RunGroup:
         packed = []
         for run in self.runs:
             packed.append(
-                Run(
+                pack_run(
                     key,
                     run.leader_epoch,
                     run.base_offset,
@@ -251,7 +251,7 @@ class RunGroup:
                     position,
                     run.length,
                     run.flags,
-                ).pack()
+                )
             )
             position += run.length
         return packed
