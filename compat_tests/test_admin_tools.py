@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -327,7 +328,12 @@ def test_a_tool_prints_the_same(both: Both, jvm: JavaTools, files: Path, scenari
     kafka, ottla = both
     for command in filter(None, map(str.strip, SCENARIOS[scenario].splitlines())):
         expected = comparable(run(jvm, kafka, command, files), kafka)
-        assert comparable(run(jvm, ottla, command, files), ottla) == expected, command
+        said = comparable(run(jvm, ottla, command, files), ottla)
+        if said != expected and "--describe" in command:
+            # Kafka's broker takes over a changed setting some time after it has answered.
+            time.sleep(3)
+            expected = comparable(run(jvm, kafka, command, files), kafka)
+        assert said == expected, command
 
 
 def test_what_is_served_is_advertised_as_kafka_does(both: Both, jvm: JavaTools, files: Path) -> None:
@@ -335,8 +341,13 @@ def test_what_is_served_is_advertised_as_kafka_does(both: Both, jvm: JavaTools, 
         re.findall(r"(\w+)\((\d+)\): ([^\n,]+)", run(jvm, broker, "kafka-broker-api-versions", files).out)
         for broker in both
     )
-    served = [api for api in kafka if int(api[1]) in SERVED]
+    # Telemetry of clients goes to a plugin in Kafka, and here to the HTTP port: neither broker has one.
+    served = [api for api in kafka if int(api[1]) in SERVED and api[2] != "UNSUPPORTED"]
     assert [api for api in ottla if api[2] != "UNSUPPORTED"] == served
+    assert {name for name, key, versions in kafka if int(key) in SERVED and versions == "UNSUPPORTED"} == {
+        "GetTelemetrySubscriptions",
+        "PushTelemetry",
+    }
 
 
 def test_loggers_are_listed_with_their_levels(both: Both, jvm: JavaTools, files: Path) -> None:
