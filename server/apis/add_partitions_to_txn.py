@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import trio
@@ -37,7 +38,16 @@ _FIRST_OF_V2: Final = 5
 #: Transactions of one request that are stored together.
 _ADDED_AT_ONCE: Final = 64
 
-_Codes = Mapping[Partition, ErrorCode]
+
+@dataclass(frozen=True)
+class _Codes:
+    """What each partition is answered: `others`, unless it is named."""
+
+    others: ErrorCode
+    named: Mapping[Partition, ErrorCode] = field(default_factory=dict)
+
+    def of(self, partition: Partition) -> ErrorCode:
+        return self.named.get(partition, self.others)
 
 
 async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
@@ -102,15 +112,16 @@ class _Asked:
             if image.partition(*partition) is None or partition.topic in closed
         }
         if refused:
-            asked._codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+            asked._codes = _Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
         elif transaction.verify_only:
-            asked._codes = {it: _verify(transaction, it, context) async for it in context.work.over(partitions)}
+            verified = {it: _verify(transaction, it, context) async for it in context.work.over(partitions)}
+            asked._codes = _Codes(ErrorCode.NONE, verified)
         return asked
 
     async def add(self, context: RequestContext) -> None:
         """Let the partitions take part, unless all is said already."""
         if self._codes is None:
-            self._codes = dict.fromkeys(self._partitions, await _add(self.transaction, self._partitions, context))
+            self._codes = _Codes(await _add(self.transaction, self._partitions, context))
 
     async def answer(self, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
         assert self._codes is not None
@@ -161,7 +172,7 @@ async def _answer(
             name=topic.name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[Partition(topic.name, index)]
+                    partition_index=index, partition_error_code=codes.of(Partition(topic.name, index))
                 )
                 async for index in context.work.over(topic.partitions)
             ],

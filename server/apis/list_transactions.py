@@ -21,14 +21,17 @@ from ottla.server.coordinator.transaction.state import Transaction, TransactionS
 
 async def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     titles = {status.title for status in TransactionStatus}
-    wanted = set(request.state_filters) & titles
+    states = {state async for state in context.work.over(request.state_filters)}
+    wanted = states & titles
+    producer_ids = {producer_id async for producer_id in context.work.over(request.producer_id_filters)}
     try:
         pattern = compile_regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
         transactions = context.broker.transaction_coordinator.list_transactions()
     except CoordinatorError as error:
         return ListTransactionsResponse(error_code=error_code(error))
     response = ListTransactionsResponse(
-        error_code=ErrorCode.NONE, unknown_state_filters=sorted(set(request.state_filters) - titles)
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=[state async for state in context.work.over(states) if state not in titles],
     )
     if request.state_filters and not wanted:
         return response
@@ -40,14 +43,14 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
             transaction_state=transaction.status.title,
         )
         async for transaction in context.work.over(transactions)
-        if (not wanted or transaction.status.title in wanted) and _is_wanted(transaction, request, pattern, now_ms)
+        if (not wanted or transaction.status.title in wanted)
+        and (not producer_ids or transaction.producer_id in producer_ids)
+        and _is_wanted(transaction, request, pattern, now_ms)
     ]
     return response
 
 
 def _is_wanted(transaction: Transaction, request: ListTransactionsRequest, pattern: Any, now_ms: int) -> bool:
-    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
-        return False
     # As in Kafka the time counts from the start of the last transaction, whether it is over or not.
     if request.duration_filter >= 0 and now_ms - transaction.start_ms <= request.duration_filter:
         return False

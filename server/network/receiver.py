@@ -29,7 +29,7 @@ _MAX_SHARED_BYTES: Final = 64 * 1024
 # So many small frames of a burst are taken in one turn of the event loop.
 _MAX_TAKEN_AT_ONCE: Final = 4
 # One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
-_MAX_RECEIVE_BYTES: Final = 512 * 1024
+_MAX_RECEIVE_BYTES: Final = 256 * 1024
 
 
 class Frame:
