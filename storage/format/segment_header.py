@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from hashlib import sha256
 from typing import NamedTuple
 
 from google_crc32c import value as crc32c
@@ -12,9 +13,11 @@ from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 __all__ = [
+    "NO_BOOT",
     "SEGMENT_HEADER_BYTES",
     "SORTED_FLAG",
     "SegmentHeader",
+    "boot_tag",
     "build_segment_header",
     "parse_index_name",
     "parse_segment_header",
@@ -23,12 +26,16 @@ __all__ = [
 ]
 
 SEGMENT_MAGIC = b"OtSegmnt"
-# magic, format version, flags, generation, position, first sequence, created at (ms), end position, …, CRC
-_HEADER = struct.Struct(">8sHHIQQqQ12xI")
+# magic, format version, flags, generation, position, first sequence, created at (ms), end position, boot tag, CRC
+_HEADER = struct.Struct(">8sHHIQQqQ12sI")
 SEGMENT_HEADER_BYTES = _HEADER.size
 _NAME = re.compile(r"(\d{20})(?:-(\d+))?\.(data|index)")
 _CRC_POS = SEGMENT_HEADER_BYTES - 4
 
+
+BOOT_TAG_BYTES = 12
+NO_BOOT = bytes(BOOT_TAG_BYTES)
+"""The boot tag of a segment of which nobody knows under which boot it was begun."""
 
 SORTED_FLAG = 0x01
 """The segment was rewritten: its runs are sorted by partition, and as long as they can be."""
@@ -38,7 +45,8 @@ class SegmentHeader(NamedTuple):
     """The first 64 bytes of a data file.
 
     `generation` counts the rewrites of the segment. A rewritten segment stands for all that began in [`position`,
-    `end_position`); one that was not has an `end_position` of 0.
+    `end_position`); one that was not has an `end_position` of 0. `boot_tag` says under which boot of the machine it was
+    begun.
     """
 
     magic: bytes
@@ -49,15 +57,37 @@ class SegmentHeader(NamedTuple):
     first_sequence: int
     created_at_ms: int
     end_position: int
+    boot_tag: bytes
     crc: int
 
 
+def boot_tag(boot_id: str) -> bytes:
+    """The 12 bytes that stand for a boot of the machine; for an unknown one `NO_BOOT`."""
+    return sha256(boot_id.encode()).digest()[:BOOT_TAG_BYTES] if boot_id else NO_BOOT
+
+
 def build_segment_header(
-    generation: int, position: int, first_sequence: int, created_at_ms: int, *, flags: int = 0, end_position: int = 0
+    generation: int,
+    position: int,
+    first_sequence: int,
+    created_at_ms: int,
+    *,
+    flags: int = 0,
+    end_position: int = 0,
+    boot_tag: bytes = NO_BOOT,
 ) -> bytes:
     """Return the 64 bytes."""
     head = _HEADER.pack(
-        SEGMENT_MAGIC, FORMAT_VERSION, flags, generation, position, first_sequence, created_at_ms, end_position, 0
+        SEGMENT_MAGIC,
+        FORMAT_VERSION,
+        flags,
+        generation,
+        position,
+        first_sequence,
+        created_at_ms,
+        end_position,
+        boot_tag,
+        0,
     )[:_CRC_POS]
     return head + struct.pack(">I", crc32c(head))
 

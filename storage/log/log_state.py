@@ -246,6 +246,12 @@ class LogState(ProducerHistory):
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = header.next_offset
         self.size_bytes += header.size_bytes
 
+    def lost_until(self, offset: int, leader_epoch: int) -> None:
+        """What was behind the recovery point is lost up to an offset, and the log goes on there."""
+        if leader_epoch >= 0:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+        self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
+
     def end_found(self, offset: int) -> None:
         """The files end at an offset, whatever a checkpoint had said."""
         self.log_end_offset = offset

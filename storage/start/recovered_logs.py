@@ -18,6 +18,9 @@ __all__ = ["NewLog", "RecoveredLogs"]
 logger = logging.getLogger(__name__)
 
 _NEVER = -1
+_UNKNOWN = -2
+# So short a run holds no batch.
+_LOST_RUN_BYTES = 1
 # Until `open_log` says which topic a log belongs to.
 _UNKNOWN_CONFIG = LogConfig()
 
@@ -36,6 +39,8 @@ class RecoveredLogs:
     def __init__(self, new_log: NewLog, snapshots: dict[bytes, bytes]) -> None:
         self._new_log = new_log
         self._as_of: dict[bytes, int] = {}
+        self._newest_state = _UNKNOWN
+        self._misses_blocks = False
         self.snapshots = snapshots
         self.logs: dict[bytes, PartitionLog] = {}
         self.changed: dict[PartitionLog, None] = {}
@@ -56,10 +61,7 @@ class RecoveredLogs:
                 log.emptied(run.base_offset)
             self._apply_batches(log, memoryview(body)[run.position - head.position :][: run.length])
         elif kind == RunKind.TRUNCATE:
-            log.truncated(run.base_offset)
-            self.cut[log] = None
-            if not log.truncate_producers(run.base_offset):
-                self.stale[log] = None
+            self._truncate(log, run.base_offset)
         elif kind == RunKind.LOG_START:
             if run.base_offset == run.last_offset:
                 log.emptied(run.base_offset)
@@ -71,6 +73,49 @@ class RecoveredLogs:
             for logs in (self.changed, self.stale, self.cut):
                 logs.pop(log, None)
             self.snapshots.pop(run.key, None)
+
+    def apply_damaged(self, run: Run) -> None:
+        """A data run is there, and not all of its batches can be read: its log goes on after it."""
+        log = self._log(run.key)
+        log.lost_until(run.last_offset + 1, run.leader_epoch)
+        self.changed[log] = self.cut[log] = self.stale[log] = None
+
+    def know_of_block(self, sequence: int) -> bool:
+        """Whether a checkpointed state is that after a block which is not replayed yet."""
+        if self._newest_state == _UNKNOWN:
+            self._newest_state = max(map(as_of_sequence, self.snapshots.values()), default=_NEVER)
+        return self._newest_state >= sequence
+
+    def miss_blocks(self) -> None:
+        """Blocks are missing before the one that is applied next: `missed_before` tells what of each log."""
+        self._misses_blocks = True
+
+    def missed_before(self, run: Run) -> Run | None:
+        """What missing blocks must have said before a run: the offsets that they held, or a truncation.
+
+        Offsets that are lost become a run too short for a batch: readers come upon it in its place, and are refused.
+        """
+        if not self._misses_blocks or run.kind == RunKind.DELETE:
+            return None
+        if run.kind == RunKind.LOG_START and run.base_offset == run.last_offset:
+            return None
+        log = self._log(run.key)
+        end = log.log_end_offset
+        if end < run.base_offset and (end > 0 or self.snapshots):
+            self.changed[log] = self.cut[log] = None
+            log.lost_until(run.base_offset, -1)
+            return Run(run.key, -1, end, run.base_offset - 1, -1, run.position, _LOST_RUN_BYTES, RunKind.DATA)
+        if run.base_offset < end and run.kind == RunKind.DATA:
+            self.changed[log] = None
+            self._truncate(log, run.base_offset)
+            return Run(run.key, run.leader_epoch, run.base_offset, -1, -1, 0, 0, RunKind.TRUNCATE)
+        return None
+
+    def _truncate(self, log: PartitionLog, offset: int) -> None:
+        log.truncated(offset)
+        self.cut[log] = None
+        if not log.truncate_producers(offset):
+            self.stale[log] = None
 
     def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:
         for pos, header in iter_batches(piece):

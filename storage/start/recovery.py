@@ -3,7 +3,8 @@
 Read the checkpoint; take the runs before the recovery point from the index; read the blocks after it, checking each
 block's CRC and each batch's, up to the first bad byte; cut the file there; let every partition take over what the
 blocks say. The cost is bounded by what follows the recovery point. If the kernel's boot id is that of the checkpoint,
-the page cache has survived and nothing but the last block can be torn: batches before it are not summed again.
+the page cache has survived and nothing but the last block can be torn: batches before it are not summed again, and what
+is not sound before it is damage, which costs no more than what it held.
 Everything here blocks: it runs in a worker thread, before anybody knows the store.
 """
 
@@ -11,21 +12,27 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Container
 
 from google_crc32c import value as crc32c
 
-from ottla.kproto.errors import ProtocolError
-from ottla.kproto.records import iter_batches, verify_crc
 from ottla.storage.clock import Clock
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.passing import is_full
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import Run, RunKind, iter_runs
-from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
+from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, read_head, scan_heads
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
 from ottla.storage.format.run_table import enter_run
-from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, build_segment_header, parse_segment_header
+from ottla.storage.format.segment_header import (
+    NO_BOOT,
+    SEGMENT_HEADER_BYTES,
+    boot_tag,
+    build_segment_header,
+    parse_segment_header,
+)
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
+from ottla.storage.start.block_checks import find_following, unsound_runs
 from ottla.storage.start.lost_runs import index_lost_segments
 from ottla.storage.start.recovered_logs import NewLog, RecoveredLogs
 from ottla.storage.store.file_store import sync_file
@@ -50,6 +57,7 @@ class Recovery:
         self._point: Checkpoint | None = None
         self._verify_all = True
         self._segments: list[Segment] = []
+        self._last_position = 0
         self._next_sequence = 0
         self._list_content = b""
         self.logs = RecoveredLogs(new_log, {})
@@ -67,6 +75,7 @@ class Recovery:
         self._read_checkpoint()
         segments = self._list_segments(names)
         self._check_point(segments)
+        self._last_position = segments[-1].position if segments else 0
         for place, segment in enumerate(segments):
             if not self._follows(segment):
                 self._set_aside(segments[place:])
@@ -217,7 +226,9 @@ class Recovery:
             size_bytes = segment.size_bytes
             segment.begin(self._next_sequence, self._clock.time_ms())
             segment.found(max(size_bytes, SEGMENT_HEADER_BYTES))
-        header = build_segment_header(0, segment.position, segment.first_sequence, segment.created_at_ms)
+        header = build_segment_header(
+            0, segment.position, segment.first_sequence, segment.created_at_ms, boot_tag=segment.boot_tag
+        )
         self._disk.pwritev(handle, [header], 0)
 
     def _load_index(self, segment: Segment, handle: Handle, point: Checkpoint) -> None:
@@ -249,35 +260,95 @@ class Recovery:
                     earlier.tables[run.key].truncate(table.truncated_to)
 
     def _replay(self, segment: Segment, handle: Handle, start: int) -> bool:
-        """Read the blocks from `start` on; cut what follows the last sound one. False if something was cut."""
+        """Read the blocks from `start` on; cut what follows the last sound one. False if something was cut.
+
+        Where nothing can have been torn, what is not sound is damage: it is passed over if sound blocks follow.
+        """
         end = segment.size_bytes
         position = start
-        for head in scan_heads(self._disk, handle, end, start):
-            if head.header.sequence != self._next_sequence:
-                break
+        while position < end:
+            head = read_head(self._disk, handle, position, end)
+            if head is None or head.header.sequence != self._next_sequence:
+                head = self._pass_over(segment, handle, position)
+                if head is None:
+                    break
             body = read_exactly(self._disk, handle, head.position, head.header.length)
-            if not _is_sound(head, body, verify=self._verify_all or head.end == end):
+            unsound = unsound_runs(head, body, verify=self._verify_all or head.end == end)
+            if unsound and not self._is_damage(segment, handle, head):
                 break
-            # Written again, because the process before may have died of a failed sync: the kernel then holds these
-            # pages to be clean, and no later sync would bring them to the disk.
-            self._disk.pwritev(handle, [body], head.position)
-            for run in head.runs:
-                self._enter(segment, run)
-                self.logs.apply(head, run, body)
-            segment.note_runs([run.pack() for run in head.runs])
-            self._next_sequence += 1
-            self.replayed_bytes += head.header.length
+            self._take_in(segment, handle, head, body, unsound)
             position = head.end
-        if position == end:
+        if position == end or (self._is_before_others(segment) and self._may_pass_over(segment)):
             return True
         self._cut(segment, handle, position)
         return False
+
+    def _take_in(self, segment: Segment, handle: Handle, head: BlockHead, body: bytes, unsound: Container[Run]) -> None:
+        # Written again, because the process before may have died of a failed sync: the kernel then holds these
+        # pages to be clean, and no later sync would bring them to the disk.
+        self._disk.pwritev(handle, [body], head.position)
+        packed = []
+        for run in head.runs:
+            missed = self.logs.missed_before(run)
+            if missed is not None:
+                self._enter(segment, missed)
+                packed.append(missed.pack())
+            self._enter(segment, run)
+            packed.append(run.pack())
+            if run in unsound:
+                self.logs.apply_damaged(run)
+            else:
+                self.logs.apply(head, run, body)
+        if unsound:
+            self._note_damage(segment, head.position, head.end)
+        segment.note_runs(packed)
+        self._next_sequence = head.header.sequence + 1
+        self.replayed_bytes += head.header.length
+
+    # Damage among the blocks that are replayed.
+
+    def _may_pass_over(self, segment: Segment) -> bool:
+        """Whether the file was whole, so that what is not sound is damage, and nothing that a power cut has torn.
+
+        It was if the machine has run on since the file was begun or the checkpoint written, or if it was sealed. And
+        each log must be known as it was before the damage, or nobody can say what of it is missing.
+        """
+        ran_on = not self._verify_all or segment.boot_tag == boot_tag(self._boot_id) != NO_BOOT
+        was_whole = ran_on or segment.listed_bytes > 0
+        return was_whole and not self.logs.know_of_block(self._next_sequence)
+
+    def _is_before_others(self, segment: Segment) -> bool:
+        return segment.position < self._last_position
+
+    def _is_damage(self, segment: Segment, handle: Handle, head: BlockHead) -> bool:
+        """Whether a block with an unsound run is damaged: it was not the last that was written."""
+        if not self._may_pass_over(segment):
+            return False
+        if head.end == segment.size_bytes:
+            return self._is_before_others(segment)
+        following = read_head(self._disk, handle, head.end, segment.size_bytes)
+        return following is not None and following.header.sequence == head.header.sequence + 1
+
+    def _pass_over(self, segment: Segment, handle: Handle, position: int) -> BlockHead | None:
+        """The block to go on with after whole blocks that are damaged; None if there is none in this file."""
+        if not self._may_pass_over(segment):
+            return None
+        end = segment.size_bytes
+        head = find_following(self._disk, handle, position, end, self._next_sequence)
+        if head is not None or self._is_before_others(segment):
+            self._note_damage(segment, position, end if head is None else head.position)
+            self.logs.miss_blocks()
+        return head
+
+    def _note_damage(self, segment: Segment, start: int, end: int) -> None:
+        message = f"{segment.data_path} is damaged between bytes {start} and {end}: what cannot be read there is lost"
+        self.losses.append(Loss(segment.data_path, start, message))
 
     def _replay_sealed(self, segment: Segment, handle: Handle) -> None:
         """Without a checkpoint a rewritten segment must be read too: for its partitions' state, not for its runs."""
         for head in scan_heads(self._disk, handle, segment.size_bytes, skip_damage=True):
             body = read_exactly(self._disk, handle, head.position, head.header.length)
-            if _is_sound(head, body, verify=True):
+            if not unsound_runs(head, body, verify=True):
                 for run in head.runs:
                     self.logs.apply(head, run, body)
             else:
@@ -329,29 +400,6 @@ class Recovery:
             if name.endswith((".new", ".tmp")) or (name.endswith((".data", ".index")) and name not in known):
                 self._disk.unlink(os.path.join(self._directory, name))
         return segments
-
-
-def _is_sound(head: BlockHead, body: bytes, *, verify: bool) -> bool:
-    """Whether the batches are where the directory says, and unharmed."""
-    view = memoryview(body)
-    for run in head.runs:
-        if run.kind != RunKind.DATA:
-            continue
-        start = run.position - head.position
-        piece = view[start : start + run.length]
-        try:
-            expected = run.base_offset
-            for pos, batch in iter_batches(piece):
-                if batch.base_offset < expected or batch.last_offset > run.last_offset:
-                    return False
-                if verify:
-                    verify_crc(piece, pos, batch)
-                expected = batch.next_offset
-        except ProtocolError:
-            return False
-        if expected != run.last_offset + 1:
-            return False
-    return True
 
 
 def _copy_tail(disk: Disk, handle: Handle, position: int, end: int, path: str) -> None:

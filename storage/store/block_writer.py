@@ -442,7 +442,7 @@ class BlockWriter:
     async def _roll(self, now_ms: int) -> None:
         """Begin a new segment; the one before is sealed in the background."""
         has_sealable = self._files.active is not None
-        segment, handle = await self._context.offload(self._files.create_segment, now_ms)
+        segment, handle = await self._context.offload(self._files.create_segment, now_ms, self._context.boot_id)
         self._files.begin_segment(segment, handle)
         if has_sealable:
             self._owner.rolled()

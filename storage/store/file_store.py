@@ -16,7 +16,7 @@ import trio
 
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.passing import passes
-from ottla.storage.format.segment_header import build_segment_header
+from ottla.storage.format.segment_header import boot_tag, build_segment_header
 from ottla.storage.store.gate import Gate
 from ottla.storage.store.segment import Segment
 
@@ -135,17 +135,18 @@ class FileStore:
 
     # Writing.
 
-    def create_segment(self, now_ms: int) -> tuple[Segment, Handle]:
+    def create_segment(self, now_ms: int, boot_id: str) -> tuple[Segment, Handle]:
         """Make the data file that follows the last one. May block; `begin_segment` follows on the event loop."""
         disk = self._disk
         last = self.segments[-1] if self.segments else None
         segment = Segment(self.directory, last.next_position if last is not None else 0)
-        segment.begin(self.next_sequence, now_ms)
+        segment.begin(self.next_sequence, now_ms, boot_tag(boot_id))
         if last is None:
             disk.mkdir(self.directory)
         handle = disk.create(segment.data_path)
         try:
-            disk.pwritev(handle, [build_segment_header(0, segment.position, self.next_sequence, now_ms)], 0)
+            header = build_segment_header(0, segment.position, self.next_sequence, now_ms, boot_tag=segment.boot_tag)
+            disk.pwritev(handle, [header], 0)
         except BaseException:
             disk.close(handle)
             # It may be tried again, under the same name.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.format.sealed_index import SealedIndex
-from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, SORTED_FLAG, SegmentHeader, segment_name
+from ottla.storage.format.segment_header import NO_BOOT, SEGMENT_HEADER_BYTES, SORTED_FLAG, SegmentHeader, segment_name
 
 __all__ = ["Segment", "pinned"]
 
@@ -35,6 +35,7 @@ class Segment:
     __slots__ = (
         "_pins",
         "_remove",
+        "boot_tag",
         "created_at_ms",
         "data_path",
         "directory",
@@ -67,6 +68,7 @@ class Segment:
         self.listed_bytes = 0
         self.is_sorted = False
         self.end_position = 0
+        self.boot_tag = NO_BOOT
         self.first_sequence = 0
         self.created_at_ms = 0
         self.size_bytes = 0
@@ -102,8 +104,9 @@ class Segment:
 
     # How it comes to be.
 
-    def begin(self, first_sequence: int, created_at_ms: int) -> None:
+    def begin(self, first_sequence: int, created_at_ms: int, boot_tag: bytes = NO_BOOT) -> None:
         """It is a new file, with nothing but a header so far."""
+        self.boot_tag = boot_tag
         self.first_sequence = first_sequence
         self.created_at_ms = created_at_ms
         self.size_bytes = SEGMENT_HEADER_BYTES
@@ -115,6 +118,7 @@ class Segment:
         self.end_position = header.end_position
         self.first_sequence = header.first_sequence
         self.created_at_ms = header.created_at_ms
+        self.boot_tag = header.boot_tag
 
     def expect(self, size_bytes: int) -> None:
         """The store's list says that its data file is so long."""

@@ -16,6 +16,7 @@ import trio
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.inspect.fsck import check_node
+from ottla.storage.start.recovered_logs import RecoveredLogs
 
 COUNT = 60
 
@@ -102,8 +103,10 @@ async def test_a_lost_checkpoint_costs_time_only(harness: Any) -> None:
         assert refused == 0
 
 
-async def test_damage_before_sound_blocks_is_set_aside_loudly(harness: Any, caplog: Any) -> None:
+async def test_damage_before_sound_blocks_is_set_aside_loudly(harness: Any, caplog: Any, monkeypatch: Any) -> None:
+    """After a power cut, where what follows may be a part of what was written."""
     folder = await fill(harness, segment_bytes=1 << 30)
+    monkeypatch.setattr(RealDisk, "boot_id", lambda _: "another boot")
     (folder / "checkpoint").unlink()
     path = folder / f"{0:020d}.data"
     content = bytearray(path.read_bytes())
@@ -184,6 +187,22 @@ async def test_a_segment_without_a_trace_leaves_a_gap_that_is_not_jumped(harness
     assert check_node(RealDisk(), str(folder.parents[1])).is_damaged
 
 
+async def test_a_listed_segment_is_read_on_behind_damage(harness: Any) -> None:
+    """Without a checkpoint all is read again: what was sealed was whole, whatever has become of the machine since."""
+    folder = await fill(harness)
+    (folder / "checkpoint").unlink()
+    path = sorted(folder.glob("*.data"))[1]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"OtBk", len(content) // 2) + 50] ^= 1
+    path.write_bytes(bytes(content))
+    lost = 0
+    for partition in range(2):
+        found, refused = await survivors(harness, partition)
+        assert len(found) + refused == COUNT // 2
+        lost += refused
+    assert lost == 1
+
+
 async def test_what_is_lost_can_be_given_up(harness: Any) -> None:
     """Retention and DeleteRecords go past a lost segment; then nothing is lost any more."""
     folder = await fill(harness)
@@ -217,8 +236,9 @@ async def test_the_last_segment_is_missed(harness: Any, caplog: Any) -> None:
         assert log.log_end_offset == end + 1
 
 
-async def test_a_listed_segment_that_was_cut_is_written_on(harness: Any) -> None:
-    """Without a checkpoint all is read again, and cut at the damage: the list speaks of more than there is then."""
+async def test_a_listed_segment_that_was_cut_is_written_on(harness: Any, monkeypatch: Any) -> None:
+    """Cut at the damage, as a log's state knows more than was replayed: the list speaks of more than there is then."""
+    monkeypatch.setattr(RecoveredLogs, "know_of_block", lambda *_: True)
     folder = await fill(harness)
     (folder / "checkpoint").unlink()
     listed = (folder / "segments").read_bytes()
