@@ -77,7 +77,7 @@ async def found(harness: Any) -> tuple[list[dict[int, bytes]], list[list[int]], 
         for partition in range(PARTITIONS):
             log = await harness.open(manager, partition)
             records: dict[int, bytes] = {}
-            lost = []
+            lost: list[int] = []
             offset = log.log_start_offset
             while offset < log.log_end_offset:
                 try:
