@@ -27,6 +27,7 @@ from benchmarks.process_cost import cost
 from compat_tests.apache_kafka import ApacheKafkaCluster
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
+from ottla.client.errors import UnknownTopicError
 from ottla.kproto.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -119,9 +120,17 @@ def create(nodes: Nodes, name: str, partitions: int, replicas: int = 3) -> None:
 def wait_in_sync(nodes: Nodes, name: str, replicas: int = 3) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     with Client(parse_addresses(nodes.bootstrap), 30) as client:
-        while not all(len(it.isr_nodes) == replicas and it.leader_id > 0 for it in client.topic(name).partitions):
+        while not _is_in_sync(client, name, replicas):
             assert time.monotonic() < deadline, f"{name} is not in sync"
             time.sleep(0.1)
+
+
+def _is_in_sync(client: Client, name: str, replicas: int) -> bool:
+    try:
+        partitions = client.topic(name).partitions
+    except UnknownTopicError:
+        return False  # the node that was asked has not heard of it yet
+    return all(len(it.isr_nodes) == replicas and it.leader_id > 0 for it in partitions)
 
 
 def leader(nodes: Nodes, name: str) -> int:

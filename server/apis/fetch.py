@@ -77,7 +77,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
             requested,
             _forgotten(request, by_id=by_id),
             uses_topic_ids=by_id,
-            is_follower=params.is_from_follower,
+            replica_id=params.replica_id,
         )
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.replica.errors import InvalidSessionEpochError, SessionNotFoundError, SessionTopicIdError
+from ottla.server.replica.fetch import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -55,6 +56,11 @@ def remember(partition: FetchPartition, result: FetchResult) -> None:
     partition.told_log_start_offset = result.log_start_offset
 
 
+def _is_in_sync(replica_id: int, result: FetchResult) -> bool:
+    """Whether who fetches is a follower that is in sync with what is told here."""
+    return result.partition is not None and replica_id in result.partition.isr
+
+
 def id_of(topics: PersistentMap[str, TopicImage], name: str) -> UUID:
     """The id of the topic that has this name now; all zero if there is none."""
     topic = topics.get(name)
@@ -67,9 +73,9 @@ class FetchSession:
     __slots__ = (
         "created_ms",
         "epoch",
-        "is_follower",
         "last_used_ms",
         "partitions",
+        "replica_id",
         "session_id",
         "topics",
         "uses_topic_ids",
@@ -80,13 +86,13 @@ class FetchSession:
         session_id: int,
         partitions: dict[PartitionKey, FetchPartition],
         *,
-        is_follower: bool,
+        replica_id: int,
         uses_topic_ids: bool,
         now_ms: int,
     ) -> None:
         self.session_id = session_id
         self.partitions = partitions
-        self.is_follower = is_follower
+        self.replica_id = replica_id
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -115,10 +121,20 @@ class FetchSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def move_to_end(self, partition: FetchPartition) -> None:
-        """What got data now is looked at last the next time, so that all get their share of the limits."""
+    def served(self, partition: FetchPartition, result: FetchResult) -> None:
+        """What got data now is looked at last the next time, so that all get their share of the limits.
+
+        Not so what a follower is in sync with: producers wait for that, and it must not queue behind what a new replica
+        has to copy first.
+        """
+        if _is_in_sync(self.replica_id, result):
+            return
         key = (partition.name, partition.partition)
         self.partitions[key] = self.partitions.pop(key)
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
 
 
 def next_epoch(epoch: int) -> int:
@@ -135,7 +151,7 @@ class FetchContext:
     unless the client gets an empty answer instead, being beyond its quota.
     """
 
-    __slots__ = ("_cache", "_expected_epoch", "_is_follower", "_new_id", "_session", "_uses_topic_ids", "partitions")
+    __slots__ = ("_cache", "_expected_epoch", "_new_id", "_replica_id", "_session", "_uses_topic_ids", "partitions")
 
     def __init__(
         self,
@@ -143,7 +159,7 @@ class FetchContext:
         *,
         session: FetchSession | None = None,
         cache: FetchSessionCache | None = None,
-        is_follower: bool = False,
+        replica_id: int = CONSUMER_REPLICA_ID,
         uses_topic_ids: bool = False,
     ) -> None:
         """With a `session` the request goes on with it; with a `cache` it asks for a new one; else it is by itself."""
@@ -152,7 +168,7 @@ class FetchContext:
         self._session = session
         self._expected_epoch = 0 if session is None else session.epoch
         self._cache = cache
-        self._is_follower = is_follower
+        self._replica_id = replica_id
         self._uses_topic_ids = uses_topic_ids
         self._new_id = NO_SESSION
 
@@ -173,7 +189,7 @@ class FetchContext:
         session = self._session
         if session is None:
             if self._cache is not None:
-                self._new_id = self._cache.new_id(len(self.partitions), is_follower=self._is_follower)
+                self._new_id = self._cache.new_id(len(self.partitions), replica_id=self._replica_id)
             return self._new_id, range(len(self.partitions))
         if session.epoch != self._expected_epoch:
             raise InvalidSessionEpochError(f"session {session.session_id} went on to epoch {session.epoch}")
@@ -190,13 +206,15 @@ class FetchContext:
             if self._new_id == NO_SESSION:
                 return
             assert self._cache is not None
-            self._cache.add(
-                self._new_id, self.partitions, is_follower=self._is_follower, uses_topic_ids=self._uses_topic_ids
-            )
+            partitions = self.partitions
+            if self._replica_id >= 0:
+                behind = [not _is_in_sync(self._replica_id, result) for result in results]
+                partitions = [partitions[position] for position in sorted(range(len(behind)), key=behind.__getitem__)]
+            self._cache.add(self._new_id, partitions, replica_id=self._replica_id, uses_topic_ids=self._uses_topic_ids)
         for position in told:
             remember(self.partitions[position], results[position])
             if session is not None and results[position].records is not None:
-                session.move_to_end(self.partitions[position])
+                session.served(self.partitions[position], results[position])
 
 
 class FetchSessionCache:
@@ -235,7 +253,7 @@ class FetchSessionCache:
         forgotten: Iterable[PartitionKey],
         *,
         uses_topic_ids: bool,
-        is_follower: bool,
+        replica_id: int,
     ) -> FetchContext:
         """Take a request; raises FetchSessionError when it does not fit the session it names.
 
@@ -247,7 +265,7 @@ class FetchSessionCache:
             return FetchContext(
                 list(requested.values()),
                 cache=self if epoch == INITIAL_EPOCH else None,
-                is_follower=is_follower,
+                replica_id=replica_id,
                 uses_topic_ids=uses_topic_ids,
             )
         session = self._sessions.get(session_id)
@@ -271,14 +289,14 @@ class FetchSessionCache:
         session.epoch = next_epoch(session.epoch)
         return FetchContext(list(session.partitions.values()), session=session)
 
-    def new_id(self, size: int, *, is_follower: bool) -> int:
+    def new_id(self, size: int, *, replica_id: int) -> int:
         """The id that a session of `size` partitions would get; NO_SESSION if there is no room for it.
 
         It is not begun by that: see `add`.
         """
         victim = None
         if len(self._sessions) >= self._slots:
-            victim = self._victim(size, is_follower=is_follower)
+            victim = self._victim(size, is_follower=replica_id >= 0)
             if victim is None:
                 return NO_SESSION
         freed = 0 if victim is None else len(victim.partitions)
@@ -290,18 +308,18 @@ class FetchSessionCache:
         return session_id
 
     def add(
-        self, session_id: int, partitions: Sequence[FetchPartition], *, is_follower: bool, uses_topic_ids: bool
+        self, session_id: int, partitions: Sequence[FetchPartition], *, replica_id: int, uses_topic_ids: bool
     ) -> None:
         """Begin the session whose id `new_id` gave just now; the one that is worth least makes room for it."""
         if len(self._sessions) >= self._slots:
-            victim = self._victim(len(partitions), is_follower=is_follower)
+            victim = self._victim(len(partitions), is_follower=replica_id >= 0)
             assert victim is not None, "new_id found one"
             self._remove(victim.session_id)
             self.evictions += 1
         self._sessions[session_id] = FetchSession(
             session_id,
             {(partition.name, partition.partition): partition for partition in partitions},
-            is_follower=is_follower,
+            replica_id=replica_id,
             uses_topic_ids=uses_topic_ids,
             now_ms=self._clock.time_ms(),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.kproto.schema import ZERO_UUID
 from ottla.server.replica.errors import InvalidSessionEpochError, SessionNotFoundError, SessionTopicIdError
-from ottla.server.replica.fetch import FetchPartition, FetchResult
+from ottla.server.replica.fetch import CONSUMER_REPLICA_ID, FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import (
     EVICTION_AGE_MS,
     FINAL_EPOCH,
@@ -55,7 +56,7 @@ class Sessions:
     def open(
         self, session_id: int, epoch: int, partitions: dict[Any, FetchPartition] | None = None, **options: Any
     ) -> FetchContext:
-        values: dict[str, Any] = {"forgotten": (), "uses_topic_ids": False, "is_follower": False} | options
+        values: dict[str, Any] = {"forgotten": (), "uses_topic_ids": False, "replica_id": CONSUMER_REPLICA_ID} | options
         forgotten = values.pop("forgotten")
         return self.cache.open(session_id, epoch, partitions or {}, forgotten, **values)
 
@@ -151,6 +152,25 @@ def test_partitions_are_added_changed_and_forgotten(sessions: Sessions) -> None:
     assert finish(context, [answer(), answer()])[1] == [1]
 
 
+@pytest.mark.parametrize(("replica_id", "order"), [(CONSUMER_REPLICA_ID, [2, 0, 1]), (3, [1, 2, 0])])
+def test_a_follower_gets_first_what_it_is_in_sync_with(sessions: Sessions, replica_id: int, order: list[int]) -> None:
+    """Nobody's acknowledgement waits for what a new replica copies; among what is copied all have their turn."""
+    copied, in_sync = SimpleNamespace(isr=(1, 2)), SimpleNamespace(isr=(1, 2, 3))
+
+    def answers(context: FetchContext, *sizes: int) -> list[FetchResult]:
+        partitions = {1: in_sync}
+        return [
+            answer(size_bytes=size, partition=partitions.get(index, copied))
+            for index, size in zip(indexes(context), sizes, strict=True)
+        ]
+
+    context = sessions.open(NO_SESSION, INITIAL_EPOCH, requested(0, 1, 2), replica_id=replica_id)
+    session_id, _ = finish(context, answers(context, 0, 0, 0))
+    context = sessions.open(session_id, 1, replica_id=replica_id)
+    finish(context, answers(context, 5, 5, 0))
+    assert indexes(sessions.open(session_id, 2, replica_id=replica_id)) == order
+
+
 def test_a_session_without_partitions_ends(sessions: Sessions) -> None:
     session_id = sessions.begin(0)
     context = sessions.open(session_id, 1, forgotten=[("topic", 0)])
@@ -238,7 +258,7 @@ def test_an_old_smaller_session_gives_way_to_a_larger_one() -> None:
 def test_a_follower_displaces_a_consumer_and_never_the_other_way() -> None:
     sessions = Sessions(slots=1)
     sessions.begin(0, 1, 2)
-    follower = sessions.begin(0, is_follower=True)
+    follower = sessions.begin(0, replica_id=2)
     assert follower != NO_SESSION
     sessions.clock.advance(EVICTION_AGE_MS + 1)
     sessions.open(follower, 1)
@@ -249,7 +269,7 @@ def test_a_session_that_is_not_told_never_was() -> None:
     """The client got an empty answer instead, being beyond its quota."""
     full = Sessions(slots=1)
     other = full.begin(0)
-    context = full.open(NO_SESSION, INITIAL_EPOCH, requested(0, 1), is_follower=True)
+    context = full.open(NO_SESSION, INITIAL_EPOCH, requested(0, 1), replica_id=2)
     session_id, _ = context.answer([answer(), answer()])
     assert session_id != NO_SESSION
     assert (len(full.cache), full.cache.evictions, full.cache.partition_count) == (1, 0, 1)
@@ -289,7 +309,7 @@ def test_sessions_have_so_many_partitions_together() -> None:
 def test_who_makes_room_counts() -> None:
     sessions = Sessions(slots=1, max_partitions=3)
     sessions.begin(0, 1)
-    assert sessions.begin(0, 1, 2, is_follower=True) != NO_SESSION
+    assert sessions.begin(0, 1, 2, replica_id=2) != NO_SESSION
     assert sessions.cache.partition_count == 3
 
 
