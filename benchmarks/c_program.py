@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ class MissingToolError(Exception):
 
 
 class CProgram:
-    """One source file and the libraries that it is linked with."""
+    """One source file, the libraries that it is linked with, and where it finds headers beside the usual places."""
 
-    def __init__(self, source: Path, *libraries: str) -> None:
+    def __init__(self, source: Path, *libraries: str, includes: Sequence[Path] = ()) -> None:
         self._source = source
         self._libraries = libraries
+        self._includes = includes
         self._program = CACHE / source.stem
 
     def build(self) -> Path:
@@ -32,7 +34,8 @@ class CProgram:
             raise MissingToolError("a C compiler is needed: install gcc")
         self._program.parent.mkdir(exist_ok=True)
         links = [f"-l{library}" for library in self._libraries]
-        command = ["cc", "-O2", "-pthread", "-o", str(self._program), str(self._source), *links]
+        headers = [f"-I{folder}" for folder in self._includes]
+        command = ["cc", "-O2", "-pthread", *headers, "-o", str(self._program), str(self._source), *links]
         built = subprocess.run(command, capture_output=True, text=True, check=False)
         if built.returncode:
             wanted = " and ".join(f"lib{library}-dev" for library in self._libraries) or "libc6-dev"

@@ -89,6 +89,18 @@ TABLES: Final = (
         _lines({**_THROUGHPUT, **_ACKNOWLEDGEMENT}, "Java, 100 B", "Java, 1 KB", "Java, 10 KB"),
     ),
     Table(
+        "librdkafka's own `rdkafka_performance`, written into recycled memory, and into any that there is",
+        "records",
+        _lines(
+            _THROUGHPUT,
+            *(
+                f"rdkafka_performance, {size}{memory}"
+                for memory in ("", ", any memory")
+                for size in ("100 B", "1 KB", "10 KB")
+            ),
+        ),
+    ),
+    Table(
         "Partitions, records of 1 KB",
         "partitions",
         tuple(Line(label, workload, _PARTITIONS) for label, workload in _PARTITION_COUNTS.items()),

@@ -8,6 +8,7 @@ from benchmarks.workloads.base import LOWER_IS_BETTER, PRODUCER, Figures, Worklo
 from benchmarks.workloads.idle import idle
 from benchmarks.workloads.java import java
 from benchmarks.workloads.latency import latency
+from benchmarks.workloads.rdkafka import rdkafka
 from benchmarks.workloads.requests import empty_fetch, list_offsets, metadata, offset_commit, producers, small
 from benchmarks.workloads.start import start
 from benchmarks.workloads.throughput import catch_up, tail, throughput
@@ -27,6 +28,12 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "Java, 100 B": java(100),
     "Java, 1 KB": java(1_000),
     "Java, 10 KB": java(10_000),
+    "rdkafka_performance, 100 B": rdkafka(100, recycles=True),
+    "rdkafka_performance, 1 KB": rdkafka(1_000, recycles=True),
+    "rdkafka_performance, 10 KB": rdkafka(10_000, recycles=True),
+    "rdkafka_performance, 100 B, any memory": rdkafka(100, recycles=False),
+    "rdkafka_performance, 1 KB, any memory": rdkafka(1_000, recycles=False),
+    "rdkafka_performance, 10 KB, any memory": rdkafka(10_000, recycles=False),
     "1 KB, 1 partition": throughput(1_000, partitions=1),
     "1 KB, 100 partitions": throughput(1_000, partitions=100),
     "1 KB, 1,000 partitions": throughput(1_000, partitions=1_000),
