@@ -15,10 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from google_crc32c import extend as crc32c
-
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.snapshot import METADATA_FILE, taken
+from ottla.kproto.records.crc import extend as crc32c
 
 MANIFEST_FILE: Final = "backup.json"
 FORMAT_VERSION: Final = 1

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from google_crc32c import extend
+from ottla.kproto.records.crc import extend
 
 __all__ = [
     "BLOCK_HEADER_BYTES",

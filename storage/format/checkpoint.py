@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from google_crc32c import extend
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import extend
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 

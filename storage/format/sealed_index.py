@@ -12,8 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.config import INT64_MAX
 from ottla.storage.disk import Disk, Handle
 from ottla.storage.errors import StorageError

@@ -7,8 +7,7 @@ import struct
 from hashlib import sha256
 from typing import NamedTuple
 
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 

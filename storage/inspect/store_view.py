@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from google_crc32c import value as crc32c
-
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, parse_end_txn_marker, verify_crc
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import Run, RunFlag, RunKind, iter_runs, split_key

@@ -14,8 +14,7 @@ import logging
 import os
 from collections.abc import Container
 
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.clock import Clock
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.passing import is_full

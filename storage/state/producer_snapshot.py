@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from google_crc32c import value as crc32c
-
+from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
 from ottla.storage.state.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 import trio
-from google_crc32c import extend
 
+from ottla.kproto.records.crc import extend
 from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.passing import is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
