@@ -4,8 +4,8 @@
     python -m benchmarks.hot_path --quick    # a table in some seconds, less exact
 
 The sum over a batch, taking a batch into a memstore, looking up an offset or a timestamp in an index, assembling a
-fetch from memory, sealing a block. CPU time. Beside it there are `benchmarks.records` (requests, batches) and
-`benchmarks.codec` (messages).
+fetch from memory, reading a tail, sealing a block. CPU time. Beside it there are `benchmarks.records` (requests,
+batches) and `benchmarks.codec` (messages).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from ottla.kproto.records import Record, build_batch, crc_matches, parse_batch_h
 from ottla.storage.format.block import log_key
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.memory.iobuf import Fragment, IOBuf
+from ottla.storage.reading.plan import ReadPlan
 from ottla.storage.store.memstore import Memstore, RunGroup
 
 FETCH_VERSION = 12
 RUN_BYTES = 1 << 20
 RUNS = 10_000
 BATCH_RECORDS = 16
+LONE_BLOCKS = 1_000
 
 
 def _batch() -> tuple[Any, memoryview]:
@@ -108,12 +110,33 @@ def _fetch() -> Iterator[tuple[str, Operation]]:
     yield "fetch: assemble 4 batches of each of 100 partitions", lambda: assemble(100)
 
 
+def _tail() -> Iterator[tuple[str, Operation]]:
+    view = memoryview(bytearray(build_batch([Record(value=b"v" * 100)])))
+    header = parse_batch_header(view)
+    tail = []
+    for number in range(LONE_BLOCKS):
+        group = RunGroup(_log(0), RUN_BYTES)
+        group.add(header, view, Fragment(view), number, 0)
+        tail.append(group)
+    log = _log(0)
+    log.aborted = None
+
+    def read() -> None:
+        plan = ReadPlan(log, 0, RUN_BYTES, LONE_BLOCKS, min_one_batch=True)
+        plan.read_tail(tail, 0)
+        assert plan.records is not None
+        plan.records.release()
+
+    yield f"tail: read {LONE_BLOCKS:,} blocks of one batch of 100 B each, and give them back", read
+
+
 def benchmarks() -> Iterator[tuple[str, Operation]]:
     """Every measured operation by what it does."""
     yield from _crc()
     yield from _memstore()
     yield from _index()
     yield from _fetch()
+    yield from _tail()
 
 
 def quick() -> None:

@@ -10,6 +10,7 @@ import trio
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.reading.places import Places
 from ottla.storage.state.aborted_transactions import AbortedTransaction, AbortedTransactions
+from ottla.storage.store.memstore import JOINED_BATCHES, JOINED_MEAN_BYTES
 from ottla.storage.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -151,22 +152,48 @@ class ReadPlan:
 
     def read_tail(self, tail: Sequence[RunGroup], first: int) -> None:
         """Share batches of blocks in memory, from a place in a log's tail on; nothing is left to read then."""
-        target = self._records
+        index = first
+        goes_on = True
+        while goes_on and index < len(tail):
+            group = tail[index]
+            if len(group.views) == 1:
+                index, goes_on = self._read_lone(tail, index)
+            else:
+                index, goes_on = index + 1, self._read_group(group)
+        self.records = self._records
+
+    def _read_lone(self, tail: Sequence[RunGroup], first: int) -> tuple[int, bool]:
+        """Take the blocks of one batch each that stand next in the tail; the place behind them, and whether to read on.
+
+        A quiet log has thousands of them. Many small ones are copied into one piece: that costs a fraction of holding,
+        sending and giving back a view of each.
+        """
+        target, end_offset = self._records, self.end_offset
+        room_bytes = self.max_bytes - target.size_bytes
+        views: list[memoryview] = []
+        goes_on = True
         for index in range(first, len(tail)):
             group = tail[index]
             if len(group.views) != 1:
-                if not self._read_group(group):
-                    break
-                continue
-            # A lone append, of which the tail of a quiet log has thousands: with as few calls as can be.
-            view, last_offset = group.views[0], group.last_offsets[0]
-            taken_bytes = target.size_bytes
-            is_too_large = taken_bytes + view.nbytes > self.max_bytes and (taken_bytes or not self.min_one_batch)
-            if last_offset >= self.end_offset or is_too_large:
                 break
-            target.append(view, group.fragments[0])
-            self.next_offset = last_offset + 1
-        self.records = target
+            view = group.views[0]
+            size_bytes = len(view)
+            is_too_large = size_bytes > room_bytes and (views or target.size_bytes or not self.min_one_batch)
+            if is_too_large or group.last_offsets[0] >= end_offset:
+                goes_on = False
+                break
+            views.append(view)
+            room_bytes -= size_bytes
+        stop = first + len(views)
+        if views:
+            self.next_offset = tail[stop - 1].last_offsets[0] + 1
+        taken_bytes = self.max_bytes - target.size_bytes - room_bytes
+        if len(views) >= JOINED_BATCHES and taken_bytes < len(views) * JOINED_MEAN_BYTES:
+            target.append(b"".join(views))
+        else:
+            for group in tail[first:stop]:
+                target.append(group.views[0], group.fragments[0])
+        return stop, goes_on
 
     def _read_group(self, group: RunGroup) -> bool:
         self.next_offset = group.read(
