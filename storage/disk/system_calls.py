@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-__all__ = ["SystemCalls", "system_calls"]
+__all__ = ["Buffers", "SystemCalls", "system_calls"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 

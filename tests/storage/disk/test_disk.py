@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.disk.real_disk import MAX_WRITE_BYTES
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.disk.system_calls import Buffers, system_calls
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
 from tests.storage.disk.bare_system import bare_system
@@ -51,6 +53,24 @@ def read(disk: Disk, handle: int, size: int, position: int, *, nowait: bool = Fa
     first, second = bytearray(size // 2), bytearray(size - size // 2)
     count = disk.preadv(handle, [memoryview(first), memoryview(second)], position, nowait=nowait)
     return bytes(first + second)[:count]
+
+
+def test_one_call_writes_no_more_than_makes_huge_pages(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    calls = system_calls()
+
+    def pwritev(handle: int, buffers: Buffers, position: int) -> int:
+        sizes.append(sum(map(len, buffers)))
+        return calls.pwritev(handle, buffers, position)
+
+    disk = RealDisk(calls._replace(pwritev=pwritev))
+    pieces = [b"a" * 10, memoryview(b"b" * (2 * MAX_WRITE_BYTES)), b"c" * (MAX_WRITE_BYTES - 10), b"d" * 5]
+    path = str(tmp_path / "f")
+
+    assert disk.pwritev(disk.create(path), pieces, 0) == 3 * MAX_WRITE_BYTES + 5
+
+    assert sizes == [MAX_WRITE_BYTES, MAX_WRITE_BYTES, MAX_WRITE_BYTES, 5]
+    assert disk.read_file(path) == b"".join(pieces)
 
 
 class TestFiles:
