@@ -64,7 +64,12 @@ def test_one_call_writes_no_more_than_makes_huge_pages(tmp_path: Path) -> None:
         return calls.pwritev(handle, buffers, position)
 
     disk = RealDisk(calls._replace(pwritev=pwritev))
-    pieces = [b"a" * 10, memoryview(b"b" * (2 * MAX_WRITE_BYTES)), b"c" * (MAX_WRITE_BYTES - 10), b"d" * 5]
+    pieces: list[memoryview | bytes] = [
+        b"a" * 10,
+        memoryview(b"b" * (2 * MAX_WRITE_BYTES)),
+        b"c" * (MAX_WRITE_BYTES - 10),
+        b"d" * 5,
+    ]
     path = str(tmp_path / "f")
 
     assert disk.pwritev(disk.create(path), pieces, 0) == 3 * MAX_WRITE_BYTES + 5
