@@ -6,8 +6,10 @@ __all__ = [
     "BrokerUnavailableError",
     "DataLossError",
     "DecodingError",
+    "FencedError",
     "OptionError",
     "PipelineError",
+    "RowError",
     "StoreError",
     "TopicError",
 ]
@@ -35,6 +37,14 @@ class DataLossError(PipelineError):
 
 class DecodingError(PipelineError):
     """Bytes that should be record batches are not."""
+
+
+class FencedError(PipelineError):
+    """A transaction is no longer this producer's: it took too long, or another run has taken over."""
+
+
+class RowError(PipelineError):
+    """A row that cannot become a record."""
 
 
 class StoreError(PipelineError):

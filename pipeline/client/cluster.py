@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from enum import IntEnum
+from typing import Any, Final, TypeVar
 
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import (
@@ -18,17 +19,22 @@ from ottla.client.errors import (
 from ottla.client.offsets import NO_LEADER, TopicPartition, list_offsets_request
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.kproto.schema import Request
+from ottla.kproto.versions import OPEN_END
 from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.client.settings import ClientSettings
 from ottla.pipeline.errors import BrokerUnavailableError, TopicError
 
-__all__ = ["TOPICS_BY_NAME", "Cluster"]
+__all__ = ["TOPICS_BY_NAME", "Cluster", "CoordinatorType"]
 
 TOPICS_BY_NAME: Final = 12
 """The last version of Produce and of Fetch that names topics; later ones have their ids."""
 
 _TOPIC_RESOURCE: Final = 2
+# Later versions of FindCoordinator ask for many at once.
+_FIND_ONE: Final = 3
 _RETRY_PAUSE_S: Final = 0.1
 # A fetch may wait for its own time before it is answered.
 _SLACK_S: Final = 5.0
@@ -36,6 +42,14 @@ _SLACK_S: Final = 5.0
 _MAX_ANSWER_BYTES: Final = 1 << 30
 
 T = TypeVar("T")
+Address = tuple[str, int]
+
+
+class CoordinatorType(IntEnum):
+    """What a coordinator keeps."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 class Cluster:
@@ -48,9 +62,10 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._connections: dict[tuple[str, int], BrokerConnection] = {}
-        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], Address] = {}
 
     def close(self) -> None:
         """Close every connection; the cluster may be used again."""
@@ -130,6 +145,28 @@ class Cluster:
 
         return self.retry(ask)
 
+    def leader_address(self, partition: TopicPartition) -> Address:
+        """Where the partition's leader listens."""
+
+        def ask() -> Address:
+            (leader,) = self._by_leader([partition])
+            return self._brokers[leader]
+
+        return self.retry(ask)
+
+    def call(self, request: Request, *, at_most: int = OPEN_END) -> Any:
+        """What any broker answers."""
+        return self._any_connection().call(request, at_most=at_most)
+
+    def call_coordinator(self, kind: CoordinatorType, key: str, request: Request, at_most: int) -> Any:
+        """What the coordinator of a group or of a transactional id answers. To be called by an attempt of `retry`."""
+        address = self._coordinators.get((kind, key))
+        if address is None:
+            found = self.call(FindCoordinatorRequest(key=key, key_type=kind), at_most=_FIND_ONE)
+            check(found.error_code, f"the coordinator of {key}")
+            address = self._coordinators[kind, key] = (found.host, found.port)
+        return self._connect(address).call(request, at_most=at_most)
+
     def forget(self, connection: BrokerConnection) -> None:
         """Leave a connection, and ask anew who leads what."""
         self._leaders.clear()
@@ -155,6 +192,7 @@ class Cluster:
             except ConnectionLostError as error:
                 self.close()
                 self._leaders.clear()
+                self._coordinators.clear()
                 if time.monotonic() >= deadline:
                     reason = f"{error.address}: {error.reason}" if isinstance(error, UnreachableError) else error
                     raise BrokerUnavailableError(
@@ -163,6 +201,7 @@ class Cluster:
                     ) from error
             except RetriableError as error:
                 self._leaders.clear()
+                self._coordinators.clear()
                 if time.monotonic() >= deadline:
                     raise BrokerUnavailableError(f"{error}. Try again when the cluster is well.") from error
             time.sleep(_RETRY_PAUSE_S)
@@ -223,20 +262,24 @@ class Cluster:
                 failure = error
         raise failure
 
-    def _connect(self, address: tuple[str, int]) -> BrokerConnection:
+    def open(self, address: Address) -> BrokerConnection:
+        """A new connection, which is the caller's own; ConnectionLostError if nobody answers."""
+        settings = self.settings
+        timeout_s = settings.request_timeout_ms / 1000
+        return BrokerConnection(
+            *address,
+            timeout_s,
+            settings.client_id,
+            answer_timeout_seconds=timeout_s + settings.fetch_max_wait_ms / 1000 + _SLACK_S,
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+            receive_buffer_bytes=settings.receive_buffer_bytes,
+            security=settings.security,
+        )
+
+    def _connect(self, address: Address) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            settings = self.settings
-            timeout_s = settings.request_timeout_ms / 1000
-            connection = self._connections[address] = BrokerConnection(
-                *address,
-                timeout_s,
-                settings.client_id,
-                answer_timeout_seconds=timeout_s + settings.fetch_max_wait_ms / 1000 + _SLACK_S,
-                max_answer_bytes=_MAX_ANSWER_BYTES,
-                receive_buffer_bytes=settings.receive_buffer_bytes,
-                security=settings.security,
-            )
+            connection = self._connections[address] = self.open(address)
         return connection
 
     def __del__(self) -> None:

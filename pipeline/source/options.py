@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ottla.client.security import SETTINGS
-from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings, parse_bootstrap_servers, security_of
+from ottla.pipeline.client import EARLIEST, LATEST, ClientSettings
 from ottla.pipeline.errors import OptionError
+from ottla.pipeline.options.connection import BOOLEANS, MAX_INT32, connection_settings, refuse_unknown
+from ottla.pipeline.options.texts import choice, duration_ms, positive
 from ottla.pipeline.source.positions import Positions, positions_of, refuse_empty_batch
 from ottla.pipeline.source.subscription import Subscription, subscription_of
-from ottla.pipeline.source.texts import choice, duration_ms, positive
 
 __all__ = ["SourceOptions", "parse_options"]
 
@@ -73,10 +73,7 @@ _NUMBERS: Final = {
     "kafka.request.timeout.ms": "request_timeout_ms",
     "kafka.default.api.timeout.ms": "default_api_timeout_ms",
 }
-_KAFKA: Final = "kafka."
 _ISOLATION_LEVELS: Final = {"read_uncommitted": False, "read_committed": True}
-_BOOLEANS: Final = {"true": True, "false": False}
-_MAX_INT32: Final = (1 << 31) - 1
 
 
 class SourceOptions(NamedTuple):
@@ -99,7 +96,7 @@ class SourceOptions(NamedTuple):
 def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     """Read and check all options; OptionError says which is wrong, and what to write."""
     given = {name.lower(): str(value).strip() for name, value in options.items()}
-    _refuse_unknown(given)
+    refuse_unknown(given, _OPTIONS, {*_WITHOUT_EFFECT, *_NUMBERS, "kafka.isolation.level", "kafka.check.crcs"})
     if is_stream:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name.lower() in given:
@@ -116,8 +113,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         latest_if_no_timestamp=choice(
             given, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, "error"
         ),
-        fail_on_data_loss=choice(given, "failOnDataLoss", _BOOLEANS, "true"),
-        include_headers=choice(given, "includeHeaders", _BOOLEANS, "false"),
+        fail_on_data_loss=choice(given, "failOnDataLoss", BOOLEANS, "true"),
+        include_headers=choice(given, "includeHeaders", BOOLEANS, "false"),
         max_offsets_per_trigger=positive(given, "maxOffsetsPerTrigger"),
         min_offsets_per_trigger=positive(given, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=duration_ms(given, "maxTriggerDelay", "15m"),
@@ -126,33 +123,12 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
     )
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in _OPTIONS} | _WITHOUT_EFFECT | set(_NUMBERS)
-    known |= {"kafka.bootstrap.servers", "kafka.isolation.level", "kafka.client.id", "kafka.check.crcs"}
-    known |= {f"{_KAFKA}{name}" for name in SETTINGS}
-    for name in sorted(given.keys() - known):
-        if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
-            raise OptionError(f"Option {name} is not known to format('ottla'): use format('kafka') for this broker.")
-        if name.startswith("kafka."):
-            raise OptionError(f"Option {name} has no meaning for format('ottla'): leave it out.")
-        raise OptionError(f"There is no option {name}. There are kafka.bootstrap.servers, {', '.join(_OPTIONS)}.")
-
-
 def _client_settings(given: Mapping[str, str]) -> ClientSettings:
-    servers = given.get("kafka.bootstrap.servers")
-    if servers is None:
-        raise OptionError(
-            "Option kafka.bootstrap.servers is missing: write .option('kafka.bootstrap.servers', 'host:port')."
-        )
     numbers: dict[str, Any] = {
-        field: positive(given, name, _MAX_INT32) for name, field in _NUMBERS.items() if name in given
+        field: positive(given, name, MAX_INT32) for name, field in _NUMBERS.items() if name in given
     }
-    return ClientSettings(parse_bootstrap_servers(servers))._replace(
-        client_id=given.get("kafka.client.id", "ottla-spark"),
+    return connection_settings(given)._replace(
         read_committed=choice(given, "kafka.isolation.level", _ISOLATION_LEVELS, "read_uncommitted"),
-        check_crcs=choice(given, "kafka.check.crcs", _BOOLEANS, "true"),
-        security=security_of(
-            {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
-        ),
+        check_crcs=choice(given, "kafka.check.crcs", BOOLEANS, "true"),
         **numbers,
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.pipeline.client import EARLIEST, LATEST, TopicPartition
 from ottla.pipeline.errors import OptionError
-from ottla.pipeline.source.texts import is_int, json_object, number_of
+from ottla.pipeline.options.texts import is_int, json_object, number_of
 
 __all__ = ["Offsets", "Positions", "parse_positions", "positions_of", "refuse_empty_batch"]
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.decoder import arrow_schema, spark_schema
 from ottla.pipeline.errors import OptionError
+from ottla.pipeline.sink import BatchWriter, StreamWriter, parse_sink_options, shape_of
 from ottla.pipeline.source.batch import BatchReader
 from ottla.pipeline.source.options import SourceOptions, parse_options
 from ottla.pipeline.source.stream import StreamReader
@@ -18,9 +25,9 @@ __all__ = ["OttlaDataSource", "require_own_schema"]
 class OttlaDataSource(DataSource):
     """Topics as rows, without a jar: columns and options are those of Spark's Kafka connector.
 
-    `spark.dataSource.register(OttlaDataSource)`, then `spark.read.format("ottla")` or
-    `spark.readStream.format("ottla")`. It reads from any broker that speaks Kafka's protocol; every executor needs
-    `ottla[spark]` installed and reads from the brokers itself.
+    `spark.dataSource.register(OttlaDataSource)`, then `format("ottla")` after `spark.read`, `spark.readStream`,
+    `df.write` or `df.writeStream`. It speaks to any broker that speaks Kafka's protocol; every executor needs
+    `ottla[spark]` installed and speaks to the brokers itself.
     """
 
     @classmethod
@@ -40,6 +47,17 @@ class OttlaDataSource(DataSource):
         options = parse_options(self.options, is_stream=True)
         require_own_schema(schema, options)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError("Save mode overwrite is not allowed for topics: write .mode('append').")
+        options = parse_sink_options(self.options, is_stream=False)
+        return BatchWriter(options, shape_of(schema, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        # A topic only grows: output mode complete sends all rows again in each batch, as the connector does.
+        options = parse_sink_options(self.options, is_stream=True)
+        return StreamWriter(options, shape_of(schema, options.topic))
 
 
 def require_own_schema(schema: StructType, options: SourceOptions) -> None:

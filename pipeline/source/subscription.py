@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla.pipeline.client import TopicPartition
 from ottla.pipeline.errors import OptionError
-from ottla.pipeline.source.texts import is_int, json_object
+from ottla.pipeline.options.texts import is_int, json_object
 
 __all__ = ["Subscription", "subscription_of"]
 

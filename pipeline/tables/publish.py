@@ -1,6 +1,6 @@
 """The other way: the rows of a table, or of a query, become records of a topic, with keys and headers.
 
-Without a jar the executors send through this package's own client; with Spark's connector they send through that.
+Without a jar the executors send as `format("ottla")` does; with Spark's connector they send through that.
 Either way a task that Spark repeats sends its rows again, as Spark's own connector does: at least once.
 """
 
@@ -14,9 +14,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, StringType
 
+from ottla.kproto.records import Compression
 from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers, security_of
-from ottla.pipeline.client.producer import OutgoingRecord, Producer
 from ottla.pipeline.errors import TopicError
+from ottla.pipeline.sink import Shape, SinkOptions, shape_of, write_idempotent
 from ottla.pipeline.tables.config import DATE_COLUMN, METADATA_COLUMNS, JobConfig, TableConfig
 from ottla.pipeline.tables.errors import ConfigError, TableError
 from ottla.pipeline.tables.session import session
@@ -75,7 +76,10 @@ def publish(spark: SparkSession, publication: Publication) -> int:
         cluster.close()
     rows = records(_rows(spark, publication), publication)
     if publication.source == "ottla":
-        sender = _Sender(publication.client, publication.topic, publication.batch_bytes)
+        options = SinkOptions(
+            publication.client, publication.topic, compression=Compression.LZ4, batch_bytes=publication.batch_bytes
+        )
+        sender = _Sender(options, shape_of(rows.schema, publication.topic))
         return int(sum(row.sent for row in rows.mapInArrow(sender, "sent BIGINT").collect()))
     count = rows.count()
     writer = rows.write.format("kafka").option("kafka.bootstrap.servers", publication.bootstrap)
@@ -137,29 +141,17 @@ def _rows(spark: SparkSession, publication: Publication) -> DataFrame:
 
 
 class _Sender:
-    """Runs on the executors: each task sends its rows through a producer of its own."""
+    """Runs on the executors: each task sends its rows as the sink does, and says how many they were."""
 
-    def __init__(self, settings: ClientSettings, topic: str, batch_bytes: int | None) -> None:
-        self._settings = settings
-        self._topic = topic
-        self._batch_bytes = batch_bytes
+    def __init__(self, options: SinkOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
+        from pyspark import TaskContext
 
-        cluster = Cluster(self._settings)
-        try:
-            sent = 0
-            producer: Producer | None = None
-            for batch in batches:
-                producer = producer or Producer(cluster, self._topic, batch_bytes=self._batch_bytes)
-                sent += producer.send_all(_outgoing(batch))
-            yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64())})
-        finally:
-            cluster.close()
-
-
-def _outgoing(batch: pa.RecordBatch) -> Iterator[OutgoingRecord]:
-    for key, value, headers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        pairs = tuple((header["key"], header["value"]) for header in headers or ())
-        yield OutgoingRecord(key, value, pairs)
+        context = TaskContext.get()
+        assert context is not None
+        written = write_idempotent(self._options, self._shape, context.partitionId(), batches)
+        yield pa.RecordBatch.from_pydict({"sent": pa.array([written.rows], pa.int64())})

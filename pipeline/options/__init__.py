@@ -1,0 +1,1 @@
+"""What the options of sources and sinks have in common."""
