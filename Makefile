@@ -12,7 +12,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed,
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop
+
+sink-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a stream from topic to topic and of its broker, and a check of every record
+	$(BIN)/python -m compat_tests.spark.sink_kill_loop
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
 	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}

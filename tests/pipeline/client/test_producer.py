@@ -31,7 +31,7 @@ def new_producer(broker: OttlaBroker) -> Iterator[NewProducer]:
     cluster = Cluster(ClientSettings(parse_bootstrap_servers(broker.bootstrap)))
     made: list[Producer] = []
 
-    def make(compression: Compression = Compression.NONE, **options: int) -> Producer:
+    def make(compression: Compression = Compression.NONE, **options: Any) -> Producer:
         made.append(Producer(cluster, new_identity(cluster), compression, **options))
         return made[-1]
 

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from ottla.client.connection import BrokerConnection
+from ottla.pipeline.client import Cluster
+from ottla.pipeline.client.transactions import ProducerIdentity, is_open
 from ottla.pipeline.errors import FencedError, TopicError
+from ottla.pipeline.sink.decision import task_id
+from ottla.pipeline.sink.task import Written
 from tests.pipeline.sink.conftest import Query
 
 NewQuery = Callable[..., Query]
@@ -238,13 +242,10 @@ def test_a_part_that_is_lost_after_the_decision_is_written_again_if_it_is_the_sa
         assert committed(topic) == []
 
 
-def await_abort(query: Query, written: Any) -> None:
-    from ottla.pipeline.client import Cluster
-    from ottla.pipeline.client.transactions import ProducerIdentity, is_open
-    from ottla.pipeline.sink.decision import task_id
-
+def await_abort(query: Query, written: Written) -> None:
+    assert written.prepared is not None
     cluster = Cluster(query.options.client)
-    identity = ProducerIdentity(*written.prepared[:2], task_id(query.id, written.task))
+    identity = ProducerIdentity(written.prepared.producer_id, written.prepared.epoch, task_id(query.id, written.task))
     deadline = time.monotonic() + 60
     while is_open(cluster, identity):
         assert time.monotonic() < deadline
