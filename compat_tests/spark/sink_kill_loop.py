@@ -36,7 +36,7 @@ from compat_tests.spark import session
 from compat_tests.spark.kill_loop import PARTITIONS, TOPIC, Load
 
 TARGET: Final = "copies"
-BATCH_TIMEOUT_S: Final = 300.0
+BATCH_TIMEOUT_S: Final = 400.0
 READ_TIMEOUT_S: Final = 120.0
 
 Records = Counter[tuple[bytes | None, bytes | None]]
