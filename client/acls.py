@@ -19,14 +19,18 @@ OPERATIONS: Final = {
     "describe-configs": 10,
     "alter-configs": 11,
     "idempotent-write": 12,
+    "create-tokens": 13,
+    "describe-tokens": 14,
     "two-phase-commit": 15,
 }
 PERMISSIONS: Final = {"deny": 2, "allow": 3}
 LITERAL, PREFIXED, ANY, MATCH = 3, 4, 1, 2
 CLUSTER_NAME: Final = "kafka-cluster"
-RESOURCE_HELP: Final = "topic:NAME, topic:PREFIX*, topic:*, group:…, transactional-id:…, or cluster"
+RESOURCE_HELP: Final = (
+    "topic:NAME, topic:PREFIX*, topic:*, group:…, transactional-id:…, delegation-token:…, user:…, or cluster"
+)
 
-_RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
+_RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
 _DENY: Final = "--deny"
 _HOST: Final = "--host"
 
@@ -64,6 +68,8 @@ def target(text: str) -> AclTarget:
         raise AclTextError(f"{text!r} is no resource: write {RESOURCE_HELP}")
     if number == _RESOURCES["cluster"]:
         return AclTarget(number, CLUSTER_NAME, LITERAL)
+    if number == _RESOURCES["user"] and name != "*":
+        name = principal(name)
     if name.endswith("*") and name != "*":
         return AclTarget(number, name[:-1], PREFIXED)
     return AclTarget(number, name, LITERAL)

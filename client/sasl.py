@@ -33,12 +33,15 @@ class Exchange(Protocol):
         ...
 
 
-def begin(mechanism: str, user: str, password: str) -> Exchange:
-    """An exchange by one of MECHANISMS; SecurityConfigError for another."""
+def begin(mechanism: str, user: str, password: str, *, is_token: bool = False) -> Exchange:
+    """An exchange by one of MECHANISMS; SecurityConfigError for another.
+
+    With `is_token`, by SCRAM, user and password are the id and the secret of a delegation token (KIP-48).
+    """
     if mechanism == "PLAIN":
         return _Plain(user, password)
     if mechanism in DIGESTS:
-        return _Scram(mechanism, user, password)
+        return _Scram(mechanism, user, password, ",tokenauth=true" if is_token else "")
     raise SecurityConfigError(f"the SASL mechanism {mechanism} is not known; known are {', '.join(MECHANISMS)}")
 
 
@@ -79,13 +82,13 @@ class _Plain:
 
 
 class _Scram:
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
+    def __init__(self, mechanism: str, user: str, password: str, extensions: str) -> None:
         self.mechanism = mechanism
         self.is_complete = False
         self._digest = DIGESTS[mechanism]
         self._password = password
         self._nonce = secrets.token_urlsafe(24)
-        self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
+        self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}{extensions}"
         self._is_begun = False
         self._server_signature: bytes | None = None
 

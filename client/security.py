@@ -5,6 +5,7 @@
 | protocol | `security.protocol` | the same |
 | mechanism | `sasl.mechanism` | `sasl.mechanism`, `sasl.mechanisms` |
 | user | `sasl.jaas.config` | `sasl.username`, `sasl.password` |
+| delegation token | `sasl.jaas.config` with `tokenauth="true"`; its id and HMAC are user and password | |
 | token of OAUTHBEARER | `sasl.oauthbearer.token.endpoint.url`, a file URL | the same |
 
 Those of TLS are in `tls.py`.
@@ -49,6 +50,8 @@ class Login(NamedTuple):
     password: str = ""
     #: The file with the token, which is read for each connection, for whoever renews it.
     token_file: str | None = None
+    #: Whether user and password are those of a delegation token.
+    is_token: bool = False
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism!r}, {self.user!r})"
@@ -56,7 +59,7 @@ class Login(NamedTuple):
     def begin(self) -> sasl.Exchange:
         """For a new connection; SecurityConfigError if the token cannot be read."""
         if self.token_file is None:
-            return sasl.begin(self.mechanism, self.user, self.password)
+            return sasl.begin(self.mechanism, self.user, self.password, is_token=self.is_token)
         try:
             token = Path(self.token_file).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -107,6 +110,7 @@ def _login(properties: Mapping[str, str]) -> Login:
     if mechanism == sasl.OAUTHBEARER:
         return Login(mechanism, token_file=_token_file(properties))
     user, password = properties.get("sasl.username"), properties.get("sasl.password")
+    is_token = False
     jaas = properties.get("sasl.jaas.config")
     if jaas is not None:
         try:
@@ -114,11 +118,12 @@ def _login(properties: Mapping[str, str]) -> Login:
         except JaasError as error:
             raise SecurityConfigError(f"sasl.jaas.config cannot be read: {error}") from None
         user, password = options.get("username"), options.get("password")
+        is_token = mechanism in sasl.DIGESTS and options.get("tokenauth", "").lower() == "true"
     if user is None or password is None:
         raise SecurityConfigError(
             f"{mechanism} needs a user and a password: sasl.username and sasl.password, or sasl.jaas.config"
         )
-    return Login(mechanism, user, password)
+    return Login(mechanism, user, password, is_token=is_token)
 
 
 def _token_file(properties: Mapping[str, str]) -> str:

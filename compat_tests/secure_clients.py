@@ -199,7 +199,7 @@ def for_java(properties: Properties) -> dict[str, str]:
     if mechanism := properties.get("sasl.mechanism"):
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         found["sasl.mechanism"] = mechanism
-        found["sasl.jaas.config"] = (
+        found["sasl.jaas.config"] = properties.get("sasl.jaas.config") or (
             f"org.apache.kafka.common.security.{module} required "
             f'username="{properties["sasl.username"]}" password="{properties["sasl.password"]}";'
         )

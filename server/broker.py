@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.credentials import Credentials
+    from ottla.server.security.delegation_tokens import DelegationTokens
     from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
@@ -78,6 +79,8 @@ class Broker:
     authorizer: Authorizer | None = None
     #: What passwords are compared with; None where nobody is asked for one.
     credentials: Credentials | None = None
+    #: None where there are none.
+    delegation_tokens: DelegationTokens | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
     #: Times the loop's steps, where that was asked for.
     watchdog: LoopWatchdog | None = None

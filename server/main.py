@@ -32,7 +32,7 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.client_metrics.manager import ClientMetrics
-from ottla.server.cluster.controllership import Controllership
+from ottla.server.cluster.controllership import Controllership, Duty
 from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.growing_topics import GrowingTopics
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from ottla.server.network.guard import Guard
     from ottla.server.network.network import Network
     from ottla.server.security.credentials import Credentials
+    from ottla.server.security.delegation_tokens import DelegationTokens
     from ottla.server.security.tls import ReloadedTls
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.node_dir import NodeDir
@@ -224,7 +225,10 @@ class Node:
         )
         elections = Elections(config)
         growing_topics = GrowingTopics(config)
-        duties = (elections.run, elections.rebalance, growing_topics.run)
+        tokens = _delegation_tokens(config, controller, self._clock)
+        duties: tuple[Duty, ...] = (elections.run, elections.rebalance, growing_topics.run)
+        if tokens is not None:
+            duties += (tokens.remove_expired,)
         controllership = Controllership(controller, membership, duties)
         peers = Peers(
             lambda: controller.image,
@@ -281,7 +285,8 @@ class Node:
             quotas=quotas,
             authorizer=authorizer_of(config),
             client_metrics=ClientMetrics(config),
-            credentials=_credentials(config, controller, self._clock),
+            credentials=_credentials(config, controller, self._clock, tokens),
+            delegation_tokens=tokens,
             watchdog=self._watchdog,
         )
         connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -431,13 +436,24 @@ def _asks_for_anything(config: BrokerConfig) -> bool:
     return any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values())
 
 
-def _credentials(config: BrokerConfig, controller: Controller, clock: Clock) -> Credentials | None:
+def _delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock) -> DelegationTokens | None:
+    """None, and nothing of them loaded, where there are none."""
+    if not config.delegation_token_secret_key:
+        return None
+    from ottla.server.security.delegation_tokens import DelegationTokens
+
+    return DelegationTokens(config.delegation_token_secret_key, config, controller, clock.time_ms)
+
+
+def _credentials(
+    config: BrokerConfig, controller: Controller, clock: Clock, tokens: DelegationTokens | None
+) -> Credentials | None:
     """What passwords are compared with; None, and nothing of it loaded, where no port asks for anything."""
     if not (_asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
         return None
     from ottla.server.security.credentials import Credentials
 
-    return Credentials(lambda: controller.image.scram_credentials, clock.time_ms)
+    return Credentials(lambda: controller.image.scram_credentials, clock.time_ms, tokens)
 
 
 def _guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def reset(broker: Broker) -> None:
-    """Delete every topic, group, transaction, quota, setting and password that was made while the broker ran.
+    """Delete every topic, group, transaction, quota, setting, password and token that was made while the broker ran.
 
     Clients that are connected see deleted topics: a fetch that waits is answered, with UNKNOWN_TOPIC_ID or
     UNKNOWN_TOPIC_OR_PARTITION. Groups and transactions go with the topics that keep them; those are made again at once,
@@ -28,6 +28,8 @@ async def reset(broker: Broker) -> None:
     for mechanism in {mechanism for _, mechanism in image.scram_credentials}:  # a request changes a user once
         deletions = [ScramDeletion(user, mechanism) for user, other in image.scram_credentials if other == mechanism]
         await controller.alter_scram_credentials(deletions, [])
+    if image.delegation_tokens:
+        await controller.change_delegation_tokens(dict.fromkeys)
     topics = list(image.topics.values())
     if topics:
         await controller.delete_topics([topic.topic_id for topic in topics])

@@ -153,11 +153,14 @@ class RunningNode:
         self.node = node
         self.broker = ready.broker
         self.port = ready.endpoints[0].port
+        self._ports = {endpoint.listener: endpoint.port for endpoint in ready.endpoints}
         self.http_url = ready.http_url
         self.clients: list[Client] = []
 
-    async def connect(self) -> Client:
-        client = Client(await trio.open_tcp_stream("127.0.0.1", self.port))
+    async def connect(self, listener: str | None = None) -> Client:
+        """A client of a listener, of the first one unless it is named."""
+        port = self.port if listener is None else self._ports[listener]
+        client = Client(await trio.open_tcp_stream("127.0.0.1", port))
         self.clients.append(client)
         return client
 

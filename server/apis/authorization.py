@@ -203,17 +203,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
         ),
         Rule(),
     ),
-    # Answered as without authentication.
-    **dict.fromkeys(
-        (
-            ApiKey.CREATE_DELEGATION_TOKEN,
-            ApiKey.RENEW_DELEGATION_TOKEN,
-            ApiKey.EXPIRE_DELEGATION_TOKEN,
-            ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        ),
-        Rule(),
-    ),
-    # These look themselves: at all topics, at sessions, at what may be created, at members' topics.
+    # These look themselves: at all topics, at sessions, at what may be created, at members' topics, at tokens' owners.
     **dict.fromkeys(
         (
             ApiKey.METADATA,
@@ -224,6 +214,10 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
             ApiKey.DESCRIBE_CLUSTER,
             ApiKey.OFFSET_FETCH,
             ApiKey.INIT_PRODUCER_ID,
+            ApiKey.CREATE_DELEGATION_TOKEN,
+            ApiKey.RENEW_DELEGATION_TOKEN,
+            ApiKey.EXPIRE_DELEGATION_TOKEN,
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ),
         Rule(),
     ),

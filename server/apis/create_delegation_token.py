@@ -1,33 +1,64 @@
-"""CreateDelegationToken (38): not over a connection without authentication, as in Kafka."""
+"""CreateDelegationToken (38): a secret by which workers authenticate as its owner (KIP-48).
+
+Whoever has authenticated makes tokens for himself, and for others with CREATE_TOKENS on that user (KIP-373).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
 from ottla.server.apis.context import RequestContext
-
-ANONYMOUS = ("User", "ANONYMOUS")
-NEVER_MS = -1
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.delegation_tokens import TokenPrincipal
+from ottla.server.metadata.errors import (
+    DelegationTokenAuthorizationError,
+    DelegationTokenRequestNotAllowedError,
+    InvalidPrincipalTypeError,
+    MetadataError,
+)
 
 _FIRST_VERSION_WITH_REQUESTER: Final = 3
 
 
 async def handle(request: CreateDelegationTokenRequest, context: RequestContext) -> CreateDelegationTokenResponse:
-    kind, name = ANONYMOUS
-    response = CreateDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-        principal_type=request.owner_principal_type or kind,
-        principal_name=request.owner_principal_name or name,
-        issue_timestamp_ms=NEVER_MS,
-        expiry_timestamp_ms=NEVER_MS,
-        max_timestamp_ms=NEVER_MS,
-    )
+    requester = owner = requester_of(context)
+    if request.owner_principal_name:
+        owner = TokenPrincipal(request.owner_principal_type or "", request.owner_principal_name)
+    response = CreateDelegationTokenResponse(principal_type=owner.type, principal_name=owner.name)
     if context.header.api_version >= _FIRST_VERSION_WITH_REQUESTER:
-        response.token_requester_principal_type = kind
-        response.token_requester_principal_name = name
+        response.token_requester_principal_type, response.token_requester_principal_name = requester
+    try:
+        check_connection(context)
+        _check_owner(owner, requester, context)
+        tokens = tokens_of(context)
+        renewers = [
+            TokenPrincipal(it.principal_type, it.principal_name) async for it in context.work.over(request.renewers)
+        ]
+        token = await tokens.create(requester, owner, renewers, request.max_lifetime_ms)
+    except MetadataError as error:
+        response.error_code = error_code(error)
+        # Kafka's controller leaves them at 0, its brokers do not.
+        if isinstance(error, (DelegationTokenRequestNotAllowedError, DelegationTokenAuthorizationError)):
+            response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = NO_TIMESTAMP_MS
+        return response
+    response.issue_timestamp_ms = token.issue_timestamp_ms
+    response.expiry_timestamp_ms = token.expiry_timestamp_ms
+    response.max_timestamp_ms = token.max_timestamp_ms
+    response.token_id = token.token_id
+    response.hmac = tokens.hmac(token.token_id)
     return response
+
+
+def _check_owner(owner: TokenPrincipal, requester: TokenPrincipal, context: RequestContext) -> None:
+    if not owner.type:
+        raise InvalidPrincipalTypeError("The owner has a name, and no type.")
+    if owner == requester or context.access is None:
+        return
+    if not context.access.allows(AclOperation.CREATE_TOKENS, AclResource.USER, str(owner)):
+        raise DelegationTokenAuthorizationError("The principal may not make tokens for this owner.")

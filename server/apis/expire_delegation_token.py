@@ -1,14 +1,21 @@
-"""ExpireDelegationToken (40): not over a connection without authentication, as in Kafka."""
+"""ExpireDelegationToken (40): its owner or a renewer ends a token, at once or after a while (KIP-48)."""
 
 from __future__ import annotations
 
-from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.create_delegation_token import NEVER_MS
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of
+from ottla.server.metadata.errors import DelegationTokenRequestNotAllowedError, MetadataError
 
 
 async def handle(request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER_MS
-    )
+    try:
+        check_connection(context)
+        until_ms = await tokens_of(context).expire(
+            requester_of(context), bytes(request.hmac), request.expiry_time_period_ms
+        )
+    except MetadataError as error:
+        until_ms = NO_TIMESTAMP_MS if isinstance(error, DelegationTokenRequestNotAllowedError) else 0
+        return ExpireDelegationTokenResponse(error_code=error_code(error), expiry_timestamp_ms=until_ms)
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=until_ms)

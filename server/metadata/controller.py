@@ -57,6 +57,7 @@ from ottla.server.settings.mirrored import MIRROR_SETTING
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl, AclFilter
     from ottla.server.metadata.config_changes import ConfigChange
+    from ottla.server.metadata.delegation_tokens import DelegationToken, TokenChanges
     from ottla.server.metadata.feature_changes import FeatureUpdate
     from ottla.server.metadata.partition_changes import PartitionUpdate
     from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
@@ -470,6 +471,22 @@ class Controller:
             return compares, operations, errors
 
         return await self._transact(plan)
+
+    async def change_delegation_tokens(self, change: Callable[[Mapping[str, DelegationToken]], TokenChanges]) -> None:
+        """Change delegation tokens as `change` says of those that there are; it may raise a MetadataError to refuse."""
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            changes = {
+                keys.delegation_token(token_id): token for token_id, token in change(image.delegation_tokens).items()
+            }
+            compares = [Compare(key, self._loader.revision_of(key)) for key in changes]
+            operations: list[Operation] = [
+                Delete(key) if token is None else Put(key, keys.encode_delegation_token(token))
+                for key, token in changes.items()
+            ]
+            return compares, operations, None
+
+        await self._transact(plan)
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
         """Add entries; those that are there already stay."""

@@ -70,6 +70,34 @@ class InvalidRequestError(MetadataError):
     """The request contradicts itself (duplicate entries, both a name and an id, …)."""
 
 
+class InvalidPrincipalTypeError(MetadataError):
+    """Principals of this type cannot do this."""
+
+
+class DelegationTokensDisabledError(MetadataError):
+    """There are no delegation tokens without `delegation.token.secret.key`."""
+
+
+class DelegationTokenRequestNotAllowedError(MetadataError):
+    """Nothing about delegation tokens is asked over a connection of this kind."""
+
+
+class DelegationTokenAuthorizationError(MetadataError):
+    """The principal may not make delegation tokens for this owner."""
+
+
+class DelegationTokenNotFoundError(MetadataError):
+    """No delegation token has this secret."""
+
+
+class DelegationTokenExpiredError(MetadataError):
+    """The delegation token has ended and is not removed yet."""
+
+
+class DelegationTokenOwnerMismatchError(MetadataError):
+    """The principal neither owns the delegation token nor may renew it."""
+
+
 class PolicyViolationError(MetadataError):
     """A limit of this cluster forbids it."""
 

@@ -202,6 +202,11 @@ _MAPPINGS: Final[Mapping[str, tuple[str, Callable[[str], Any], Callable[[KeyValu
         lambda entry: keys.decode(entry.value),
     ),
     "quotas": (keys.QUOTAS, keys.parse_quota, lambda entry: keys.decode(entry.value)),
+    "delegation_tokens": (
+        keys.DELEGATION_TOKENS,
+        lambda key: key.removeprefix(keys.DELEGATION_TOKENS),
+        lambda entry: keys.decode_delegation_token(entry.key, entry.value),
+    ),
     "acls": (keys.ACLS, keys.parse_acl, lambda entry: None),
     "scram_credentials": (keys.SCRAM, keys.parse_scram, lambda entry: keys.decode_scram(entry.value)),
 }

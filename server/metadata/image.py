@@ -19,6 +19,7 @@ from ottla.server.settings.mirrored import MIRROR_SETTING, Mirrored, mirrored
 
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl
+    from ottla.server.metadata.delegation_tokens import DelegationToken
     from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 NO_LEADER: Final = -1
@@ -175,6 +176,8 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    #: By their ids.
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     #: The entries of the access control lists.
     acls: Mapping[Acl, None] = field(default_factory=dict)
 

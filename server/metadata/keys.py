@@ -7,6 +7,7 @@
     /configs/<type>/<name>             configs of a broker, a group or a client metrics subscription
     /quotas/<entity>                   a client quota
     /scram/<mechanism>/<user>          a user's SCRAM credential
+    /delegation-tokens/<id>            a delegation token, without its secret
     /acls/<entry>                      one entry of the access control lists
     /brokers/<id>                      a registered broker: where it is reached, its rack, how it last stopped
     /alive/<id>                        on the lease of the broker's session: while it is there the broker is not fenced
@@ -39,6 +40,7 @@ from ottla.server.metadata.image import (
 
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl
+    from ottla.server.metadata.delegation_tokens import DelegationToken
     from ottla.server.metadata.scram_changes import ScramCredential, ScramKey
 
 CLUSTER: Final = "/cluster/"
@@ -49,6 +51,7 @@ PARTITIONS: Final = "/partitions/"
 CONFIGS: Final = "/configs/"
 QUOTAS: Final = "/quotas/"
 SCRAM: Final = "/scram/"
+DELEGATION_TOKENS: Final = "/delegation-tokens/"
 ACLS: Final = "/acls/"
 BROKERS: Final = "/brokers/"
 ALIVE: Final = "/alive/"
@@ -120,6 +123,10 @@ def parse_scram(key: str) -> ScramKey:
     return user, ScramMechanism(int(mechanism))
 
 
+def delegation_token(token_id: str) -> str:
+    return DELEGATION_TOKENS + token_id
+
+
 def acl(entry: Acl) -> str:
     return ACLS + json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
@@ -150,6 +157,25 @@ def decode_scram(value: bytes) -> ScramCredential:
     document = decode(value)
     salt, stored_key, server_key = (bytes.fromhex(document[name]) for name in ("salt", "stored_key", "server_key"))
     return ScramCredential(salt, stored_key, server_key, document["iterations"])
+
+
+def encode_delegation_token(token: DelegationToken) -> bytes:
+    return encode({name: value for name, value in token._asdict().items() if name != "token_id"})
+
+
+def decode_delegation_token(key: str, value: bytes) -> DelegationToken:
+    from ottla.server.metadata.delegation_tokens import DelegationToken, TokenPrincipal
+
+    document = decode(value)
+    return DelegationToken(
+        key.removeprefix(DELEGATION_TOKENS),
+        TokenPrincipal(*document["owner"]),
+        TokenPrincipal(*document["requester"]),
+        tuple(TokenPrincipal(*renewer) for renewer in document["renewers"]),
+        document["issue_timestamp_ms"],
+        document["expiry_timestamp_ms"],
+        document["max_timestamp_ms"],
+    )
 
 
 def encode(value: Any) -> bytes:

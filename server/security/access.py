@@ -57,7 +57,7 @@ class Access:
 
     def _tell(self, operation: AclOperation, resource: AclResource, name: str, *, is_allowed: bool) -> None:
         decision = self._authorizer.decide(self._principal, self._host, operation, resource, name)
-        name = _shown(name)
+        name = shown(name)
         audit.log(
             logging.DEBUG if is_allowed else logging.INFO,
             "%s is %s %s on %s %s from %s by %s: %s",
@@ -81,7 +81,7 @@ class Access:
         )
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A name that a client chose, as one line holds it: nobody writes lines of his own into the log."""
     name = name if len(name) <= _MAX_SHOWN_LENGTH else f"{name[:_MAX_SHOWN_LENGTH]}…"
     return name if name.isprintable() else ascii(name)

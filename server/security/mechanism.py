@@ -23,6 +23,8 @@ class Exchange(Protocol):
     user: str | None
     #: How long what the client has shown is good from then on; None for as long as the connection lives.
     lifetime_ms: int | None
+    #: Whether what the client has shown is a delegation token.
+    is_token_authenticated: bool
 
     async def step(self, message: bytes) -> bytes:
         """The answer to the client's next message.

@@ -65,6 +65,7 @@ class OAuthBearerExchange:
         self._refusal: TokenRefusedError | None = None
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_token_authenticated = False
 
     async def step(self, message: bytes) -> bytes:
         """See `Exchange.step`."""

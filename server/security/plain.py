@@ -19,6 +19,7 @@ class PlainExchange:
         self._configured = configured
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_token_authenticated = False
 
     async def step(self, message: bytes) -> bytes:
         """See `Exchange.step`."""

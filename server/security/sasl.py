@@ -95,6 +95,8 @@ class Sasl:
         self._has_principal = False
         self.state = State.FIRST
         self.principal = ANONYMOUS
+        #: Whether the client has shown a delegation token, with which none is to be had.
+        self.is_token_authenticated = False
         #: Why it failed, for the log.
         self.failure = ""
 
@@ -206,6 +208,7 @@ class Sasl:
             return token
         principal = user(self._exchange.user)
         self._credential_lifetime_ms = self._exchange.lifetime_ms
+        is_token_authenticated = self._exchange.is_token_authenticated
         self._exchange = None
         if self._has_principal and self.principal != principal:
             named = (before.replace(":", ".", 1) for before in (self.principal, principal))
@@ -213,6 +216,7 @@ class Sasl:
                 "Cannot change principals during re-authentication from {}: {}".format(*named)
             )
         self.principal = principal
+        self.is_token_authenticated = is_token_authenticated
         self._has_principal = True
         self.state = State.COMPLETE
         return token

@@ -1,8 +1,10 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677): the client proves that it knows the password without sending it.
 
 Kafka's counterparts are org.apache.kafka.common.security.scram.internals.ScramSaslServer and ScramMessages. Two things
-differ. An unknown user is refused with the last message, as a wrong password is, and not with the first: nobody learns
-which users there are. And what the client has sent is taken into the proof as it came.
+differ. An unknown user or token is refused with the last message, as a wrong password is, and not with the first:
+nobody learns which there are. And what the client has sent is taken into the proof as it came.
+
+With the extension `tokenauth=true` the name is the id of a delegation token, and the password its secret (KIP-48).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _FIRST: Final = re.compile(
 _FINAL: Final = re.compile(
     rf"(?P<unproven>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
-_TOKEN_EXTENSION: Final = "tokenauth=true"
+_SHOWS_TOKEN: Final = re.compile(r",tokenauth=(?i:true)(?:,|$)")
 
 
 class ScramExchange:
@@ -45,24 +47,27 @@ class ScramExchange:
         self._credential: ScramCredential | None = None
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_token_authenticated = False
 
     async def step(self, message: bytes) -> bytes:
         """See `Exchange.step`."""
         text = message.decode("utf-8", "replace")
-        return self._begin(text) if self._credential is None else self._prove(text, self._credential)
+        return await self._begin(text) if self._credential is None else self._prove(text, self._credential)
 
-    def _begin(self, text: str) -> bytes:
+    async def _begin(self, text: str) -> bytes:
         match = _FIRST.fullmatch(text)
         if match is None:
             raise InvalidCredentialsError("the client's first SCRAM message is malformed")
-        if _TOKEN_EXTENSION in match["extensions"].split(","):
-            raise InvalidCredentialsError("delegation tokens are not served")
+        self.is_token_authenticated = _SHOWS_TOKEN.search(match["extensions"]) is not None
         user = match["name"].replace("=2C", ",").replace("=3D", "=")
         if match["authorization_id"] not in (None, user):
             raise AuthenticationFailedError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        credential = self._credentials.scram(user, self._mechanism)
+        if self.is_token_authenticated:
+            credential = await self._credentials.scram_of_token(user, self._mechanism)
+        else:
+            credential = self._credentials.scram(user, self._mechanism)
         if credential.iterations < MIN_ITERATIONS:
             raise InvalidCredentialsError(f"the stored credential has only {credential.iterations} iterations")
         self._claimed = user
@@ -87,5 +92,15 @@ class ScramExchange:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key):
             raise InvalidCredentialsError("unknown user or wrong password")
-        self.user = self._claimed
+        self._let_in()
         return b"v=" + b64encode(hmac.digest(credential.server_key, signed, digest))
+
+    def _let_in(self) -> None:
+        if not self.is_token_authenticated:
+            self.user = self._claimed
+            return
+        found = self._credentials.good_token(self._claimed)
+        if found is None:
+            raise InvalidCredentialsError("the delegation token has ended")
+        token, self.lifetime_ms = found
+        self.user = token.owner.name

@@ -42,16 +42,16 @@ class SecuritySettings:
     )
     security_providers: str | None = string(None, "Java security providers.", importance=LOW, in_use=False)
     delegation_token_secret_key: str | None = password(
-        "Secret that delegation tokens are signed with; unset turns them off.", in_use=False
+        "Secret that delegation tokens are signed with, the same on all brokers; unset turns them off."
     )
     delegation_token_max_lifetime_ms: int = long(
-        604_800_000, "A delegation token cannot be renewed beyond this age.", check=between(1), in_use=False
+        604_800_000, "A delegation token cannot be renewed beyond this age.", check=between(1)
     )
     delegation_token_expiry_time_ms: int = long(
-        86_400_000, "A delegation token must be renewed within this time.", check=between(1), in_use=False
+        86_400_000, "A delegation token must be renewed within this time.", check=between(1)
     )
     delegation_token_expiry_check_interval_ms: int = long(
-        3_600_000, "How often expired delegation tokens are removed.", check=between(1), importance=LOW, in_use=False
+        3_600_000, "How often expired delegation tokens are removed.", check=between(1), importance=LOW
     )
     sasl_enabled_mechanisms: tuple[str, ...] = strings(
         ("GSSAPI",), "SASL mechanisms that clients may use.", update=PER_BROKER

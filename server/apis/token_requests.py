@@ -1,0 +1,40 @@
+"""What the four APIs of delegation tokens have in common (KIP-48)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.metadata.delegation_tokens import TokenPrincipal
+from ottla.server.metadata.errors import (
+    DelegationTokenRequestNotAllowedError,
+    DelegationTokensDisabledError,
+)
+from ottla.server.security.principal import ANONYMOUS
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.security.delegation_tokens import DelegationTokens
+
+NO_TIMESTAMP_MS: Final = -1
+
+
+def requester_of(context: RequestContext) -> TokenPrincipal:
+    kind, _, name = context.principal.partition(":")
+    return TokenPrincipal(kind, name)
+
+
+def check_connection(context: RequestContext) -> None:
+    """Raises DelegationTokenRequestNotAllowedError over a connection that has shown no name, or a token."""
+    sasl = context.connection.sasl
+    if context.principal == ANONYMOUS if sasl is None else sasl.is_token_authenticated:
+        raise DelegationTokenRequestNotAllowedError(
+            "Delegation tokens are not to be had without authentication, nor with a token."
+        )
+
+
+def tokens_of(context: RequestContext) -> DelegationTokens:
+    """Raises DelegationTokensDisabledError where there are none."""
+    tokens = context.broker.delegation_tokens
+    if tokens is None:
+        raise DelegationTokensDisabledError("delegation.token.secret.key is not set.")
+    return tokens
