@@ -18,7 +18,6 @@ from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.delegation_tokens import TokenPrincipal
 from ottla.server.metadata.errors import (
     DelegationTokenAuthorizationError,
-    DelegationTokenRequestNotAllowedError,
     InvalidPrincipalTypeError,
     MetadataError,
 )
@@ -43,9 +42,7 @@ async def handle(request: CreateDelegationTokenRequest, context: RequestContext)
         token = await tokens.create(requester, owner, renewers, request.max_lifetime_ms)
     except MetadataError as error:
         response.error_code = error_code(error)
-        # Kafka's controller leaves them at 0, its brokers do not.
-        if isinstance(error, (DelegationTokenRequestNotAllowedError, DelegationTokenAuthorizationError)):
-            response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = NO_TIMESTAMP_MS
+        response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = NO_TIMESTAMP_MS
         return response
     response.issue_timestamp_ms = token.issue_timestamp_ms
     response.expiry_timestamp_ms = token.expiry_timestamp_ms

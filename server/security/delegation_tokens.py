@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -88,7 +88,7 @@ class DelegationTokens:
         if max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, max_lifetime_ms)
         token = new_token(
-            str(self._new_uuid()),
+            self._new_id(),
             owner,
             requester,
             renewers,
@@ -116,10 +116,10 @@ class DelegationTokens:
         """Let a token end after a period, at once if that is negative; until when it is good. Raises MetadataError."""
         if period_ms >= 0:
             return await self._set_expiry(principal, secret, period_ms)
-        token_id = await self._id_of(secret)
+        token_id, now_ms = await self._id_of(secret), self._time_ms()
 
         def remove(tokens: Mapping[str, DelegationToken]) -> TokenChanges:
-            return {changeable(token_id, tokens, principal, self._time_ms()).token_id: None}
+            return {changeable(token_id, tokens, principal, now_ms).token_id: None}
 
         await self._controller.change_delegation_tokens(remove)
         logger.info(
@@ -128,7 +128,7 @@ class DelegationTokens:
             token_id,
             extra={"principal": shown(str(principal)), "token_id": token_id},
         )
-        return period_ms
+        return now_ms
 
     async def remove_expired(self, controller: Controller) -> None:
         """A duty of the controller: remove what has ended, every `delegation.token.expiry.check.interval.ms`."""
@@ -137,6 +137,13 @@ class DelegationTokens:
             now_ms = self._time_ms()
             while expired(controller.image.delegation_tokens, now_ms):
                 await controller.change_delegation_tokens(partial(expired, now_ms=now_ms))
+
+    def _new_id(self) -> str:
+        """A random id as Kafka writes them, whose first letter no tool takes for that of an option."""
+        while True:
+            token_id = urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
+            if not token_id.startswith("-"):
+                return token_id
 
     async def _set_expiry(self, principal: TokenPrincipal, secret: bytes, period_ms: int) -> int:
         token_id = await self._id_of(secret)
