@@ -92,12 +92,14 @@ class Credentials:
     async def has_password(self, user: str, password: str, configured: Mapping[str, str]) -> bool:
         """Whether a password is right. `configured` holds the passwords of users that a listener has for itself.
 
-        Raises InvalidCredentialsError where too many others wait for an answer.
+        Raises InvalidCredentialsError where too many others wait for an answer. Every wrong password is hashed, also
+        that of a user who is configured: how long it takes must not tell who there is.
         """
         expected = configured.get(user)
-        if expected is not None:
-            return hmac.compare_digest(expected.encode(), password.encode())
-        return await self._hashed(_fits, *self._of_any_mechanism(user), password)
+        if expected is not None and hmac.compare_digest(expected.encode(), password.encode()):
+            return True
+        fits = await self._hashed(_fits, *self._of_any_mechanism(user), password)
+        return fits and expected is None
 
     async def _hashed(self, hash_in_thread: Callable[[*Ts], R], *args: *Ts) -> R:
         if self._hashing.statistics().tasks_waiting >= _MAX_WAITING:
@@ -122,7 +124,8 @@ class Credentials:
             credential = stored.get((user, mechanism))
             if credential is not None:
                 return mechanism, credential
-        return ScramMechanism.SCRAM_SHA_256, self._unknown(user, ScramMechanism.SCRAM_SHA_256)
+        mechanism = next((mechanism for _, mechanism in stored), ScramMechanism.SCRAM_SHA_256)
+        return mechanism, self._unknown(user, mechanism)
 
     def _unknown(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         # As somebody's that exists: others may have made theirs with more iterations or salt than `ottla user` does.

@@ -15,7 +15,7 @@ import trio
 
 from ottla.client import sasl
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
@@ -48,7 +48,13 @@ class Conversation:
         self._heard = heard
         self._received = bytearray()
         self._exchange: sasl.Exchange | None = None
+        #: What was asked and is not answered: by correlation id, the API and its version.
+        self._asked: dict[int, tuple[ApiKey, int]] = {}
         self._correlation_id = 0
+        #: Whether something was sent that is no request, of which nobody knows what the broker reads in it.
+        self._is_garbled = False
+        #: Whether messages of the mechanism go without a request around them, as after SaslHandshake v0.
+        self._is_raw = False
 
     async def run(self) -> None:
         """Until somebody has had enough."""
@@ -62,7 +68,7 @@ class Conversation:
 
     def _steps(self) -> list[Callable[[], Awaitable[None]]]:
         usual: list[Callable[[], Awaitable[None]]] = [self._versions, self._handshake, self._authenticate, self._scram]
-        odd = [self._replay, self._forbidden, self._garbage, self._frame, self._cut, self._other_protocol]
+        odd = [self._replay, self._forbidden, self._garbage, self._frame, self._cut, self._drip, self._other_protocol]
         return [*usual, *usual, *odd]
 
     async def _versions(self) -> None:
@@ -70,9 +76,11 @@ class Conversation:
         await self._call(request, self._choices.choice([0, 1, 2, 3, 4]))
 
     async def _handshake(self) -> None:
-        name = self._choices.choice(MECHANISMS)
-        if await self._call(SaslHandshakeRequest(mechanism=name), self._choices.choice([0, 1])) is not None:
+        name, version = self._choices.choice(MECHANISMS), self._choices.choice([0, 1])
+        answer = await self._call(SaslHandshakeRequest(mechanism=name), version)
+        if answer is not None:
             self._exchange = sasl.begin(name, "alice", "a wrong one") if name in sasl.DIGESTS else None
+            self._is_raw = version == 0 and not answer.error_code
 
     async def _authenticate(self) -> None:
         message = self._choices.choice(
@@ -119,53 +127,91 @@ class Conversation:
         await self._call(request, version)
 
     async def _garbage(self) -> None:
+        self._is_garbled = True
         await self._stream.send_all(self._choices.randbytes(self._choices.choice([1, 3, 4, 100, 5000])))
-        await self._read_some()
+        await self._hear()
 
     async def _frame(self) -> None:
         """One whose length is a lie, or that is too long."""
+        self._is_garbled = True
         size = self._choices.choice([0, -1, 1, 7, 524_289, 1 << 30, 0x7FFFFFFF])
         await self._stream.send_all(struct.pack(">i", size) + self._choices.randbytes(20))
-        await self._read_some()
+        await self._hear()
 
     async def _cut(self) -> None:
         """A good request, in pieces; not all of them may come."""
-        frame = build_request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, "x")
+        frame = self._request(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         at = self._choices.randrange(1, len(frame))
         await self._stream.send_all(frame[:at])
         await trio.lowlevel.checkpoint()
         if self._choices.random() < 0.5:
             raise EOFError
         await self._stream.send_all(frame[at:])
-        await self._read_some()
+        await self._hear()
+
+    async def _drip(self) -> None:
+        """A good request, byte by byte."""
+        for byte in self._request(SaslHandshakeRequest(mechanism="PLAIN"), 1):
+            await self._stream.send_all(bytes([byte]))
+            await trio.lowlevel.checkpoint()
+        await self._hear()
 
     async def _other_protocol(self) -> None:
+        self._is_garbled = True
         await self._stream.send_all(self._choices.choice(_OTHERS))
-        await self._read_some()
+        await self._hear()
 
     async def _send_message(self, message: bytes) -> Any:
-        answer = await self._call(SaslAuthenticateRequest(auth_bytes=message), self._choices.choice([0, 1, 2]))
-        if answer is not None and not answer.error_code and answer.session_lifetime_ms:
-            raise ViolationError("a stranger has a session")
-        return answer
+        if self._is_raw and self._choices.random() < 0.8:
+            await self._stream.send_all(struct.pack(">i", len(message)) + message)
+            await self._hear()
+            return None
+        return await self._call(SaslAuthenticateRequest(auth_bytes=message), self._choices.choice([0, 1, 2]))
+
+    def _request(self, request: Request, version: int) -> bytes:
+        self._correlation_id += 1
+        self._asked[self._correlation_id] = request.API_KEY, version
+        return build_request_frame(request, version, self._correlation_id, "x")
 
     async def _call(self, request: Request, version: int) -> Any:
-        """The answer if it comes soon and is one; those to what was sent before are passed over."""
-        self._correlation_id += 1
-        await self._stream.send_all(build_request_frame(request, version, self._correlation_id, "x"))
+        """The answer if it comes soon."""
+        frame = self._request(request, version)
+        await self._stream.send_all(frame)
+        return await self._hear(self._correlation_id)
+
+    async def _hear(self, awaited: int = 0) -> Any:
+        """Judge what comes soon, until it is the answer that is awaited, which is returned."""
         with trio.move_on_after(_ANSWER_SECONDS):
             while True:
-                frame = await self._frame_in()
-                try:
-                    answered, answer = parse_response_frame(request.API_KEY, version, frame)
-                except Exception:  # noqa: BLE001 - the answer to something else
-                    continue
-                if answered == self._correlation_id:
-                    self._check(request.API_KEY, answer)
+                correlation_id, answer = self._judged(await self._frame_in())
+                if awaited and correlation_id == awaited:
                     return answer
         return None
 
+    def _judged(self, frame: bytes) -> tuple[int, Any]:
+        """What a frame is an answer to. Raises ViolationError if that must not be answered, or not so."""
+        asked = self._asked.pop(int.from_bytes(frame[:4], "big", signed=True), None) if len(frame) >= 4 else None
+        if asked is None:
+            # SCRAM's first message without a request around it, which is for everybody.
+            if self._is_garbled or (self._is_raw and frame.startswith(b"r=")):
+                return 0, None
+            raise ViolationError(f"nobody asked for {frame!r}")
+        key, version = asked
+        try:
+            correlation_id, answer = parse_response_frame(key, version, frame)
+        except DecodeError as error:
+            raise ViolationError(f"{key.name} v{version} is answered {frame!r}: {error}") from error
+        self._check(key, answer)
+        return correlation_id, answer
+
+    def _check_step(self, answer: Any) -> None:
+        """SCRAM's first answer is for everybody. Whoever is let in gets a proof, or by PLAIN an empty answer."""
+        if not bytes(answer.auth_bytes).startswith(b"r=") or answer.session_lifetime_ms:
+            raise ViolationError(f"a stranger is let in: {answer}")
+
     def _check(self, key: ApiKey, answer: Any) -> None:
+        if key is ApiKey.SASL_AUTHENTICATE and not answer.error_code:
+            self._check_step(answer)
         if key in _STRANGERS:
             return
         refused = getattr(answer, "error_code", ErrorCode.ILLEGAL_SASL_STATE) != ErrorCode.NONE
@@ -189,7 +235,3 @@ class Conversation:
         if not data:
             raise EOFError
         self._received += data
-
-    async def _read_some(self) -> None:
-        with trio.move_on_after(_ANSWER_SECONDS):
-            await self._more()

@@ -19,6 +19,7 @@ pytest.importorskip("cryptography")
 
 from ottla.client import sasl
 from ottla.client.users import credential
+from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
@@ -101,3 +102,49 @@ async def log_in(node: RunningNode) -> list[bytes]:
         answer = bytes(reply.auth_bytes)
     assert (await client.call(MetadataRequest(topics=[]), 12)).brokers
     return said
+
+
+@pytest.mark.frozen_clock
+async def test_who_takes_for_ever_is_sent_away_and_keeps_nobody_out(
+    serve_node: Callable[..., Any], mock_clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Slow-loris: silent, in the middle of a frame, of a mechanism and of TLS, with a byte now and then."""
+    authority = make_authority("CA")
+    pair = issue(authority, "broker", [HOST])
+    settings = {
+        "listeners": f"SASL_PLAINTEXT://{HOST}:0,SSL://{HOST}:0",
+        "inter.broker.listener.name": "SSL",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "ssl.keystore.key": pair.key.decode(),
+        "ssl.keystore.certificate.chain": pair.certificate.decode(),
+    }
+    frame = build_request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, "x" * 200)
+    hello = bytes.fromhex("16030100f8010000f40303") + bytes(200)
+    caplog.set_level(logging.INFO)
+    async with serve_node(settings) as node:
+        made = credential("alice", "wonder", MECHANISM)
+        upsertion = ScramUpsertion("alice", made.mechanism, made.iterations, made.salt, made.salted_password)
+        await node.broker.controller.alter_scram_credentials([], [upsertion])
+        slow: list[tuple[Client, bytes]] = []
+        for listener, text in (("SASL_PLAINTEXT", b""), ("SASL_PLAINTEXT", frame), ("SSL", b""), ("SSL", hello)):
+            for _ in range(10):
+                client = await node.connect(listener)
+                await client.stream.send_all(text[:10])
+                slow.append((client, text))
+        for _ in range(10):
+            client = await node.connect()
+            await client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            slow.append((client, frame))
+        for second in range(3):
+            mock_clock.jump(9.9)
+            for client, text in slow:
+                await client.stream.send_all(text[10 + second : 11 + second])
+            assert await log_in(node)
+        assert node.broker.listeners is not None
+        assert node.broker.listeners.connection_count == len(node.clients)
+        mock_clock.jump(0.4)
+        with trio.fail_after(20):
+            for client, _ in slow:
+                assert await client.is_closed()
+    assert caplog.text.count("it has not authenticated within 30 s") == 30
+    assert caplog.text.count("its TLS handshake has not ended within 30 s") == 20

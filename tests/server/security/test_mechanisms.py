@@ -192,3 +192,47 @@ class TestPlain:
         with pytest.raises(AuthenticationFailedError, match="different from username"):
             await other.step(b"root\0alice\0wonder")
         assert other.user is None
+
+
+class TestTheWorkOfARefusal:
+    """Counted in hash functions and rounds: a clock would tell more of the machine than of the code."""
+
+    @pytest.fixture
+    def hashed(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        counted: list[tuple[str, int]] = []
+        pbkdf2 = hashlib.pbkdf2_hmac
+
+        def count(digest: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+            counted.append((digest, iterations))
+            return pbkdf2(digest, password, salt, iterations)
+
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
+        return counted
+
+    @pytest.mark.parametrize("mechanisms", [(SHA_256, SHA_512), (SHA_512,)])
+    async def test_plain_hashes_every_wrong_password_alike(
+        self, mechanisms: tuple[ScramMechanism, ...], hashed: list[tuple[str, int]]
+    ) -> None:
+        known = {key: it for mechanism in mechanisms for key, it in stored(mechanism, "alice", "wonder").items()}
+        credentials = Credentials(lambda: known)
+        works = []
+        for user in ("alice", "nobody", "bob"):
+            hashed.clear()
+            with pytest.raises(AuthenticationFailedError):
+                await PlainExchange(credentials, {"bob": "b-secret"}).step(f"\0{user}\0wrong".encode())
+            works.append(list(hashed))
+        assert works[0] == works[1] == works[2]
+        assert len(works[0]) == 1
+
+    async def test_scram_hashes_nothing_for_anybody(self, hashed: list[tuple[str, int]]) -> None:
+        credentials = Credentials(lambda: ALICE)
+        for user in ("alice", "nobody"):
+            asked = client.begin("SCRAM-SHA-256", user, "wrong")
+            server = ScramExchange(SHA_256, credentials)
+            last = asked.step(await server.step(asked.step(b"")))
+            hashed.clear()  # that was the client's
+            with pytest.raises(InvalidCredentialsError):
+                await server.step(last)
+            assert hashed == []
+            await ScramExchange(SHA_256, credentials).step(client.begin("SCRAM-SHA-256", user, "wrong").step(b""))
+            assert hashed == []
