@@ -92,14 +92,18 @@ def _read(match: re.Match[str]) -> _Rule:
         return _Rule(None)
     try:
         pattern = re.compile(match["pattern"])
-        replacement = _GROUP.sub(_as_python, match["to"])
+        replacement = as_python_replacement(match["to"])
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
         raise RuleError(f"{match[0].strip()!r} is no rule: {error}") from None
     return _Rule(pattern, replacement, match["case"])
 
 
+def as_python_replacement(text: str) -> str:
+    """A replacement with Java's `$1` and `\\x`, as Python writes it."""
+    return _GROUP.sub(_as_python, text)
+
+
 def _as_python(group: Any) -> str:
-    """Java's `$1` and `\\x` in a replacement."""
     escaped, number = group.groups()
     return f"\\g<{number}>" if number is not None else escaped.replace("\\", "\\\\")

@@ -9,14 +9,18 @@ from typing import Final
 from ottla.client.jaas import JaasError, parse_jaas
 from ottla.server.metadata.scram_changes import ScramMechanism
 from ottla.server.security.credentials import Credentials
-from ottla.server.security.mechanism import MAX_MESSAGE_BYTES, MECHANISMS, OAUTHBEARER, PLAIN, Exchange
+from ottla.server.security.mechanism import GSSAPI, MAX_MESSAGE_BYTES, MECHANISMS, OAUTHBEARER, PLAIN, Exchange
 from ottla.server.security.plain import PlainExchange
 from ottla.server.security.sasl import OfferedMechanism, SaslOffer
 from ottla.server.security.scram import ScramExchange
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _USER_PREFIX: Final = "user_"
-_LOGIN_MODULES: Final = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"}
+_LOGIN_MODULES: Final = {
+    PLAIN: "PlainLoginModule",
+    OAUTHBEARER: "OAuthBearerLoginModule",
+    GSSAPI: "Krb5LoginModule",
+}
 _SCRAM_LOGIN_MODULE: Final = "ScramLoginModule"
 
 
@@ -48,6 +52,16 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
         options = _login_options(config, listener, mechanism)
         begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.time_ms))
         max_message_bytes = MAX_TOKEN_MESSAGE_BYTES
+    elif mechanism == GSSAPI:
+        try:
+            from ottla.server.security.kerberos import MAX_TICKET_MESSAGE_BYTES, KerberosService
+        except ImportError:
+            raise ConfigError(
+                f"The listener {listener} offers GSSAPI, which needs more: pip install 'ottla[kerberos]'; or name "
+                f"others in listener.name.{listener.lower()}.sasl.enabled.mechanisms."
+            ) from None
+        begin = KerberosService(config, listener, _login_options(config, listener, mechanism)).begin
+        max_message_bytes = MAX_TICKET_MESSAGE_BYTES
     else:
         _login_options(config, listener, mechanism)
         begin = partial(ScramExchange, ScramMechanism[mechanism.replace("-", "_")], credentials)

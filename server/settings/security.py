@@ -103,10 +103,10 @@ class SecuritySettings:
         60_000, "Least time between two Kerberos logins.", update=PER_BROKER, in_use=False
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = strings(
-        ("DEFAULT",), "Rules from Kerberos principals to short names.", update=PER_BROKER, in_use=False
+        ("DEFAULT",), "Rules from Kerberos principals to short names.", update=PER_BROKER
     )
     sasl_kerberos_service_name: str | None = string(
-        None, "Kerberos service name of the brokers.", update=PER_BROKER, in_use=False
+        None, "Kerberos service name of the brokers, where the login configuration has no principal.", update=PER_BROKER
     )
     sasl_kerberos_ticket_renew_jitter: float = double(
         0.05, "Random share added to the ticket renewal time.", update=PER_BROKER, in_use=False
