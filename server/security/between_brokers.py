@@ -5,6 +5,7 @@
 | PLAINTEXT | nothing |
 | SSL, SASL_SSL | `ssl.truststore.*`: whom to trust; `ssl.keystore.*`: who this broker is, if it is asked |
 | SASL_… | `sasl.mechanism.inter.broker.protocol`; user and password in that mechanism's `sasl.jaas.config` |
+| OAUTHBEARER | the file with the token, `sasl.oauthbearer.token.endpoint.url` |
 
 Each may be given for the listener alone, with `listener.name.<listener>.` before it.
 """
@@ -36,8 +37,12 @@ def login(config: BrokerConfig, endpoint: Endpoint) -> Login | None:
     mechanism = config.for_listener(endpoint.listener).sasl_mechanism_inter_broker_protocol
     own = config.for_listener(endpoint.listener, mechanism)
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
-    if own.sasl_jaas_config is not None:
-        properties["sasl.jaas.config"] = own.sasl_jaas_config
+    for name, value in (
+        ("sasl.jaas.config", own.sasl_jaas_config),
+        ("sasl.oauthbearer.token.endpoint.url", own.sasl_oauthbearer_token_endpoint_url),
+    ):
+        if value is not None:
+            properties[name] = value
     return from_properties(properties).login
 
 

@@ -138,7 +138,7 @@ class SecuritySettings:
         "sub", "Claim of a token that holds the principal's name.", importance=LOW
     )
     sasl_oauthbearer_token_endpoint_url: str | None = string(
-        None, "Where the broker's own OAuth client gets its token.", in_use=False
+        None, "The file with the token that this broker shows to others: file:///path."
     )
     sasl_oauthbearer_scope: str | None = string(
         None, "Scope that the broker's own OAuth client asks for.", in_use=False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 pytest.importorskip("cryptography")
 
-from ottla.client.errors import ClientError, SecurityConfigError
+from ottla.client.errors import ClientError, SecurityConfigError, UnreachableError
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.server.security.certificates import issue, make_authority
 from tests.clusters import RunCluster
+from tests.servers import RunningNode
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -68,3 +73,48 @@ async def test_who_has_the_wrong_password_or_none_is_not_let_in(run_cluster: Run
         third = await cluster.start(3, sasl_mechanism_inter_broker_protocol="GSSAPI")
         with pytest.raises(SecurityConfigError, match=r"sasl\.mechanism is GSSAPI"):
             await third.broker.peers.call(2, DescribeClusterRequest())
+
+
+async def reaches(node: RunningNode, other: int) -> bool:
+    """Whether it does by now: who was refused pauses before he tries again."""
+    try:
+        return bool((await node.broker.peers.call(other, DescribeClusterRequest())).brokers)
+    except UnreachableError:
+        return False
+
+
+async def test_brokers_show_tokens_that_an_issuer_has_signed(run_cluster: RunCluster, tmp_path: Path) -> None:
+    """Out of a file, which is read for each session: with the token that is in it then, a broker comes back."""
+    pytest.importorskip("joserfc")
+    from joserfc import jwt
+    from joserfc.jwk import ECKey
+
+    key = ECKey.generate_key("P-256", {"kid": "1"})
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
+
+    def renew(**changes: Any) -> None:
+        now = int(time.time())
+        claims = {"sub": "broker", "iat": now, "exp": now + 600, **changes}
+        (tmp_path / "token").write_text(jwt.encode({"alg": "ES256", "kid": "1"}, claims, key))
+
+    mechanism = "listener.name.internal.oauthbearer.sasl.oauthbearer"
+    settings = listeners("SASL_PLAINTEXT") | {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        f"{mechanism}.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
+        f"{mechanism}.token.endpoint.url": (tmp_path / "token").as_uri(),
+    }
+    renew()
+    async with run_cluster(2, settings) as cluster:
+        assert (await cluster[1].broker.peers.call(2, DescribeClusterRequest())).brokers
+        renew(exp=1)
+        third = await cluster.start(3)
+        with pytest.raises(ClientError):
+            await third.broker.peers.call(2, DescribeClusterRequest())
+        renew()
+        for pause in (0.01 * attempt for attempt in range(100)):
+            if await reaches(third, 2):
+                break
+            await trio.sleep(pause)
+        else:
+            pytest.fail("it does not come back")
