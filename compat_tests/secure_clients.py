@@ -189,6 +189,7 @@ def _for_python(properties: Properties) -> dict[str, Any]:
         "sasl.mechanism": "sasl_mechanism",
         "sasl.username": "sasl_plain_username",
         "sasl.password": "sasl_plain_password",
+        "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     }
     return {name: properties[key] for key, name in names.items() if key in properties}
 
@@ -203,6 +204,8 @@ def for_java(properties: Properties) -> dict[str, str]:
             f"org.apache.kafka.common.security.{module} required "
             f'username="{properties["sasl.username"]}" password="{properties["sasl.password"]}";'
         )
+        if service := properties.get("sasl.kerberos.service.name"):
+            found["sasl.kerberos.service.name"] = service
     if ca := properties.get("ssl.ca.location"):
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
     if key := properties.get("ssl.key.location"):

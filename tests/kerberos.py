@@ -57,11 +57,12 @@ class Realm:
         done = subprocess.run([path, *arguments], env=self._env(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def keytab(self, principal: str) -> Path:
-        """Make a principal with a random key; the file that has the key."""
-        path = self.folder / f"{principal.replace('/', '-')}.keytab"
-        self.run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {principal}")
-        self.run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {path} {principal}")
+    def keytab(self, *principals: str) -> Path:
+        """Make principals with random keys; the file that has them, named after the first."""
+        path = self.folder / f"{principals[0].replace('/', '-')}.keytab"
+        for principal in principals:
+            self.run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {principal}")
+            self.run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {path} {principal}")
         return path
 
     def start(self, port: int) -> subprocess.Popen[bytes]:
