@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +15,16 @@ from ottla.client.addresses import parse_address
 from ottla.client.errors import AddressError
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.filters.chain import Named
-from ottla.proxy.shared import Settings
+from ottla.proxy.shared import CacheSettings, Settings
 from ottla.server.settings.units import duration_ms, size_bytes
 
 if TYPE_CHECKING:
     from ottla.cli.proxy_security import Securities, Source
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19092"
+DEFAULT_CACHE_DIR: Final = "/var/tmp"
+MIN_CACHE_BYTES: Final = 64 * 1024 * 1024
+_MAX_CACHE_BYTES: Final = 1 << 50
 
 _FILTERS: Final = "filter"
 _LISTEN_CONFIG: Final = "listen-config"
@@ -33,6 +38,9 @@ _NAMES: Final = (
     "max-frame",
     "memory",
     "idle",
+    "cache",
+    "cache-dir",
+    "cache-topics",
     _LISTEN_CONFIG,
     _UPSTREAM_CONFIG,
 )
@@ -72,6 +80,7 @@ def load(arguments: argparse.Namespace) -> Chosen:
             options[option] = _size(name, values[name])
     if "idle" in values:
         options["idle_seconds"] = _seconds("idle", values["idle"])
+    options["cache"] = _cache(values)
     http = _address("http", values["http"], may_be_free=True) if "http" in values else None
     return Chosen(Settings(addresses, listen, **options), _filters(values.get(_FILTERS, [])), http, _securities(values))
 
@@ -100,6 +109,28 @@ def _securities(values: Mapping[str, Any]) -> Securities | None:
     from ottla.cli.proxy_security import Securities
 
     return Securities(*sources)
+
+
+def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
+    """What is kept, and where; None if nothing is."""
+    if "cache" not in values:
+        for name in ("cache-dir", "cache-topics"):
+            if name in values:
+                raise CommandError(f"{name} needs a cache: say how large it may be with --cache, like 10GiB")
+        return None
+    size = _size("cache", values["cache"], limit=_MAX_CACHE_BYTES)
+    if size < MIN_CACHE_BYTES:
+        raise CommandError(f"cache: {values['cache']!r} is less than 64MiB, which is too little to keep anything")
+    folder = Path(_text("cache-dir", values.get("cache-dir", DEFAULT_CACHE_DIR)))
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+        raise CommandError(f"cache-dir: {folder} is no directory that can be written to")
+    vouched = None
+    if "cache-topics" in values:
+        try:
+            vouched = re.compile(_text("cache-topics", values["cache-topics"]))
+        except re.error as error:
+            raise CommandError(f"cache-topics: {values['cache-topics']!r} is no regular expression: {error}") from None
+    return CacheSettings(size, str(folder), vouched)
 
 
 def _filters(tables: Any) -> Sequence[Named]:
@@ -139,12 +170,13 @@ def _count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _size(name: str, value: Any) -> int:
+def _size(name: str, value: Any, limit: int = 1 << 31) -> int:
     size = value if isinstance(value, int) else size_bytes(_text(name, value))
     if size is None and str(value).isdecimal():
         size = int(value)
-    if size is None or isinstance(size, bool) or not 0 < size < 1 << 31:
-        raise CommandError(f"{name}: {value!r} is not a size below 2GiB: write one like 100MiB")
+    if size is None or isinstance(size, bool) or not 0 < size < limit:
+        largest = "2GiB" if limit == 1 << 31 else "1024TiB"
+        raise CommandError(f"{name}: {value!r} is not a size below {largest}: write one like 100MiB")
     return size
 
 

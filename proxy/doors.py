@@ -168,10 +168,10 @@ class Doors:
 
     async def _carry(self, name: str, client: Accepted, upstream: Transport, peer: str) -> None:
         localize = self._localizer(client.transport)
-        connection = Connection(client, self._shared, localize, peer=peer, listener=name)
+        connection = Connection(client, upstream, self._shared, localize, peer=peer, listener=name)
         self._connections.add(connection)
         try:
-            await connection.serve(upstream)
+            await connection.serve()
         finally:
             self._connections.discard(connection)
 

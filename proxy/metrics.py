@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.proxy.cache.cache import Cache
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,6 +30,8 @@ class Metrics:
         self.filter_calls: Counter[str] = Counter()  # by the filter's name
         self.filter_refusals: Counter[str] = Counter()
         self.filter_seconds: defaultdict[str, float] = defaultdict(float)
+
+        self.cache: Cache | None = None
 
     def render(self, brokers: int) -> str:
         """All of it as text."""
@@ -81,8 +86,46 @@ class Metrics:
                 "Requests that a filter refused, or failed with.",
                 _by("filter", self.filter_refusals),
             ),
+            *([] if self.cache is None else _of_cache(self.cache)),
         ]
         return "".join(lines)
+
+
+def _of_cache(cache: Cache) -> Iterator[str]:
+    counted = cache.counters
+    partitions = {"hit": counted.hits, "miss": counted.misses, "check": counted.checks}
+    yield from _family("ottla_proxy_cache_on", "gauge", "1; 0 if its disk has failed.", {"": int(cache.is_on)})
+    yield from _family("ottla_proxy_cache_bytes", "gauge", "What is kept, on disk.", {"": cache.used_bytes})
+    yield from _family(
+        "ottla_proxy_cache_partitions_total",
+        "counter",
+        "Partitions in requests: served from the cache (hit), asked for at upstream (miss), or asked about (check).",
+        _by("result", partitions),
+    )
+    yield from _family(
+        "ottla_proxy_cache_joined_total",
+        "counter",
+        "Requests that waited for what another one had asked for.",
+        {"": counted.joined},
+    )
+    yield from _family(
+        "ottla_proxy_cache_served_bytes_total",
+        "counter",
+        "Bytes of records that were served from the cache.",
+        {"": counted.served_bytes},
+    )
+    yield from _family(
+        "ottla_proxy_cache_kept_bytes_total",
+        "counter",
+        "Bytes of records that were put into it.",
+        {"": counted.kept_bytes},
+    )
+    yield from _family(
+        "ottla_proxy_cache_unsound_total",
+        "counter",
+        "Answers of upstream that were not kept, for their records are damaged.",
+        {"": counted.unkept},
+    )
 
 
 def _family(name: str, kind: str, text: str, samples: Mapping[str, float]) -> Iterator[str]:

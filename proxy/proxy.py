@@ -62,6 +62,7 @@ class Proxy:
         """After `serve`: every connection has given back what it took."""
         assert self._shared.chunks.lent == 0
         assert self._shared.requests.used_bytes == self._shared.responses.used_bytes == 0
+        assert self._shared.hits.used_bytes == 0
         assert not self._doors.connection_count
 
     async def serve(self, task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED) -> None:
@@ -74,7 +75,11 @@ class Proxy:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)
             nursery.start_soon(self._prepare, port, task_status)
-            await self._doors.run(GRACE_SECONDS)
+            try:
+                await self._doors.run(GRACE_SECONDS)
+            finally:
+                if self._shared.cache is not None:
+                    self._shared.cache.close()
             nursery.cancel_scope.cancel()
         if self._shared.failure is not None:
             raise self._shared.failure

@@ -17,14 +17,25 @@ from ottla.proxy.transport import Accept, Connect, accept_tcp, connect_tcp
 from ottla.proxy.versions import Offer
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Sequence
 
     from ottla.client.security import Security
+    from ottla.proxy.cache.cache import Cache
 
 _CLIENT_PATIENCE_SECONDS: Final = 5.0
 
 CONNECT_SECONDS: Final = 10.0
 """So long a client waits for upstream to be reached."""
+
+
+class CacheSettings(NamedTuple):
+    """What is kept of upstream's records, and where."""
+
+    size_bytes: int
+    folder: str
+    vouched: re.Pattern[str] | None = None
+    """Topics that are not compacted, whether or not upstream can be asked."""
 
 
 class Settings(NamedTuple):
@@ -41,6 +52,7 @@ class Settings(NamedTuple):
     """Of a request or an answer: Kafka's default of socket.request.max.bytes."""
     memory_bytes: int = 256 * 1024 * 1024
     """For frames that are held whole; half for requests, half for answers."""
+    cache: CacheSettings | None = None
     idle_seconds: float = 660.0
     """A connection on which nothing moves ends; a minute later than a broker would end it."""
 
@@ -79,12 +91,25 @@ class Shared:
         self.requests = FrameBudget(settings.memory_bytes // 2)
         # A client that does not read soon has to ask again; a broker does not read from whom it throttles.
         self.responses = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
+        # For what comes out of the cache: whoever holds some of it waits for none of the others.
+        self.hits = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
+        self.cache = self._make_cache()
         self.max_frame_bytes = settings.max_frame_bytes
         self.metrics = Metrics()
+        self.metrics.cache = self.cache
         #: By this a request of the proxy is known where it comes back.
         self.own_client_id = f"ottla-proxy-{uuid.uuid4()}"
         self.failure: ProxyError | None = None
         self.failed = trio.Event()
+
+    def _make_cache(self) -> Cache | None:
+        chosen = self.settings.cache
+        if chosen is None:
+            return None
+        from ottla.proxy.cache.cache import Cache
+        from ottla.storage.disk.real_disk import RealDisk
+
+        return Cache(RealDisk(), chosen.folder, chosen.size_bytes, chosen.vouched)
 
     def fail(self, error: ProxyError) -> ProxyError:
         """End the proxy with this error, unless another came first. Returns the error."""

@@ -19,8 +19,9 @@ from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.heartbeat import HeartbeatRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.proxy.connection import MAX_IN_FLIGHT, Connection
+from ottla.proxy.connection import Connection
 from ottla.proxy.errors import StalledError
+from ottla.proxy.exchange import MAX_IN_FLIGHT
 from ottla.proxy.filters.chain import Named
 from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.memory import FrameBudget
@@ -112,7 +113,12 @@ class Ends:
         self.shared = Shared(Settings([("u", 1)], ("", 0), **settings), filters)
         self.client, self.upstream = MemoryTransport(random), MemoryTransport(random)
         self.connection = Connection(
-            Accepted(self.client), self.shared, lambda node_id, host, port: ("proxy", 5), peer="p", listener="l"
+            Accepted(self.client),
+            self.upstream,
+            self.shared,
+            lambda node_id, host, port: ("proxy", 5),
+            peer="p",
+            listener="l",
         )
         self.side = BrokerSide()
 
@@ -147,7 +153,7 @@ async def test_streams_come_out_as_they_went_in_however_they_are_cut(seed: int) 
     named = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="far away", port=9)])
     local = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="proxy", port=5)])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ends.connection.serve, ends.upstream)
+        nursery.start_soon(ends.connection.serve)
         ends.client.arrives(b"".join(requests))
         await trio.testing.wait_all_tasks_blocked()
         assert bytes(ends.upstream.sent) == b"".join(requests)
@@ -180,7 +186,7 @@ async def test_streams_come_out_as_they_went_in_however_they_are_cut(seed: int) 
 async def test_so_many_requests_wait_for_answers_and_no_more() -> None:
     ends = Ends(1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ends.connection.serve, ends.upstream)
+        nursery.start_soon(ends.connection.serve)
         ends.client.arrives(b"".join(map(heartbeat, range(MAX_IN_FLIGHT + 10))))
         await trio.testing.wait_all_tasks_blocked()
         first = ends.requests()
@@ -194,7 +200,7 @@ async def test_so_many_requests_wait_for_answers_and_no_more() -> None:
 async def test_a_stop_lets_the_frame_under_way_come_to_its_end() -> None:
     ends = Ends(1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ends.connection.serve, ends.upstream)
+        nursery.start_soon(ends.connection.serve)
         frame = produce(100_000, 1)
         ends.client.arrives(frame[:50_000])
         await trio.testing.wait_all_tasks_blocked()
@@ -216,7 +222,7 @@ async def test_a_cancellation_at_any_moment_gives_everything_back() -> None:
         ends = Ends(moment)
         ends.client.arrives(b"".join([heartbeat(1), produce(400_000, 2), heartbeat(3)]))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ends.connection.serve, ends.upstream)
+            nursery.start_soon(ends.connection.serve)
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
@@ -230,7 +236,7 @@ async def test_an_answer_finds_room_while_requests_wait_for_theirs() -> None:
     ends = Ends(3, filters=[Named("sees", Sees())], memory_bytes=400_000)
     ends.upstream.takes = False
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ends.connection.serve, ends.upstream)
+        nursery.start_soon(ends.connection.serve)
         ends.client.arrives(build_request_frame(MetadataRequest(topics=[]), 12, 1, "c"))
         ends.upstream.take_again()
         await trio.testing.wait_all_tasks_blocked()

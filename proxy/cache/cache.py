@@ -1,0 +1,289 @@
+"""What a proxy keeps of upstream's records, and what of it may be served."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.records.errors import RecordError
+from ottla.proxy.cache.batches import read_batches, trim, with_ends
+from ottla.proxy.cache.seen import READ_COMMITTED, Readers, Seen
+from ottla.proxy.cache.segments import Place, Segments
+from ottla.proxy.cache.shelf import Piece, Shelf, Slice
+from ottla.proxy.cache.topics import Topics
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from ottla.kproto.messages.fetch import PartitionData
+    from ottla.proxy.cache.batches import Batches
+    from ottla.storage.disk.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+_MAX_PARTITIONS: Final = 50_000
+_READ_BYTES: Final = 256 * 1024
+"""So much is read in one go: it stays well under the 500 µs for which the loop may be held."""
+_ENOUGH_BYTES: Final = 128 * 1024
+"""Pieces are put together to answers of this size."""
+_WRITERS: Final = 2
+
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+class Counters:
+    """What the cache has done."""
+
+    def __init__(self) -> None:
+        self.hits = 0  # partitions that were served
+        self.misses = 0  # partitions that were asked for at upstream
+        self.joined = 0  # requests that waited for what another one had asked for
+        self.checks = 0  # partitions of which upstream was asked again whether they may be served
+        self.served_bytes = 0
+        self.kept_bytes = 0
+        self.unkept = 0  # answers that were not kept, for they are not sound
+
+
+class Partition:
+    """What is kept of one partition in one leader epoch. A later epoch begins with nothing."""
+
+    def __init__(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        #: Served to everybody, and to those who do not ask which transactions were aborted.
+        self.committed, self.uncommitted = Shelf(), Shelf()
+        #: By the port on which readers come in, and their isolation level.
+        self.seen: dict[tuple[str, int], Seen] = {}
+        #: The highest that upstream has named, and when it was heard.
+        self.high_watermark, self._heard_at = -1, 0.0
+
+    def has_shrunk(self, told: Told) -> bool:
+        """Whether upstream, asked after it had named a high watermark, names a lower one: it has lost records."""
+        return told.data.high_watermark < self.high_watermark and told.asked_at > self._heard_at
+
+    def note(self, told: Told) -> None:
+        """Upstream has vouched for this epoch, and has said where the partition begins and ends."""
+        data, now = told.data, trio.current_time()
+        if data.high_watermark >= self.high_watermark:
+            self.high_watermark, self._heard_at = data.high_watermark, now
+            seen = Seen(data.high_watermark, data.last_stable_offset, data.log_start_offset, now)
+            self.seen[told.door, told.level] = seen
+
+    def shelves(self, isolation_level: int) -> Sequence[Shelf]:
+        return (self.committed,) if isolation_level == READ_COMMITTED else (self.committed, self.uncommitted)
+
+    def end_at(self, offset: int, isolation_level: int) -> int:
+        """Up to where records are kept that follow on this offset without a gap, in one piece; -1 if none are."""
+        return max(shelf.end_at(offset) for shelf in self.shelves(isolation_level))
+
+
+class Told(NamedTuple):
+    """What upstream, asked at `asked_at`, has answered to a reader of an isolation level who came in by that port."""
+
+    data: PartitionData
+    reader: object
+    door: str
+    level: int
+    asked_at: float
+
+
+class Flight(NamedTuple):
+    """A request at upstream for records that others may want, too."""
+
+    min_bytes: int
+    landed: trio.Event
+
+
+class Found(NamedTuple):
+    """Records out of the cache, and which transactions among them were aborted, as producer ids and first offsets."""
+
+    records: bytes | memoryview
+    aborted: Sequence[tuple[int, int]]
+
+
+Key = tuple["UUID", int]
+"""A topic's id, and the index of a partition."""
+Route = tuple[Key, int, int, int]
+"""What a flight brings: the records of a partition in a leader epoch, from an offset on, for an isolation level."""
+
+
+class Cache:
+    """The records of all partitions, up to `size_bytes` on disk in `folder`. Empty at the start, gone at the end.
+
+    A disk that is full, or fails, empties it and switches it off for good; nobody notices but by the log and `is_on`.
+    """
+
+    def __init__(self, disk: Disk, folder: str, size_bytes: int, vouched: re.Pattern[str] | None = None) -> None:
+        self.size_bytes = size_bytes
+        self.topics = Topics(vouched)
+        self.readers = Readers()
+        self.counters = Counters()
+        self.flights: dict[Route, Flight] = {}
+        self.is_on = True
+        self._segments = Segments(disk, folder, size_bytes)
+        self._partitions: OrderedDict[Key, Partition] = OrderedDict()
+        self._writers = trio.CapacityLimiter(_WRITERS)
+
+    @property
+    def used_bytes(self) -> int:
+        """What it takes on disk."""
+        return self._segments.used_bytes
+
+    def partition(self, key: Key, leader_epoch: int) -> Partition | None:
+        """What is kept of a partition, if it is of this leader epoch."""
+        found = self._partitions.get(key)
+        return found if found is not None and found.leader_epoch == leader_epoch else None
+
+    def note(self, key: Key, leader_epoch: int, told: Told) -> None:
+        """Upstream has answered a request that named this leader epoch, to which it agrees unless there is an error."""
+        data = told.data
+        code = data.error_code
+        if code == ErrorCode.NONE and leader_epoch >= 0:
+            self._agreed(key, leader_epoch, told)
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.readers.forbid(told.reader, key[0])
+        elif code in _GONE:
+            self.forget_topic(key[0])
+        elif (partition := self._partitions.get(key)) is not None:
+            partition.seen.pop((told.door, told.level), None)
+
+    def _agreed(self, key: Key, leader_epoch: int, told: Told) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None and leader_epoch < partition.leader_epoch:
+            return  # it was deposed and does not know it
+        if partition is None or leader_epoch > partition.leader_epoch or partition.has_shrunk(told):
+            partition = self._partitions[key] = Partition(leader_epoch)
+            while len(self._partitions) > _MAX_PARTITIONS:
+                self._partitions.popitem(last=False)
+        self._partitions.move_to_end(key)
+        partition.note(told)
+        self.readers.let(told.reader, key[0], told.asked_at)
+
+    def forget(self, key: Key) -> None:
+        """Serve nothing more of what is kept of a partition."""
+        self._partitions.pop(key, None)
+
+    def forget_topic(self, topic_id: UUID) -> None:
+        """Serve nothing more of a topic, and ask about it anew."""
+        self.topics.forget(topic_id)
+        for key in [it for it in self._partitions if it[0] == topic_id]:
+            del self._partitions[key]
+
+    async def keep(self, key: Key, leader_epoch: int, offset: int, level: int, data: PartitionData) -> None:
+        """Keep the records that upstream has given for an offset; they are used until this returns."""
+        partition = self.partition(key, leader_epoch)
+        records = memoryview(data.records or b"")
+        if partition is None or not self.is_on or not 0 < len(records) <= self._segments.largest_bytes:
+            return
+        if partition.end_at(offset, level) >= 0:
+            return
+        try:
+            place = self._segments.reserve(len(records))
+        except OSError as error:
+            self._switch_off(error)
+            return
+        try:
+            batches = await trio.to_thread.run_sync(self._write, place, records, offset, limiter=self._writers)
+        except OSError as error:
+            self._switch_off(error)
+        except RecordError as error:
+            self.counters.unkept += 1
+            logger.warning("an answer of upstream is not kept: %s", error, extra={"error": str(error)})
+        else:
+            if batches is not None and not place.segment.is_dropped and self._partitions.get(key) is partition:
+                self._put(partition, place, batches, level, data)
+        finally:
+            self._segments.leave(place.segment)
+
+    def _write(self, place: Place, records: memoryview, offset: int) -> Batches | None:
+        self._segments.sweep()
+        batches = read_batches(records, offset)
+        if batches is not None:
+            self._segments.write(place, records[: batches.size_bytes])
+        return batches
+
+    def _put(self, partition: Partition, place: Place, batches: Batches, level: int, data: PartitionData) -> None:
+        is_plain = not batches.is_transactional and 0 <= batches.end <= data.last_stable_offset
+        shelf = partition.committed if level == READ_COMMITTED or is_plain else partition.uncommitted
+        listed = [(it.producer_id, it.first_offset) for it in data.aborted_transactions or ()]
+        piece = Piece(place, batches, with_ends(listed, batches.aborts))
+        if shelf.add(piece):
+            self.counters.kept_bytes += batches.size_bytes
+            place.segment.on_drop.add(shelf.prune)
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int, level: int) -> Found | None:
+        """About so many bytes of records from an offset on, at least one batch; None if none are kept any more."""
+        found: list[memoryview] = []
+        aborted: dict[tuple[int, int], None] = {}
+        size_bytes = 0
+        while size_bytes < min(max_bytes, _ENOUGH_BYTES):
+            part = self._next(partition, offset, max_bytes - size_bytes, level)
+            if part is None or (found and part.place.size_bytes > max_bytes - size_bytes):
+                break
+            try:
+                data = await self._load(part.place)
+            except OSError as error:
+                self._switch_off(error)
+                return None
+            records, end = trim(memoryview(data), offset, max_bytes - size_bytes, part.end)
+            for one in part.piece.aborted:
+                if one.first_offset < end and (one.last_offset < 0 or one.last_offset >= offset):
+                    aborted[one.producer_id, one.first_offset] = None
+            found.append(records)
+            size_bytes += len(records)
+            offset = end
+        if not found:
+            return None
+        self.counters.served_bytes += size_bytes
+        return Found(found[0] if len(found) == 1 else b"".join(found), sorted(aborted, key=lambda it: it[1]))
+
+    def _next(self, partition: Partition, offset: int, max_bytes: int, level: int) -> Slice | None:
+        for shelf in partition.shelves(level):
+            if (part := shelf.slice(offset, max_bytes)) is not None:
+                return part
+        return None
+
+    async def _load(self, place: Place) -> bytearray:
+        """The bytes of a place. What is not in memory is read by a worker thread."""
+        room = bytearray(place.size_bytes)
+        view = memoryview(room)
+        self._segments.enter(place.segment)
+        try:
+            done = 0
+            while done < len(room):
+                step = min(len(room) - done, _READ_BYTES)
+                part = Place(place.segment, place.position + done, step)
+                count = self._segments.read(part, view[done : done + step], nowait=True)
+                if not count:
+                    count = await trio.to_thread.run_sync(self._read, part, view[done : done + step])
+                done += count
+                if done < len(room):
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._segments.leave(place.segment)
+        return room
+
+    def _read(self, place: Place, room: memoryview) -> int:
+        count = self._segments.read(place, room, nowait=False)
+        if count < len(room):
+            raise OSError(f"{count} of {len(room)} bytes could be read")
+        return count
+
+    def close(self) -> None:
+        """Give all space back. Nothing is kept behind this."""
+        self.is_on = False
+        self._partitions.clear()
+        self._segments.drop_all()
+        self._segments.sweep()
+
+    def _switch_off(self, error: OSError) -> None:
+        if self.is_on:
+            logger.error("the cache is switched off until the next start: %s", error, extra={"error": str(error)})
+        self.is_on = False
+        self._partitions.clear()
+        self._segments.drop_all()

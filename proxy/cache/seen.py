@@ -1,0 +1,62 @@
+"""For how long an answer of upstream counts.
+
+Nothing is served that upstream has not vouched for within the last half a second: that this reader may read the topic,
+that the broker leads the partition in the same leader epoch, and where its log begins and ends. Each answer to a Fetch
+says all of that at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+COUNTS_SECONDS: Final = 0.5
+"""So long an answer of upstream counts. Kafka's brokers learn of a change of rights or of a leader about as fast."""
+
+_MAX_READERS: Final = 20_000
+
+READ_COMMITTED: Final = 1
+
+
+class Seen(NamedTuple):
+    """What upstream last said of a partition to readers of one isolation level, at `at`."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    at: float
+
+    def is_fresh(self) -> bool:
+        return trio.current_time() - self.at < COUNTS_SECONDS
+
+    def visible_end(self, isolation_level: int) -> int:
+        """The offset behind the last record that such a reader may see."""
+        return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
+
+
+class Readers:
+    """Who has been let read which topic, and when."""
+
+    def __init__(self) -> None:
+        self._let: OrderedDict[tuple[object, UUID], float] = OrderedDict()
+
+    def let(self, reader: object, topic_id: UUID, asked_at: float) -> None:
+        """Upstream has let this reader read: it looks at rights when it is asked, and may answer much later."""
+        self._let[reader, topic_id] = max(asked_at, self._let.get((reader, topic_id), asked_at))
+        self._let.move_to_end((reader, topic_id))
+        while len(self._let) > _MAX_READERS:
+            self._let.popitem(last=False)
+
+    def forbid(self, reader: object, topic_id: UUID) -> None:
+        """Upstream has not."""
+        self._let.pop((reader, topic_id), None)
+
+    def may(self, reader: object, topic_id: UUID) -> bool:
+        """Whether upstream has let this reader read just now."""
+        at = self._let.get((reader, topic_id))
+        return at is not None and trio.current_time() - at < COUNTS_SECONDS

@@ -1,0 +1,81 @@
+"""The partitions of one Fetch request: what there is of each, and how they are asked for and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
+
+if TYPE_CHECKING:
+    from ottla.proxy.cache.cache import Key, Route
+    from ottla.proxy.cache.topics import Name, Topic
+
+
+class State(Enum):
+    """What there is of a partition."""
+
+    HIT = auto()  # records, which may be served
+    CHECK = auto()  # records, but upstream has to be asked whether they may be served
+    TAIL = auto()  # no records, and upstream had none either, just now
+    MISS = auto()  # nothing
+
+
+class Wanted:
+    """One partition of a request. `data` is what upstream has answered for it."""
+
+    def __init__(self, name: Name, key: Key, asked: FetchPartition, leader_epoch: int, *, is_kept: bool) -> None:
+        self.name = name
+        self.key = key
+        self.asked = asked
+        self.leader_epoch = leader_epoch
+        self.is_kept = is_kept and leader_epoch >= 0 and asked.last_fetched_epoch < 0
+        self.state = State.MISS
+        self.was_checked = False
+        self.data: PartitionData | None = None
+
+    def route(self, isolation_level: int) -> Route:
+        """What a flight has to bring for it."""
+        return (self.key, self.leader_epoch, self.asked.fetch_offset, isolation_level)
+
+    def question(self) -> tuple[UUID, FetchPartition]:
+        """What a client asks for, with the epoch that it may not know."""
+        return self.key[0], FetchPartition(
+            partition=self.asked.partition,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=self.asked.fetch_offset,
+            last_fetched_epoch=self.asked.last_fetched_epoch,
+            partition_max_bytes=self.asked.partition_max_bytes,
+        )
+
+
+def id_of(name: Name, topic: Topic | None) -> UUID:
+    if topic is not None:
+        return topic.topic_id
+    assert isinstance(name, UUID)
+    return name
+
+
+def topics_of(partitions: Sequence[tuple[UUID, FetchPartition]]) -> list[FetchTopic]:
+    """Partitions by their topics; the order of partitions is kept where they are neighbours."""
+    topics: list[FetchTopic] = []
+    for topic_id, partition in partitions:
+        if not topics or topics[-1].topic_id != topic_id:
+            topics.append(FetchTopic(topic_id=topic_id, partitions=[]))
+        topics[-1].partitions.append(partition)
+    return topics
+
+
+def responses_of(results: Sequence[tuple[Wanted, PartitionData]]) -> list[FetchableTopicResponse]:
+    """What is answered, by the topics' names as the client has them."""
+    topics: list[FetchableTopicResponse] = []
+    before: Name | None = None
+    for one, data in results:
+        if one.name != before:
+            named = {"topic": one.name} if isinstance(one.name, str) else {"topic_id": one.name}
+            topics.append(FetchableTopicResponse(partitions=[], **named))
+            before = one.name
+        topics[-1].partitions.append(data)
+    return topics

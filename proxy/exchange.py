@@ -1,0 +1,196 @@
+"""What both flows of one client's connection share: who the client is, its filters, and what waits for an answer.
+
+An answer that the proxy gives itself takes its place in the queue of requests: it leaves when those before it have. The
+client's filters are made when it is known who it is, which is when it asks for something else than to be let in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.kproto import codec, headers
+from ottla.kproto.schema import Response
+from ottla.proxy.admission import Admission
+from ottla.proxy.filters.chain import NO_FILTERS, Chain
+from ottla.proxy.filters.filter import Call, Client
+from ottla.proxy.heads import framed
+from ottla.proxy.login import UNKNOWN
+from ottla.proxy.transport import send_all
+
+if TYPE_CHECKING:
+    from ottla.kproto.api_keys import ApiKey
+    from ottla.kproto.schema import Request
+    from ottla.kproto.types import Buffer
+    from ottla.proxy.memory import Held
+    from ottla.proxy.rewriting import Localize
+    from ottla.proxy.shared import Shared
+    from ottla.proxy.transport import Accepted, Transport
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT: Final = 1000
+"""So many requests of a connection may wait for their answers; the next is received when one has come."""
+
+
+class Pending:
+    """A request that waits for its answer. `answer` is there if the proxy gives it, `reply` if the proxy has asked."""
+
+    __slots__ = ("answer", "call", "claim", "correlation_id", "key", "reply", "version")
+
+    def __init__(self, key: ApiKey, version: int, correlation_id: int) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.answer: Sequence[Buffer] | None = None
+        self.reply: Reply | None = None
+        self.call: Call | None = None  # where a filter wants request or answer
+        self.claim = UNKNOWN  # who the client is, if this SaslAuthenticate is answered well
+
+    def __repr__(self) -> str:
+        return f"{self.key.name} v{self.version} #{self.correlation_id}"
+
+
+class Reply:
+    """The way of an answer to whoever in the proxy has asked: one side gives the frame, and waits until it is used."""
+
+    def __init__(self) -> None:
+        self._frame: Buffer = b""
+        self._is_here = trio.Event()
+        self._is_used = trio.Event()
+
+    async def give(self, frame: Buffer) -> None:
+        """Hand the frame over. Its memory may be reused behind this."""
+        self._frame = frame
+        self._is_here.set()
+        await self._is_used.wait()
+
+    async def take(self) -> Buffer:
+        """The frame, when it is here; `used` has to follow."""
+        await self._is_here.wait()
+        return self._frame
+
+    def used(self) -> None:
+        """The frame is not looked at any more."""
+        self._frame = b""
+        self._is_used.set()
+
+
+class Exchange:
+    """The state of one connection, between its flow of requests and its flow of answers."""
+
+    def __init__(
+        self, accepted: Accepted, upstream: Transport, shared: Shared, localize: Localize, *, peer: str, listener: str
+    ) -> None:
+        self.client = accepted.transport
+        self.upstream = upstream
+        self.admission = Admission(accepted.login, accepted.principal)
+        self.shared = shared
+        self.localize = localize
+        self.peer = peer
+        self.listener = listener
+        self.client_id: str | None = None
+        self.chain = Chain(NO_FILTERS, Client(peer, listener, accepted.principal), shared.metrics)
+        self.is_in = False
+        self.in_flight: deque[Pending] = deque()
+        self.has_room = trio.lowlevel.ParkingLot()
+        #: The highest versions that upstream has said on this connection that it serves, by API key.
+        self.served: dict[int, int] = {}
+        self.moved_at = trio.current_time()
+        self.takes_requests = True
+        self.life = trio.CancelScope()
+        #: The answer that has been given to `ask`, as far as it takes memory.
+        self.held: Held | None = None
+        self._is_answering = False
+        self._quiet = trio.lowlevel.ParkingLot()
+
+    def __repr__(self) -> str:
+        return self.peer
+
+    def enter(self) -> None:
+        """It is known who the client is: from now on its filters see what it asks for."""
+        assert not self.is_in
+        client = Client(self.peer, self.listener, self.admission.principal)
+        self.chain = Chain(self.shared.filters, client, self.shared.metrics)
+        self.is_in = True
+
+    def refuse(self, reason: str) -> None:
+        """Say that the client is not let in; whoever says so ends the connection."""
+        self.shared.metrics.refused["login"] += 1
+        logger.warning("closed the connection from %r: %s", self, reason, extra=self.keys(reason))
+
+    def keys(self, error: str = "") -> dict[str, object]:
+        """What a log line about this connection can be found by."""
+        return {"client": self.peer, "client_id": self.client_id, "listener": self.listener, "error": error}
+
+    def flow_options(self) -> dict[str, Any]:
+        """What both flows have in common."""
+        shared = self.shared
+        return {"chunks": shared.chunks, "max_frame_bytes": shared.max_frame_bytes, "moved": self._has_moved}
+
+    def _has_moved(self, count: int) -> None:
+        self.moved_at = trio.current_time()
+
+    # Answers
+
+    def answering(self) -> None:
+        """An answer of upstream has begun to come."""
+        self._is_answering = True
+
+    def taken(self) -> Pending:
+        """Take the request whose turn it is out of the queue."""
+        pending = self.in_flight.popleft()
+        self.has_room.unpark()
+        return pending
+
+    def answered(self) -> None:
+        """All that has come of upstream's answers has been sent on."""
+        self._is_answering = False
+        if not self.in_flight:
+            self._quiet.unpark_all()
+            self.end_if_done()
+
+    def end_if_done(self) -> None:
+        """End the connection, if it takes no requests any more and all are answered."""
+        if not self.takes_requests and not self.in_flight:
+            self.life.cancel()
+
+    async def quiet(self) -> None:
+        """Wait until all that the client has asked is answered."""
+        while self.in_flight or self._is_answering:
+            await self._quiet.park()
+
+    async def answer(self, pending: Pending, response: Response, version: int) -> None:
+        """Answer a request in the place of upstream, when those before it are answered."""
+        head = headers.build_response_header(pending.key, version, pending.correlation_id)
+        parts = framed(head, *codec.build_parts(response, version))
+        if self.in_flight or self._is_answering:
+            pending.answer = parts
+            self.in_flight.append(pending)
+        else:
+            await send_all(self.client, parts)
+
+    @asynccontextmanager
+    async def ask(self, request: Request, version: int) -> AsyncIterator[Any]:
+        """Ask upstream on this connection, as its client, and have the answer for the block.
+
+        Only when it is `quiet`, and from the flow of requests. Until the end of the block nothing of upstream goes on
+        to the client, so that the block may write to it; it says of `held` when something has moved. Raises
+        DecodeError for what is no answer.
+        """
+        pending = Pending(request.API_KEY, version, 0)
+        reply = pending.reply = Reply()
+        self.in_flight.append(pending)
+        head = headers.build_request_header(request.API_KEY, version, 0, self.client_id)
+        await send_all(self.upstream, framed(head, *codec.build_parts(request, version)))
+        try:
+            frame = await reply.take()
+            _, body_start = headers.parse_response_header(request.API_KEY, version, frame)
+            yield codec.parse_response(request.API_KEY, version, frame, body_start)
+        finally:
+            reply.used()
