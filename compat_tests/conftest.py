@@ -3,8 +3,9 @@
 `--broker=ottla` (the default), `kafka` (Apache Kafka, the oracle) or `both`; `ottla3` and `kafka3` are three nodes of
 each, and `ottla3-etcd` those of Ottla with their metadata in etcd. With `-proxy` behind it, each of the first four
 stands behind `ottla proxy` (three nodes without the scenarios by `wire`); `ottla-tenants-proxy` has its tenants'
-filter, and `ottla-filters-proxy` all that look at records. All scenarios of a run share one broker of each kind and use
-topics of their own; a scenario that stops its broker starts one for itself with `own_broker`.
+filter, `ottla-filters-proxy` all that look at records, and those with `-cache-proxy` keep what is fetched. All
+scenarios of a run share one broker of each kind and use topics of their own; a scenario that stops its broker starts
+one for itself with `own_broker`.
 """
 
 from __future__ import annotations

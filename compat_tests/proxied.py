@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.apache_kafka import ApacheKafka, ApacheKafkaCluster
@@ -62,16 +62,20 @@ class ProxiedBroker(BrokerProcess):
         if self._is_running:
             self.stop()
 
+    def flags(self, folder: Path) -> Sequence[str]:
+        """More of what the proxy is told."""
+        return ()
+
     def filters(self, folder: Path) -> str:
         """The filters' tables in the proxy's TOML; their files may be in the folder."""
         return ""
 
     def _start_proxy(self) -> subprocess.Popen[str]:
-        flags: list[str] = []
+        flags = [*self.flags(self.proxy_log_path.parent)]
         if filters := self.filters(self.proxy_log_path.parent):
             config = self.proxy_log_path.with_name("proxy.toml")
             config.write_text(filters)
-            flags = ["--config", str(config)]
+            flags += ["--config", str(config)]
         process, self.port = start_proxy(self.upstream.bootstrap, self.proxy_log_path, self.port, *flags)
         return process
 
@@ -121,6 +125,24 @@ class TenantOfOttla(ProxiedBroker):
 
     def filters(self, folder: Path) -> str:
         return '[[filter]]\ntype = "tenants"\nprefix = "tenant-1."\n'
+
+
+class CachedOttla(ProxiedBroker):
+    """Ottla behind a proxy that keeps what is fetched."""
+
+    name, behind, behind_name = OttlaBroker.name, OttlaBroker, "ottla-cache"
+
+    def flags(self, folder: Path) -> Sequence[str]:
+        return ("--cache", "256MiB", "--cache-dir", str(folder))
+
+
+class CachedKafka(ProxiedBroker):
+    """Apache Kafka behind a proxy that keeps what is fetched."""
+
+    name, behind, behind_name = ApacheKafka.name, ApacheKafka, "kafka-cache"
+
+    def flags(self, folder: Path) -> Sequence[str]:
+        return ("--cache", "256MiB", "--cache-dir", str(folder))
 
 
 class FilteredOttla(ProxiedBroker):
@@ -184,4 +206,13 @@ def is_of_tenants(name: str) -> bool:
     return endings is None or (endings != "" and variant.rstrip("]").rpartition("-")[2] not in endings.split(","))
 
 
-PROXIED = (ProxiedOttla, ProxiedKafka, ProxiedOttlaCluster, ProxiedKafkaCluster, TenantOfOttla, FilteredOttla)
+PROXIED = (
+    ProxiedOttla,
+    ProxiedKafka,
+    ProxiedOttlaCluster,
+    ProxiedKafkaCluster,
+    TenantOfOttla,
+    FilteredOttla,
+    CachedOttla,
+    CachedKafka,
+)
