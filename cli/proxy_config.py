@@ -171,10 +171,10 @@ def _count(name: str, value: Any) -> int:
 
 
 def _size(name: str, value: Any, limit: int = 1 << 31) -> int:
-    size = value if isinstance(value, int) else size_bytes(_text(name, value))
+    size = value if isinstance(value, int) and not isinstance(value, bool) else size_bytes(_text(name, value))
     if size is None and str(value).isdecimal():
         size = int(value)
-    if size is None or isinstance(size, bool) or not 0 < size < limit:
+    if size is None or not 0 < size < limit:
         largest = "2GiB" if limit == 1 << 31 else "1024TiB"
         raise CommandError(f"{name}: {value!r} is not a size below {largest}: write one like 100MiB")
     return size

@@ -111,6 +111,11 @@ def test_settings_may_come_from_a_file_and_flags_win(broker: Any, tmp_path: Path
         ("upstream = 'a:1'\nmemory = 'much'", "memory: 'much' is not a size below 2GiB: write one like 100MiB"),
         ("upstream = 'a:1'\nidle = 'never'", "idle: 'never' is not a time: write one like 90s or 11m"),
         ("upstream = 'a:1'\nmax-connections = 0", "max-connections: 0 is not a number above 0"),
+        ("upstream = 'a:1'\ncache = '1MiB'", "cache: '1MiB' is less than 64MiB, which is too little"),
+        ("upstream = 'a:1'\ncache = true", "cache: True is not a text"),
+        ("upstream = 'a:1'\ncache-dir = '/tmp'", "cache-dir needs a cache: say how large it may be with --cache"),
+        ("upstream = 'a:1'\ncache = '1GiB'\ncache-dir = '/no'", "cache-dir: /no is no directory that can be written"),
+        ("upstream = 'a:1'\ncache = '1GiB'\ncache-topics = '('", "cache-topics: '(' is no regular expression"),
         ("upstream = 'a:1'\nadvertise = 'a:1'", "advertise: 'a:1' has a port; write the host alone"),
     ],
 )
