@@ -59,14 +59,14 @@ class ClassicSide(NamedTuple):
 class Subscription(NamedTuple):
     """What a member said of itself: the content of its metadata record. `classic` is set for a classic member."""
 
-    instance_id: str | None
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    topic_names: frozenset[str]
-    topic_regex: str | None
-    rebalance_timeout_ms: int
-    server_assignor: str | None
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
     classic: ClassicSide | None = None
 
 
@@ -306,7 +306,10 @@ class ConsumerGroup:
     def replay_current(self, member_id: str, current: Current | None) -> None:
         member = self.members.get(member_id)
         if member is None:
-            return
+            if current is None:
+                return
+            # Compaction may leave what a member said of itself behind where it stands.
+            member = self.members[member_id] = ConsumerMember(member_id, Subscription())
         self._release(member)
         member.current = Current() if current is None else current
         for partition in held(member.current):

@@ -182,13 +182,15 @@ def _current(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> Current
         epochs={
             (topic.topic_id, index): epoch
             for topic in (*value.assigned_partitions, *value.partitions_pending_revocation)
-            for index, epoch in zip(
-                topic.partitions,
-                topic.assignment_epochs or [value.member_epoch] * len(topic.partitions),
-                strict=True,
-            )
+            for index, epoch in zip(topic.partitions, _epochs(topic, value.member_epoch), strict=True)
         },
     )
+
+
+def _epochs(topic: schema.TopicPartitions, epoch: int) -> list[int]:
+    """The epoch of each partition; that of the member where the record has none, or not as many as partitions."""
+    epochs = topic.assignment_epochs
+    return epochs if epochs and len(epochs) == len(topic.partitions) else [epoch] * len(topic.partitions)
 
 
 def _assignment(partitions: Sequence[schema.TopicPartition | schema.TopicPartitions]) -> Assignment:

@@ -32,10 +32,10 @@ class ShareGroupState(Enum):
 class ShareSubscription(NamedTuple):
     """What a member said of itself: the content of its metadata record."""
 
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    topic_names: frozenset[str]
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
 
 
 class ShareCurrent(NamedTuple):
@@ -204,8 +204,12 @@ class ShareGroup:
 
     def replay_current(self, member_id: str, current: ShareCurrent | None) -> None:
         member = self.members.get(member_id)
-        if member is not None:
-            member.current = ShareCurrent() if current is None else current
+        if member is None:
+            if current is None:
+                return
+            # Compaction may leave what a member said of itself behind where it stands.
+            member = self.members[member_id] = ShareMember(member_id, ShareSubscription())
+        member.current = ShareCurrent() if current is None else current
 
     def replay_target(self, member_id: str, assignment: Assignment | None) -> None:
         if assignment is None:
