@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final
@@ -63,8 +63,7 @@ def idle(broker: BrokerProcess, groups: int) -> Figures:
     """The broker's CPU while share groups are there that nobody uses, in percent of a core."""
     create_topic(broker, "idle", 1)
     with closing(Wire(broker.bootstrap)) as wire:
-        for number in range(groups):
-            join_and_leave(wire, f"idle-{number}", "idle")
+        join_and_leave(wire, [f"idle-{number}" for number in range(groups)], "idle")
         time.sleep(2.0)  # What the last of them left to be done is done.
         before, began = cost(broker.pid).cpu_s, time.perf_counter()
         time.sleep(IDLE_S)
@@ -79,17 +78,24 @@ def begin_early(wire: Wire, group: str) -> None:
     wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
 
-def join_and_leave(wire: Wire, group: str, topic: str) -> None:
-    """A member comes, stays until it has the topic's partition, and leaves."""
-    wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 6)
-    answer = beat(wire, group, 0, subscribed_topic_names=[topic])
+def join_and_leave(wire: Wire, groups: Sequence[str], topic: str) -> None:
+    """A member comes to each group, stays until it has the topic's partition, and leaves.
+
+    All come first: between two assignments of one group lies a second (`group.share.assignment.interval.ms`).
+    """
+    wire.call(FindCoordinatorRequest(coordinator_keys=[groups[0]]), 6)
     deadline = time.monotonic() + PATIENCE_S
-    while answer.assignment is None or not answer.assignment.topic_partitions:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{group} is given nothing")
-        time.sleep(0.01)
-        answer = beat(wire, group, answer.member_epoch, subscribed_topic_names=[topic])
-    beat(wire, group, -1)
+    waiting = {group: beat(wire, group, 0, subscribed_topic_names=[topic]) for group in groups}
+    while waiting:
+        for group, answer in list(waiting.items()):
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                beat(wire, group, -1)
+                del waiting[group]
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{group} is given nothing")
+            else:
+                waiting[group] = beat(wire, group, answer.member_epoch, subscribed_topic_names=[topic])
+        time.sleep(0.1)
 
 
 def beat(wire: Wire, group: str, epoch: int, **fields: Any) -> Any:
