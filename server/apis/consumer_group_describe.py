@@ -67,7 +67,7 @@ def _may_see_topics(group: ConsumerGroup, context: RequestContext, access: Acces
     names: set[str] = set()
     for member in group.members.values():
         names |= member.subscription.topic_names
-        for topic_id in (*member.current.assigned, *group.target_of(member)):
+        for topic_id in (*member.current.assigned, *group.target_of(member.member_id)):
             if (topic := image.topic_by_id(topic_id)) is not None:
                 names.add(topic.name)
     return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in names)
@@ -87,7 +87,7 @@ async def _member(group: ConsumerGroup, member: ConsumerMember, context: Request
         subscribed_topic_names=sorted(subscription.topic_names),
         subscribed_topic_regex=subscription.topic_regex or "",
         assignment=_assignment(member.current.assigned, context),
-        target_assignment=_assignment(group.target_of(member), context),
+        target_assignment=_assignment(group.target_of(member.member_id), context),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 

@@ -21,8 +21,8 @@ from ottla.kproto.messages.share_group_heartbeat import (
 from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share import ShareHeartbeat
-from ottla.server.coordinator.group.share_group import JOIN_EPOCH, LEAVE_EPOCH
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -26,9 +26,9 @@ from ottla.kproto.messages.streams_group_heartbeat import (
 from ottla.server.apis.errors import MAX_MESSAGE_LENGTH, error_code, error_message
 from ottla.server.apis.streams_groups import is_enabled, topics_of, topology_of
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.streams import StreamsHeartbeat
 from ottla.server.coordinator.group.streams_assignor import TaskSet
-from ottla.server.coordinator.group.streams_group import JOIN_EPOCH
 from ottla.server.coordinator.group.streams_group import Endpoint as UserEndpoint
 from ottla.server.coordinator.group.streams_topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource

@@ -170,7 +170,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     assigned = member.current.assigned
     return any(
         group.owners.get((topic_id, index), member.member_id) != member.member_id
-        for topic_id, indexes in group.target_of(member).items()
+        for topic_id, indexes in group.target_of(member.member_id).items()
         for index in indexes - assigned.get(topic_id, frozenset())
     )
 

@@ -12,26 +12,20 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import trio
 
 from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
-    NotCoordinatorError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.consumer_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     ConsumerMember,
@@ -40,6 +34,8 @@ from ottla.server.coordinator.group.consumer_group import (
     Subscription,
 )
 from ottla.server.coordinator.group.locks import GroupLocks
+from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.plan import MayDescribe, Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.topics import GroupTopics
@@ -86,7 +82,7 @@ class ConsumerConfig(NamedTuple):
     assignment_interval_ms: int = 0
 
 
-class ConsumerProtocol:
+class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
     """Runs the consumer protocol for all groups of one broker."""
 
     def __init__(
@@ -106,13 +102,10 @@ class ConsumerProtocol:
         `config` gives a group's settings; `write` commits records of a group and replays them into it; `downgrade`
         makes the group a classic one, while a member leaves it perhaps, if that is to be, and says whether it was.
         """
+        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._purgatory = purgatory
-        self._nursery = nursery
-        self._locks = locks
-        self._write = write
         self._downgrade = downgrade
 
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
@@ -132,15 +125,6 @@ class ConsumerProtocol:
     def config(self, group_id: str) -> ConsumerConfig:
         """The settings of a group."""
         return self._config(group_id)
-
-    async def _commit(self, group: ConsumerGroup, written: list[CoordinatorRecord]) -> None:
-        """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
-        if group.removed:
-            raise NotCoordinatorError(f"group {group.group_id} moved away")
-        if written:
-            with trio.CancelScope(shield=True):
-                await self._write(group.group_id, [*group.founding, *written])
-            group.founding = ()
 
     # Joining and staying
 
@@ -203,9 +187,7 @@ class ConsumerProtocol:
         )
         if former is None or former.member_id != member_id or _differs(stepped, former.current):
             written.append(consumer_records.current_assignment(group_id, member_id, stepped))
-        await self._commit(group, written)
-        if group.removed:
-            raise CoordinatorNotAvailableError(f"group {group_id} moved away")
+        await self.commit(group, written)
         group.checked_version = planned.version
         return group.members[member_id]
 
@@ -220,7 +202,7 @@ class ConsumerProtocol:
         member = group.members.get(beat.member_id)
         if member is None:
             if beat.member_epoch != JOIN_EPOCH:
-                raise UnknownMemberIdError(f"no member {beat.member_id} in group {group.group_id}")
+                group.find_member(beat.member_id)
             if len(group.members) >= self._config(group.group_id).max_size:
                 raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
             return None
@@ -241,20 +223,18 @@ class ConsumerProtocol:
     # Leaving
 
     async def _leave(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
-        member = group.members.get(beat.member_id)
         if beat.instance_id is not None:
             holder_id = group.static_members.get(beat.instance_id)
             if holder_id is None:
                 raise UnknownMemberIdError(f"no static member {beat.instance_id} in group {group.group_id}")
             if holder_id != beat.member_id:
                 raise FencedInstanceIdError(f"{beat.instance_id} is now {holder_id}")
-        if member is None:
-            raise UnknownMemberIdError(f"no member {beat.member_id} in group {group.group_id}")
+        member = group.find_member(beat.member_id)
         if beat.member_epoch == LEAVE_STATIC_EPOCH:
             away = member.current._replace(
                 epoch=LEAVE_STATIC_EPOCH, previous_epoch=member.current.epoch, pending_revocation=EMPTY_ASSIGNMENT
             )
-            await self._commit(group, [consumer_records.current_assignment(group.group_id, member.member_id, away)])
+            await self.commit(group, [consumer_records.current_assignment(group.group_id, member.member_id, away)])
         else:
             await self._remove(group, member)
         return HeartbeatResult(beat.member_id, beat.member_epoch, 0, None)
@@ -291,7 +271,7 @@ class ConsumerProtocol:
         if regex and regex in group.regexes and regex not in used:
             written.append(consumer_records.regex_tombstone(group.group_id, regex))
         written.append(consumer_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
-        await self._commit(group, written)
+        await self.commit(group, written)
         self._purgatory.signal(member)
 
     # Sessions
@@ -307,63 +287,12 @@ class ConsumerProtocol:
     def expect(self, member: ConsumerMember) -> None:
         """From now on the rebalance timeout runs, unless it does already, for what the member is to do next."""
         if math.isinf(member.rebalance_deadline):
-            member.rebalance_deadline = trio.current_time() + member.subscription.rebalance_timeout_ms / 1000
-            self._purgatory.signal(member)
-
-    def prolong(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """The session begins anew."""
-        is_new = math.isinf(member.deadline)
-        member.deadline = trio.current_time() + self._session_timeout_ms(group, member) / 1000
-        if is_new:
-            self._nursery.start_soon(self._watch, group, member)
+            self._set_rebalance_deadline(member, member.subscription.rebalance_timeout_ms)
 
     def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
         if member.classic is not None:
             return member.classic.session_timeout_ms
         return self._config(group.group_id).session_timeout_ms
-
-    def resume(self, group: ConsumerGroup) -> None:
-        """Start the sessions of a group that was replayed from the log."""
-        for member in group.members.values():
-            self.prolong(group, member)
-
-    def bury(self, group: ConsumerGroup) -> None:
-        """The group leaves this broker, or is deleted: end all that watches over it."""
-        group.removed = True
-        self.end_sessions(group.members.values())
-
-    def end_sessions(self, members: Iterable[ConsumerMember]) -> None:
-        """Nobody watches over these members any more."""
-        for member in members:
-            member.removed = True
-            self._purgatory.signal(member)
-
-    async def _watch(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
-        while not member.removed:
-            deadline = min(member.deadline, member.rebalance_deadline)
-            remaining_ms = (deadline - trio.current_time()) * 1000
-            if remaining_ms > 0:
-                await self._purgatory.wait([member], partial(_came_nearer, member, deadline), remaining_ms)
-            else:
-                await self._fence(group, member)
-
-    async def _fence(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        async with self._locks.exclusively(group.group_id):
-            if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
-                return
-            keys = {"group": group.group_id, "member": member.member_id}
-            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
-            try:
-                await self._remove(group, member)
-            except CoordinatorError as error:
-                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
-                self.prolong(group, member)
-                member.rebalance_deadline = math.inf
-
-
-def _came_nearer(member: ConsumerMember, deadline: float) -> bool | None:
-    return True if member.removed or min(member.deadline, member.rebalance_deadline) < deadline else None
 
 
 def _differs(stepped: Current, before: Current) -> bool:

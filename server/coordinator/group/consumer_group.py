@@ -10,7 +10,7 @@ state is derived, never stored:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -24,10 +24,8 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.assignors import DEFAULT_ASSIGNOR, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.replay import CoordinatorRecord
+from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
 
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 
 
@@ -91,22 +89,12 @@ class Current(NamedTuple):
         return Current(assigned=self.assigned, epochs=self.epochs)
 
 
-class ConsumerMember:
-    """One member. Its deadlines are on Trio's clock.
-
-    `deadline` is that of its session; by `rebalance_deadline` it must have done what a rebalance asks of it now: to
-    revoke partitions, or for a classic member to join or to sync.
+class ConsumerMember(ModernMember[Subscription, Current]):
+    """One member. By its `rebalance_deadline` it must have revoked partitions, or, if it is a classic member, joined or
+    synced.
     """
 
-    __slots__ = ("current", "deadline", "member_id", "rebalance_deadline", "removed", "subscription")
-
-    def __init__(self, member_id: str, subscription: Subscription) -> None:
-        self.member_id = member_id
-        self.subscription = subscription
-        self.current = Current()
-        self.deadline = float("inf")
-        self.rebalance_deadline = float("inf")
-        self.removed = False
+    __slots__ = ()
 
     @property
     def has_left(self) -> bool:
@@ -127,41 +115,16 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignment]):
     """One group, as its committed records describe it."""
 
-    __slots__ = (
-        "checked_version",
-        "founding",
-        "group_epoch",
-        "group_id",
-        "members",
-        "metadata_hash",
-        "owners",
-        "regexes",
-        "removed",
-        "static_members",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
-    )
+    __slots__ = ("checked_version", "owners", "regexes", "static_members")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = 0
-        self.metadata_hash = 0
-        self.target_epoch = 0
-        self.target_timestamp_ms = 0
-        """When the target was computed; 0 if it never was, or not to be taken into account."""
-        self.founding: Sequence[CoordinatorRecord] = ()
-        """What is written before its first record: the end of the empty classic group that it takes the place of."""
-        self.removed = False
-        """The group is not this broker's any more, or deleted."""
+        super().__init__(group_id)
         self.checked_version = -1
         """The revision of the cluster's metadata at which the group's topics were last looked at."""
-        self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[tuple[UUID, int], str] = {}
         """Who holds a partition now, assigned or not yet revoked: nobody else may get it until it is released."""
@@ -197,21 +160,6 @@ class ConsumerGroup:
         for member in self.members.values():
             found |= self.subscribed_topics(member.subscription)
         return frozenset(found)
-
-    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Many who join at once share one new target: `group.consumer.assignment.interval.ms` lies between two."""
-        since_ms = now_ms - self.target_timestamp_ms
-        return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
-
-    def target_of(self, member: ConsumerMember) -> Assignment:
-        return self.target.get(member.member_id, EMPTY_ASSIGNMENT)
-
-    def find_member(self, member_id: str) -> ConsumerMember:
-        """Raises UnknownMemberIdError."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"no member {member_id} in group {self.group_id}")
-        return member
 
     def validate_member(self, member_id: str, member_epoch: int) -> ConsumerMember:
         """The member that fetches offsets.
@@ -286,40 +234,28 @@ class ConsumerGroup:
 
     # Replay
 
+    @property
+    def no_target(self) -> Assignment:
+        return EMPTY_ASSIGNMENT
+
+    def _new_member(self, member_id: str) -> ConsumerMember:
+        return ConsumerMember(member_id, Subscription(), Current())
+
+    def _new_current(self) -> Current:
+        return Current()
+
     def replay_member(self, member_id: str, subscription: Subscription | None) -> None:
-        member = self.members.get(member_id)
-        if subscription is None:
-            if member is not None:
-                self._release(member)
-                member.removed = True
-                del self.members[member_id]
-                instance_id = member.subscription.instance_id
-                if instance_id is not None and self.static_members.get(instance_id) == member_id:
-                    del self.static_members[instance_id]
-            return
-        if member is None:
-            member = self.members[member_id] = ConsumerMember(member_id, subscription)
-        member.subscription = subscription
-        if subscription.instance_id is not None:
-            self.static_members[subscription.instance_id] = member_id
+        former = self.members.get(member_id)
+        super().replay_member(member_id, subscription)
+        if subscription is not None:
+            if subscription.instance_id is not None:
+                self.static_members[subscription.instance_id] = member_id
+        elif former is not None and self.static_members.get(former.subscription.instance_id or "") == member_id:
+            del self.static_members[former.subscription.instance_id or ""]
 
-    def replay_current(self, member_id: str, current: Current | None) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            if current is None:
-                return
-            # Compaction may leave what a member said of itself behind where it stands.
-            member = self.members[member_id] = ConsumerMember(member_id, Subscription())
-        self._release(member)
-        member.current = Current() if current is None else current
+    def _hold(self, member: ConsumerMember) -> None:
         for partition in held(member.current):
-            self.owners[partition] = member_id
-
-    def replay_target(self, member_id: str, assignment: Assignment | None) -> None:
-        if assignment is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = assignment
+            self.owners[partition] = member.member_id
 
     def _release(self, member: ConsumerMember) -> None:
         for partition in held(member.current):

@@ -1,10 +1,8 @@
 """Groups of the consumer protocol as records of `__consumer_offsets` (record types 3 and 5 to 8, and 16)."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.kproto.internal_records import consumer_group as schema
-from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
 from ottla.server.coordinator.group.assignors import Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
 from ottla.server.coordinator.group.consumer_group import (
@@ -16,18 +14,13 @@ from ottla.server.coordinator.group.consumer_group import (
     ResolvedRegex,
     Subscription,
 )
+from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
 from ottla.server.coordinator.replay import CoordinatorRecord
-
-VALUE_VERSION = 0
-
-
-def _record(key: CoordinatorKey, value: CoordinatorValue | None) -> CoordinatorRecord:
-    return CoordinatorRecord(build_key(key), None if value is None else build_value(value, VALUE_VERSION))
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     key = schema.ConsumerGroupMetadataKey(group_id=group_id)
-    return _record(key, schema.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
+    return record(key, schema.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
 
 
 def member_subscription(group_id: str, member_id: str, subscription: Subscription) -> CoordinatorRecord:
@@ -43,7 +36,7 @@ def member_subscription(group_id: str, member_id: str, subscription: Subscriptio
         server_assignor=subscription.server_assignor,
         classic_member_metadata=None if subscription.classic is None else _classic_metadata(subscription.classic),
     )
-    return _record(key, value)
+    return record(key, value)
 
 
 def _classic_metadata(classic: ClassicSide) -> schema.ClassicMemberMetadata:
@@ -56,7 +49,7 @@ def _classic_metadata(classic: ClassicSide) -> schema.ClassicMemberMetadata:
 def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
     key = schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
     value = schema.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return _record(key, value)
+    return record(key, value)
 
 
 def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
@@ -65,7 +58,7 @@ def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> 
         schema.TopicPartition(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment)
     ]
-    return _record(key, schema.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions))
+    return record(key, schema.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions))
 
 
 def current_assignment(group_id: str, member_id: str, current: Current) -> CoordinatorRecord:
@@ -77,7 +70,7 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> Coord
         assigned_partitions=_partitions(current.assigned, current.epochs),
         partitions_pending_revocation=_partitions(current.pending_revocation, current.epochs),
     )
-    return _record(key, value)
+    return record(key, value)
 
 
 def resolved_regex(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
@@ -85,19 +78,19 @@ def resolved_regex(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordi
     value = schema.ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
-    return _record(key, value)
+    return record(key, value)
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    return _record(schema.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+    return tombstone(schema.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex))
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """What removes a member: its current and target assignment first, its subscription last."""
     return [
-        _record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        tombstone(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
     ]
 
 
@@ -105,19 +98,14 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     """What removes a group: members first, then its own records."""
     group_id = group.group_id
     return [
-        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
-        _record(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
+        tombstone(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)),
         *(regex_tombstone(group_id, regex) for regex in group.regexes),
-        _record(schema.ConsumerGroupMetadataKey(group_id=group_id), None),
+        tombstone(schema.ConsumerGroupMetadataKey(group_id=group_id)),
     ]
 
 
-def is_consumer_group_key(key: CoordinatorKey) -> bool:
-    """Whether a record is about a group of the consumer protocol."""
-    return isinstance(key, _KEYS)
-
-
-_KEYS = (
+KEYS: Final = (
     schema.ConsumerGroupMetadataKey,
     schema.ConsumerGroupMemberMetadataKey,
     schema.ConsumerGroupTargetAssignmentMetadataKey,
@@ -125,10 +113,11 @@ _KEYS = (
     schema.ConsumerGroupCurrentMemberAssignmentKey,
     schema.ConsumerGroupRegularExpressionKey,
 )
+"""The keys of a group's records; with a tombstone of the first one the group ends."""
 
 
 def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group (`is_consumer_group_key`); the removal of the group itself is the caller's."""
+    """Apply one record of the group; the removal of the group itself is the caller's."""
     match key:
         case schema.ConsumerGroupMetadataKey():
             group.group_epoch = 0 if value is None else value.epoch
@@ -139,7 +128,7 @@ def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
             group.target_epoch = 0 if value is None else value.assignment_epoch
             group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.ConsumerGroupTargetAssignmentMemberKey():
-            group.replay_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
+            group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))
         case schema.ConsumerGroupCurrentMemberAssignmentKey():
             group.replay_current(key.member_id, None if value is None else _current(value))
         case schema.ConsumerGroupRegularExpressionKey() if value is None:
@@ -177,8 +166,8 @@ def _current(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> Current
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=MemberState(value.state) if known else MemberState.STABLE,
-        assigned=_assignment(value.assigned_partitions),
-        pending_revocation=_assignment(value.partitions_pending_revocation),
+        assigned=stored_assignment(value.assigned_partitions),
+        pending_revocation=stored_assignment(value.partitions_pending_revocation),
         epochs={
             (topic.topic_id, index): epoch
             for topic in (*value.assigned_partitions, *value.partitions_pending_revocation)
@@ -191,10 +180,6 @@ def _epochs(topic: schema.TopicPartitions, epoch: int) -> list[int]:
     """The epoch of each partition; that of the member where the record has none, or not as many as partitions."""
     epochs = topic.assignment_epochs
     return epochs if epochs and len(epochs) == len(topic.partitions) else [epoch] * len(topic.partitions)
-
-
-def _assignment(partitions: Sequence[schema.TopicPartition | schema.TopicPartitions]) -> Assignment:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}
 
 
 def _partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[schema.TopicPartitions]:

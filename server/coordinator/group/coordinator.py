@@ -30,11 +30,12 @@ from ottla.server.coordinator.group.classic_members import ClassicMembers
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
-from ottla.server.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard

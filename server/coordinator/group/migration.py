@@ -150,9 +150,8 @@ class Migration:
         epoch = max(1, group.generation_id)
         assigned = self._assigned(member.assignment)
         epochs = {(topic_id, index): epoch for topic_id, indexes in assigned.items() for index in indexes}
-        converted = ConsumerMember(member.member_id, subscription)
-        converted.current = Current(epoch, epoch, assigned=assigned, epochs=epochs)
-        return converted
+        current = Current(epoch, epoch, assigned=assigned, epochs=epochs)
+        return ConsumerMember(member.member_id, subscription, current)
 
     def _assigned(self, assignment: bytes) -> Assignment:
         if not assignment:
@@ -204,7 +203,7 @@ class Migration:
                 session_timeout_ms=member.classic.session_timeout_ms,
                 protocols=member.classic.protocols,
                 assignment=serialize_assignment(
-                    group.target_of(member), member.classic.protocols[0].metadata, self._topics
+                    group.target_of(member.member_id), member.classic.protocols[0].metadata, self._topics
                 ),
             )
             classic.add(converted)

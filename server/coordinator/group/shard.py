@@ -2,12 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple
 
-from ottla.kproto.internal_records.consumer_group import ConsumerGroupMetadataKey
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
-from ottla.kproto.internal_records.share_group import ShareGroupMetadataKey
-from ottla.kproto.internal_records.streams_group import StreamsGroupMetadataKey
 from ottla.kproto.records import BatchHeader, EndTxnMarker
 from ottla.kproto.records.reader import batch_payload
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
@@ -16,6 +13,7 @@ from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.modern import ModernProtocol
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
@@ -25,9 +23,24 @@ from ottla.server.coordinator.group.streams import StreamsProtocol
 from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_records
 
-Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
+AnyModernGroup = ConsumerGroup | ShareGroup | StreamsGroup
+Group = ClassicGroup | AnyModernGroup
 
-_Placed = TypeVar("_Placed", ConsumerGroup, StreamsGroup)
+
+class _Kind(NamedTuple):
+    """How the records of one protocol become groups."""
+
+    group: type[AnyModernGroup]
+    keys: tuple[type, ...]
+    replay: Callable[[Any, Any, Any], None]
+
+
+_KINDS: Final = (
+    _Kind(ConsumerGroup, consumer_records.KEYS, consumer_records.replay),
+    _Kind(ShareGroup, share_records.KEYS, share_records.replay),
+    _Kind(StreamsGroup, streams_records.KEYS, streams_records.replay),
+)
+_KIND_OF_KEY: Final = {key: kind for kind in _KINDS for key in kind.keys}
 
 
 class GroupShard:
@@ -55,9 +68,11 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetCache()
         self._classic = classic
-        self._consumer = consumer
-        self._share = share
-        self._streams = streams
+        self._protocols: dict[type, ModernProtocol[Any, Any]] = {
+            ConsumerGroup: consumer,
+            ShareGroup: share,
+            StreamsGroup: streams,
+        }
         self._now_ms = now_ms
         self._on_loaded = on_loaded
         self._loading = True
@@ -93,12 +108,8 @@ class GroupShard:
                 self._replay_group(group_id, value)
             case records.GroupRecord(group_id, _) if group_id in self._expected:
                 self.groups[group_id] = self._expected[group_id]
-            case records.OtherRecord(key, value) if consumer_records.is_consumer_group_key(key):
-                self._replay_consumer_group(key, value)
-            case records.OtherRecord(key, value) if share_records.is_share_group_key(key):
-                self._replay_share_group(key, value)
-            case records.OtherRecord(key, value) if streams_records.is_streams_group_key(key):
-                self._replay_streams_group(key, value)
+            case records.OtherRecord(key, value) if type(key) in _KIND_OF_KEY:
+                self._replay_modern_group(_KIND_OF_KEY[type(key)], key, value)
             case _:
                 pass
 
@@ -168,70 +179,36 @@ class GroupShard:
     def loaded(self) -> None:
         self._loading = False
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                self._consumer.resume(group)
-            elif isinstance(group, ShareGroup):
-                self._share.resume(group)
-            elif isinstance(group, StreamsGroup):
-                self._streams.resume(group)
-            else:
+            if isinstance(group, ClassicGroup):
                 self._classic.resume(group)
+            else:
+                self._protocols[type(group)].resume(group)
         self._on_loaded(self.partition)
 
     def unloaded(self) -> None:
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                self._consumer.bury(group)
-            elif isinstance(group, ShareGroup):
-                self._share.bury(group)
-            elif isinstance(group, StreamsGroup):
-                self._streams.bury(group)
-            else:
+            if isinstance(group, ClassicGroup):
                 self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
+            else:
+                self._protocols[type(group)].bury(group)
         for expected in self._expected.values():
-            if isinstance(expected, ConsumerGroup | ShareGroup | StreamsGroup):
+            if not isinstance(expected, ClassicGroup):
                 expected.removed = True
         self.groups.clear()
 
-    def _replay_consumer_group(self, key: Any, value: Any) -> None:
+    def _replay_modern_group(self, kind: _Kind, key: Any, value: Any) -> None:
         group_id: str = key.group_id
-        group = self.consumer_group(group_id)
-        if group is None:
+        group: Any = self.groups.get(group_id)
+        if not isinstance(group, kind.group):
             if value is None:
                 return
-            group = self._take_place(group_id, ConsumerGroup)
-        consumer_records.replay(group, key, value)
-        if value is None and isinstance(key, ConsumerGroupMetadataKey):
-            self._consumer.bury(group)
+            group = self._take_place(group_id, kind.group)
+        kind.replay(group, key, value)
+        if value is None and type(key) is kind.keys[0]:
+            self._protocols[kind.group].bury(group)
             self._forget_group(group_id)
 
-    def _replay_share_group(self, key: Any, value: Any) -> None:
-        group_id: str = key.group_id
-        group = self.share_group(group_id)
-        if group is None:
-            if value is None:
-                return
-            expected = self._expected.get(group_id)
-            group = expected if isinstance(expected, ShareGroup) else ShareGroup(group_id)
-            self.groups[group_id] = group
-        share_records.replay(group, key, value)
-        if value is None and isinstance(key, ShareGroupMetadataKey):
-            self._share.bury(group)
-            self._forget_group(group_id)
-
-    def _replay_streams_group(self, key: Any, value: Any) -> None:
-        group_id: str = key.group_id
-        group = self.streams_group(group_id)
-        if group is None:
-            if value is None:
-                return
-            group = self._take_place(group_id, StreamsGroup)
-        streams_records.replay(group, key, value)
-        if value is None and isinstance(key, StreamsGroupMetadataKey):
-            self._streams.bury(group)
-            self._forget_group(group_id)
-
-    def _take_place(self, group_id: str, kind: type[_Placed]) -> _Placed:
+    def _take_place(self, group_id: str, kind: type[AnyModernGroup]) -> AnyModernGroup:
         """The group of another protocol of which the first record has come; a classic one gives way to it."""
         former = self.classic_group(group_id)
         if former is not None:

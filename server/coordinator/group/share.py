@@ -12,7 +12,6 @@ What it promises (Kafka's GroupMetadataManager, shareGroupHeartbeat):
 from __future__ import annotations
 
 import logging
-import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,16 +19,13 @@ import trio
 
 from ottla.server.coordinator.errors import (
     CoordinatorError,
-    CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
-    NotCoordinatorError,
-    UnknownMemberIdError,
 )
 from ottla.server.coordinator.group import share_records
+from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
 from ottla.server.coordinator.group.share_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     ShareCurrent,
     ShareGroup,
     ShareMember,
@@ -88,7 +84,7 @@ class ShareGroupConfig(NamedTuple):
     initialize_retry_interval_ms: int = 30_000
 
 
-class ShareProtocol:
+class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
     """Runs all share groups of one broker. Whoever calls with a group has the group's lock."""
 
     def __init__(
@@ -105,20 +101,17 @@ class ShareProtocol:
         persister: Callable[[], Persister],
     ) -> None:
         """`find` gives the share group of an id as it is now, `write` commits records and replays them into it."""
+        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._purgatory = purgatory
-        self._nursery = nursery
-        self._locks = locks
         self._find = find
-        self._write = write
         self._persister = persister
 
     async def heartbeat(self, group: ShareGroup, beat: ShareHeartbeat) -> ShareHeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
         if beat.member_epoch == LEAVE_EPOCH:
-            await self._remove(group, self._require_member(group, beat.member_id))
+            await self._remove(group, group.find_member(beat.member_id))
             return ShareHeartbeatResult(beat.member_id, LEAVE_EPOCH, 0, None)
         config = self._config(group.group_id)
         former = self._find_member(group, beat, config)
@@ -139,22 +132,6 @@ class ShareProtocol:
             beat.member_id, current.epoch, config.heartbeat_interval_ms, current.assigned if changed else None
         )
 
-    async def commit(self, group: ShareGroup, written: list[CoordinatorRecord]) -> None:
-        """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
-        if group.removed:
-            raise NotCoordinatorError(f"group {group.group_id} moved away")
-        if written:
-            with trio.CancelScope(shield=True):
-                await self._write(group.group_id, written)
-        if group.removed:
-            raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
-
-    def _require_member(self, group: ShareGroup, member_id: str) -> ShareMember:
-        member = group.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {group.group_id}.")
-        return member
-
     def _find_member(self, group: ShareGroup, beat: ShareHeartbeat, config: ShareGroupConfig) -> ShareMember | None:
         """The member that a heartbeat speaks for; None for one that joins."""
         member = group.members.get(beat.member_id)
@@ -164,7 +141,7 @@ class ShareProtocol:
                     f"The share group has reached its maximum capacity of {config.max_size} members."
                 )
             if beat.member_epoch != JOIN_EPOCH:
-                self._require_member(group, beat.member_id)
+                group.find_member(beat.member_id)
             return None
         member.check_epoch(beat.member_epoch)
         return member
@@ -296,47 +273,8 @@ class ShareProtocol:
         await self.commit(group, written)
         self._purgatory.signal(member)
 
-    # Sessions
-
-    def prolong(self, group: ShareGroup, member: ShareMember) -> None:
-        """The session begins anew."""
-        is_new = math.isinf(member.deadline)
-        member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
-        if is_new:
-            self._nursery.start_soon(self._watch, group, member)
-
-    def resume(self, group: ShareGroup) -> None:
-        """Start the sessions of a group that was replayed from the log."""
-        for member in group.members.values():
-            self.prolong(group, member)
-
-    def bury(self, group: ShareGroup) -> None:
-        """The group leaves this broker, or is deleted: end all that watches over it."""
-        group.removed = True
-        for member in group.members.values():
-            member.removed = True
-            self._purgatory.signal(member)
-
-    async def _watch(self, group: ShareGroup, member: ShareMember) -> None:
-        """One waiting task a member: it looks at the deadline when it comes to it, heartbeats do not wake it."""
-        while not member.removed:
-            remaining_ms = (member.deadline - trio.current_time()) * 1000
-            if remaining_ms > 0:
-                await self._purgatory.wait([member], lambda: True if member.removed else None, remaining_ms)
-            else:
-                await self._fence(group, member)
-
-    async def _fence(self, group: ShareGroup, member: ShareMember) -> None:
-        async with self._locks.exclusively(group.group_id):
-            if member.removed or member.deadline > trio.current_time():
-                return
-            keys = {"group": group.group_id, "member": member.member_id}
-            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
-            try:
-                await self._remove(group, member)
-            except CoordinatorError as error:
-                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
-                self.prolong(group, member)
+    def _session_timeout_ms(self, group: ShareGroup, member: ShareMember) -> int:
+        return self._config(group.group_id).session_timeout_ms
 
 
 def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[SharePartitionKey]:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.coordinator.errors import FencedMemberEpochError
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from uuid import UUID
-
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 
 PROTOCOL_TYPE: Final = "share"
 ASSIGNOR_NAME: Final = "simple"
@@ -46,17 +44,10 @@ class ShareCurrent(NamedTuple):
     assigned: Assignment = EMPTY_ASSIGNMENT
 
 
-class ShareMember:
-    """One member. Its deadline is on Trio's clock."""
+class ShareMember(ModernMember[ShareSubscription, ShareCurrent]):
+    """One member."""
 
-    __slots__ = ("current", "deadline", "member_id", "removed", "subscription")
-
-    def __init__(self, member_id: str, subscription: ShareSubscription) -> None:
-        self.member_id = member_id
-        self.subscription = subscription
-        self.current = ShareCurrent()
-        self.deadline = float("inf")
-        self.removed = False
+    __slots__ = ()
 
     def check_epoch(self, epoch: int) -> None:
         """A heartbeat's epoch: the current one, or the one before if its answer was lost; any that joins is good."""
@@ -147,32 +138,13 @@ def _without(some: Mapping[UUID, TopicPartitions], less: Mapping[UUID, TopicPart
     return left
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assignment]):
     """One group, as its committed records describe it."""
 
-    __slots__ = (
-        "group_epoch",
-        "group_id",
-        "initializing_since_ms",
-        "members",
-        "metadata_hash",
-        "removed",
-        "state_partitions",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
-    )
+    __slots__ = ("initializing_since_ms", "state_partitions")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = 0
-        self.metadata_hash = 0
-        self.target_epoch = 0
-        self.target_timestamp_ms = 0
-        self.removed = False
-        """The group is not this broker's any more, or deleted."""
-        self.members: dict[str, ShareMember] = {}
-        self.target: dict[str, Assignment] = {}
+        super().__init__(group_id)
         self.state_partitions = StatePartitions()
         self.initializing_since_ms: dict[UUID, int] = {}
         """When each topic that is being set up was begun with here; not stored: a new coordinator begins again."""
@@ -181,38 +153,14 @@ class ShareGroup:
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
-    def target_of(self, member_id: str) -> Assignment:
-        return self.target.get(member_id, EMPTY_ASSIGNMENT)
-
-    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Many who join at once share one new target: `group.share.assignment.interval.ms` lies between two."""
-        since_ms = now_ms - self.target_timestamp_ms
-        return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
-
     # Replay
 
-    def replay_member(self, member_id: str, subscription: ShareSubscription | None) -> None:
-        if subscription is None:
-            member = self.members.pop(member_id, None)
-            if member is not None:
-                member.removed = True
-            return
-        member = self.members.get(member_id)
-        if member is None:
-            member = self.members[member_id] = ShareMember(member_id, subscription)
-        member.subscription = subscription
+    @property
+    def no_target(self) -> Assignment:
+        return EMPTY_ASSIGNMENT
 
-    def replay_current(self, member_id: str, current: ShareCurrent | None) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            if current is None:
-                return
-            # Compaction may leave what a member said of itself behind where it stands.
-            member = self.members[member_id] = ShareMember(member_id, ShareSubscription())
-        member.current = ShareCurrent() if current is None else current
+    def _new_member(self, member_id: str) -> ShareMember:
+        return ShareMember(member_id, ShareSubscription(), ShareCurrent())
 
-    def replay_target(self, member_id: str, assignment: Assignment | None) -> None:
-        if assignment is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = assignment
+    def _new_current(self) -> ShareCurrent:
+        return ShareCurrent()

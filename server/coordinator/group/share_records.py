@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.kproto.internal_records import share_group as schema
-from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
 from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
 from ottla.server.coordinator.group.share_group import (
     ShareCurrent,
     ShareGroup,
@@ -18,17 +18,12 @@ from ottla.server.coordinator.group.share_group import (
 )
 from ottla.server.coordinator.replay import CoordinatorRecord
 
-VALUE_VERSION = 0
 STABLE = 0
-
-
-def _record(key: CoordinatorKey, value: CoordinatorValue | None) -> CoordinatorRecord:
-    return CoordinatorRecord(build_key(key), None if value is None else build_value(value, VALUE_VERSION))
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     value = schema.ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return _record(schema.ShareGroupMetadataKey(group_id=group_id), value)
+    return record(schema.ShareGroupMetadataKey(group_id=group_id), value)
 
 
 def member_subscription(group_id: str, member_id: str, subscription: ShareSubscription) -> CoordinatorRecord:
@@ -38,12 +33,12 @@ def member_subscription(group_id: str, member_id: str, subscription: ShareSubscr
         client_host=subscription.client_host,
         subscribed_topic_names=sorted(subscription.topic_names),
     )
-    return _record(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
 
 
 def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
     value = schema.ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return _record(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+    return record(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
@@ -52,7 +47,7 @@ def target_assignment(group_id: str, member_id: str, assignment: Assignment) -> 
         for topic_id in sorted(assignment)
     ]
     value = schema.ShareGroupTargetAssignmentMemberValue(topic_partitions=partitions)
-    return _record(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def current_assignment(group_id: str, member_id: str, current: ShareCurrent) -> CoordinatorRecord:
@@ -65,7 +60,7 @@ def current_assignment(group_id: str, member_id: str, current: ShareCurrent) -> 
             for topic_id in sorted(current.assigned)
         ],
     )
-    return _record(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
 
 def state_partitions(group_id: str, known: StatePartitions) -> CoordinatorRecord:
@@ -77,7 +72,7 @@ def state_partitions(group_id: str, known: StatePartitions) -> CoordinatorRecord
             for topic_id in sorted(known.deleting)
         ],
     )
-    return _record(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
+    return record(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
 
 
 def _infos(topics: Mapping[UUID, TopicPartitions]) -> list[schema.TopicPartitionsInfo]:
@@ -92,9 +87,9 @@ def _infos(topics: Mapping[UUID, TopicPartitions]) -> list[schema.TopicPartition
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """What removes a member: its current and target assignment first, its subscription last."""
     return [
-        _record(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        tombstone(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
     ]
 
 
@@ -102,19 +97,14 @@ def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
     """What removes a group: members first, then its own records."""
     group_id = group.group_id
     return [
-        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
-        _record(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        _record(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
-        _record(schema.ShareGroupMetadataKey(group_id=group_id), None),
+        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
+        tombstone(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id)),
+        tombstone(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id)),
+        tombstone(schema.ShareGroupMetadataKey(group_id=group_id)),
     ]
 
 
-def is_share_group_key(key: CoordinatorKey) -> bool:
-    """Whether a record is about a share group."""
-    return isinstance(key, _KEYS)
-
-
-_KEYS = (
+KEYS: Final = (
     schema.ShareGroupMetadataKey,
     schema.ShareGroupMemberMetadataKey,
     schema.ShareGroupTargetAssignmentMetadataKey,
@@ -122,10 +112,11 @@ _KEYS = (
     schema.ShareGroupCurrentMemberAssignmentKey,
     schema.ShareGroupStatePartitionMetadataKey,
 )
+"""The keys of a group's records; with a tombstone of the first one the group ends."""
 
 
 def replay(group: ShareGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group (`is_share_group_key`); the removal of the group itself is the caller's."""
+    """Apply one record of the group; the removal of the group itself is the caller's."""
     match key:
         case schema.ShareGroupMetadataKey():
             group.group_epoch = 0 if value is None else value.epoch
@@ -136,7 +127,7 @@ def replay(group: ShareGroup, key: Any, value: Any) -> None:
             group.target_epoch = 0 if value is None else value.assignment_epoch
             group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.ShareGroupTargetAssignmentMemberKey():
-            group.replay_target(key.member_id, None if value is None else _assignment(value.topic_partitions))
+            group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))
         case schema.ShareGroupCurrentMemberAssignmentKey():
             group.replay_current(key.member_id, None if value is None else _current(value))
         case schema.ShareGroupStatePartitionMetadataKey():
@@ -148,7 +139,7 @@ def _subscription(value: schema.ShareGroupMemberMetadataValue) -> ShareSubscript
 
 
 def _current(value: schema.ShareGroupCurrentMemberAssignmentValue) -> ShareCurrent:
-    return ShareCurrent(value.member_epoch, value.previous_member_epoch, _assignment(value.assigned_partitions))
+    return ShareCurrent(value.member_epoch, value.previous_member_epoch, stored_assignment(value.assigned_partitions))
 
 
 def _state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
@@ -161,7 +152,3 @@ def _state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> St
 
 def _topics(infos: Iterable[schema.TopicPartitionsInfo]) -> dict[UUID, TopicPartitions]:
     return {info.topic_id: TopicPartitions(info.topic_name, frozenset(info.partitions)) for info in infos}
-
-
-def _assignment(partitions: Iterable[schema.TopicPartition | schema.TopicPartitions]) -> Assignment:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}

@@ -19,23 +19,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from ottla.server.coordinator.errors import (
     CoordinatorError,
-    CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
-    NotCoordinatorError,
 )
 from ottla.server.coordinator.group import streams_records
+from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
 from ottla.server.coordinator.group.streams_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     Endpoint,
     StreamsCurrent,
     StreamsGroup,
@@ -111,7 +108,7 @@ class StreamsGroupConfig(NamedTuple):
     standby_count: int = 0
 
 
-class StreamsProtocol:
+class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     """Runs all streams groups of one broker. Whoever calls with a group has the group's lock."""
 
     def __init__(
@@ -126,13 +123,10 @@ class StreamsProtocol:
         write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
     ) -> None:
         """`config` gives a group's settings, `write` commits records of a group and replays them into it."""
+        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._purgatory = purgatory
-        self._nursery = nursery
-        self._locks = locks
-        self._write = write
 
     async def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
@@ -170,7 +164,7 @@ class StreamsProtocol:
         if current != before:
             written.append(streams_records.current_assignment(group.group_id, beat.member_id, current))
         is_founded = group.topology is None
-        await self._commit(group, written)
+        await self.commit(group, written)
         plan.enter()
         if delay_ms and group.delayed_until <= trio.current_time():
             group.delay(trio.current_time() + delay_ms / 1000)
@@ -223,17 +217,6 @@ class StreamsProtocol:
             plan.configured.to_create,
         )
 
-    async def _commit(self, group: StreamsGroup, written: list[CoordinatorRecord]) -> None:
-        """Commit and replay. Shielded: the group's next operation has to see what this one wrote."""
-        if group.removed:
-            raise NotCoordinatorError(f"group {group.group_id} moved away")
-        if written:
-            with trio.CancelScope(shield=True):
-                await self._write(group.group_id, [*group.founding, *written])
-            group.founding = ()
-        if group.removed:
-            raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
-
     def _find_member(
         self, group: StreamsGroup, beat: StreamsHeartbeat, config: StreamsGroupConfig
     ) -> StreamsMember | None:
@@ -259,7 +242,7 @@ class StreamsProtocol:
             plan = StreamsPlan.of_all(group, self._topics)
             try:
                 await plan.look_at_topics()
-                await self._commit(group, await plan.new_target(self._clock.time_ms()))
+                await self.commit(group, await plan.new_target(self._clock.time_ms()))
             except CoordinatorError as error:
                 logger.warning("group %s: no tasks are assigned for now: %s", group.group_id, error)
 
@@ -284,7 +267,7 @@ class StreamsProtocol:
                 group.assignment_configs,
             )
         )
-        await self._commit(group, written)
+        await self.commit(group, written)
         self._purgatory.signal(member)
 
     def _request_shutdown(self, group: StreamsGroup, member_id: str) -> None:
@@ -332,58 +315,17 @@ class StreamsProtocol:
 
     def _expect(self, member: StreamsMember) -> None:
         if member.current.state is StreamsMemberState.UNREVOKED_TASKS:
-            timeout_ms = member.subscription.rebalance_timeout_ms
-            member.rebalance_deadline = trio.current_time() + timeout_ms / 1000
-            self._purgatory.signal(member)
+            self._set_rebalance_deadline(member, member.subscription.rebalance_timeout_ms)
         else:
             member.rebalance_deadline = math.inf
 
-    def prolong(self, group: StreamsGroup, member: StreamsMember) -> None:
-        """The session begins anew."""
-        is_new = math.isinf(member.deadline)
-        member.deadline = trio.current_time() + self._config(group.group_id).session_timeout_ms / 1000
-        if is_new:
-            self._nursery.start_soon(self._watch, group, member)
+    def _session_timeout_ms(self, group: StreamsGroup, member: StreamsMember) -> int:
+        return self._config(group.group_id).session_timeout_ms
 
     def resume(self, group: StreamsGroup) -> None:
-        """Start the sessions of a group that was replayed from the log."""
+        super().resume(group)
         for member in group.members.values():
-            self.prolong(group, member)
             self._expect(member)
-
-    def bury(self, group: StreamsGroup) -> None:
-        """The group leaves this broker, or is deleted: end all that watches over it."""
-        group.removed = True
-        for member in group.members.values():
-            member.removed = True
-            self._purgatory.signal(member)
-
-    async def _watch(self, group: StreamsGroup, member: StreamsMember) -> None:
-        """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
-        while not member.removed:
-            deadline = min(member.deadline, member.rebalance_deadline)
-            remaining_ms = (deadline - trio.current_time()) * 1000
-            if remaining_ms > 0:
-                await self._purgatory.wait([member], partial(_came_nearer, member, deadline), remaining_ms)
-            else:
-                await self._fence(group, member)
-
-    async def _fence(self, group: StreamsGroup, member: StreamsMember) -> None:
-        async with self._locks.exclusively(group.group_id):
-            if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
-                return
-            keys = {"group": group.group_id, "member": member.member_id}
-            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
-            try:
-                await self._remove(group, member)
-            except CoordinatorError as error:
-                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
-                self.prolong(group, member)
-                member.rebalance_deadline = math.inf
-
-
-def _came_nearer(member: StreamsMember, deadline: float) -> bool | None:
-    return True if member.removed or min(member.deadline, member.rebalance_deadline) < deadline else None
 
 
 def _delayed(by: str) -> Told:

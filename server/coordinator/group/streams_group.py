@@ -12,18 +12,15 @@ memory alone (the configured topology, a shutdown that was asked for, what is to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError, UnknownMemberIdError
+from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task, Tasks, TaskSet
 from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
-from ottla.server.coordinator.replay import CoordinatorRecord
-
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 
 PROTOCOL_TYPE: Final = "streams"
 FIRST_EPOCH: Final = 1
@@ -97,21 +94,10 @@ class StreamsCurrent(NamedTuple):
     pending_revocation: HeldTasks = NOTHING_HELD
 
 
-class StreamsMember:
-    """One member. Its deadlines are on Trio's clock.
+class StreamsMember(ModernMember[StreamsSubscription, StreamsCurrent]):
+    """One member. By its `rebalance_deadline` it must have revoked the tasks that it is to revoke now."""
 
-    `deadline` is that of its session; by `rebalance_deadline` it must have revoked the tasks that it is to revoke now.
-    """
-
-    __slots__ = ("current", "deadline", "member_id", "rebalance_deadline", "removed", "subscription")
-
-    def __init__(self, member_id: str, subscription: StreamsSubscription) -> None:
-        self.member_id = member_id
-        self.subscription = subscription
-        self.current = StreamsCurrent()
-        self.deadline = float("inf")
-        self.rebalance_deadline = float("inf")
-        self.removed = False
+    __slots__ = ()
 
     def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
         """A heartbeat's epoch: the current one, or the one before if its answer was lost; any that joins is good.
@@ -178,7 +164,7 @@ class Owners:
                             del table[task]
 
 
-class StreamsGroup:
+class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurrent, TaskSet]):
     """One group, as its committed records describe it."""
 
     __slots__ = (
@@ -187,38 +173,19 @@ class StreamsGroup:
         "configured",
         "delayed_until",
         "endpoint_epoch",
-        "founding",
-        "group_epoch",
-        "group_id",
-        "members",
-        "metadata_hash",
         "owners",
-        "removed",
         "shutdown_requester",
-        "target",
-        "target_epoch",
-        "target_timestamp_ms",
         "topology",
         "validated_topology_epoch",
     )
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
+        super().__init__(group_id, first_epoch=FIRST_EPOCH)
         self.validated_topology_epoch = 0
         self.assignment_configs: Mapping[str, str] = {}
         """The settings that the target was computed with."""
-        self.target_epoch = FIRST_EPOCH
-        self.target_timestamp_ms = 0
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.target: dict[str, TaskSet] = {}
         self.owners = Owners()
-        self.founding: Sequence[CoordinatorRecord] = ()
-        """What is written before its first record: the end of the empty classic group that it takes the place of."""
-        self.removed = False
-        """The group is not this broker's any more, or deleted."""
         # In memory alone
         self.configured: ConfiguredTopology | None = None
         self.checked_version = -1
@@ -245,21 +212,6 @@ class StreamsGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """The topics that the group reads while it has members."""
         return frozenset(self.topology.source_topics) if self.members and self.topology is not None else frozenset()
-
-    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Many who join at once share one new target: `group.streams.assignment.interval.ms` lies between two."""
-        since_ms = now_ms - self.target_timestamp_ms
-        return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
-
-    def target_of(self, member_id: str) -> TaskSet:
-        return self.target.get(member_id, NO_TASKS)
-
-    def find_member(self, member_id: str) -> StreamsMember:
-        """Raises UnknownMemberIdError."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def validate_fetch(self, member_id: str, member_epoch: int) -> None:
         """Whether a member may read offsets. Raises UnknownMemberIdError or StaleMemberEpochError."""
@@ -312,39 +264,25 @@ class StreamsGroup:
         self.assignment_configs = configs
 
     def replay_member(self, member_id: str, subscription: StreamsSubscription | None) -> None:
-        member = self.members.get(member_id)
-        if subscription is None:
-            if member is not None:
-                self.owners.remove(member.current, member.subscription.process_id)
-                member.removed = True
-                del self.members[member_id]
-                if not self.members:
-                    self.shutdown_requester = None
-            return
-        if member is None:
-            self.members[member_id] = StreamsMember(member_id, subscription)
-            return
+        super().replay_member(member_id, subscription)
+        if not self.members:
+            self.shutdown_requester = None
+
+    @property
+    def no_target(self) -> TaskSet:
+        return NO_TASKS
+
+    def _new_member(self, member_id: str) -> StreamsMember:
+        return StreamsMember(member_id, StreamsSubscription(), StreamsCurrent())
+
+    def _new_current(self) -> StreamsCurrent:
+        return StreamsCurrent()
+
+    def _hold(self, member: StreamsMember) -> None:
+        self.owners.add(member.current, member.subscription.process_id)
+
+    def _release(self, member: StreamsMember) -> None:
         self.owners.remove(member.current, member.subscription.process_id)
-        member.subscription = subscription
-        self.owners.add(member.current, subscription.process_id)
-
-    def replay_current(self, member_id: str, current: StreamsCurrent | None) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            if current is None:
-                return
-            # Compaction may leave what a member said of itself behind where it stands.
-            member = self.members[member_id] = StreamsMember(member_id, StreamsSubscription())
-        process_id = member.subscription.process_id
-        self.owners.remove(member.current, process_id)
-        member.current = StreamsCurrent() if current is None else current
-        self.owners.add(member.current, process_id)
-
-    def replay_target(self, member_id: str, target: TaskSet | None) -> None:
-        if target is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = target
 
     def replay_topology(self, topology: Topology | None) -> None:
         if topology != self.topology:

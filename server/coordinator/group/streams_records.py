@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.kproto.internal_records import streams_group as schema
-from ottla.kproto.internal_records.coordinator import CoordinatorKey, CoordinatorValue, build_key, build_value
+from ottla.server.coordinator.group.modern_records import record, tombstone
 from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
 from ottla.server.coordinator.group.streams_group import (
     FIRST_EPOCH,
@@ -20,12 +20,6 @@ from ottla.server.coordinator.group.streams_group import (
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
 
-VALUE_VERSION = 0
-
-
-def _record(key: CoordinatorKey, value: CoordinatorValue | None) -> CoordinatorRecord:
-    return CoordinatorRecord(build_key(key), None if value is None else build_value(value, VALUE_VERSION))
-
 
 def group_metadata(
     group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
@@ -36,12 +30,12 @@ def group_metadata(
         validated_topology_epoch=validated_topology_epoch,
         last_assignment_configs=[schema.LastAssignmentConfig(key=key, value=configs[key]) for key in sorted(configs)],
     )
-    return _record(schema.StreamsGroupMetadataKey(group_id=group_id), value)
+    return record(schema.StreamsGroupMetadataKey(group_id=group_id), value)
 
 
 def topology(group_id: str, given: Topology) -> CoordinatorRecord:
     value = schema.StreamsGroupTopologyValue(epoch=given.epoch, subtopologies=list(given.subtopologies.values()))
-    return _record(schema.StreamsGroupTopologyKey(group_id=group_id), value)
+    return record(schema.StreamsGroupTopologyKey(group_id=group_id), value)
 
 
 def member_subscription(group_id: str, member_id: str, subscription: StreamsSubscription) -> CoordinatorRecord:
@@ -57,12 +51,12 @@ def member_subscription(group_id: str, member_id: str, subscription: StreamsSubs
         user_endpoint=None if endpoint is None else schema.Endpoint(host=endpoint.host, port=endpoint.port),
         client_tags=[schema.KeyValue(key=key, value=tags[key]) for key in sorted(tags)],
     )
-    return _record(schema.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
 
 
 def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
     value = schema.StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return _record(schema.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+    return record(schema.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def target_assignment(group_id: str, member_id: str, target: TaskSet) -> CoordinatorRecord:
@@ -71,7 +65,7 @@ def target_assignment(group_id: str, member_id: str, target: TaskSet) -> Coordin
         standby_tasks=_task_ids(target.standby),
         warmup_tasks=_task_ids(target.warmup),
     )
-    return _record(schema.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def current_assignment(group_id: str, member_id: str, current: StreamsCurrent) -> CoordinatorRecord:
@@ -87,7 +81,7 @@ def current_assignment(group_id: str, member_id: str, current: StreamsCurrent) -
         standby_tasks_pending_revocation=_without_epochs(revoked.standby),
         warmup_tasks_pending_revocation=_without_epochs(revoked.warmup),
     )
-    return _record(schema.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
+    return record(schema.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
 
 def _task_ids(tasks: Tasks) -> list[schema.TaskIds]:
@@ -115,9 +109,9 @@ def _with_epochs(tasks: Mapping[str, Mapping[int, int]]) -> list[schema.CurrentT
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """What removes a member: its current and target tasks first, its subscription last."""
     return [
-        _record(schema.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        _record(schema.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        tombstone(schema.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
+        tombstone(schema.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
     ]
 
 
@@ -125,19 +119,14 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
     """What removes a group: members first, then its own records."""
     group_id = group.group_id
     return [
-        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
-        _record(schema.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        _record(schema.StreamsGroupMetadataKey(group_id=group_id), None),
-        _record(schema.StreamsGroupTopologyKey(group_id=group_id), None),
+        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
+        tombstone(schema.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)),
+        tombstone(schema.StreamsGroupMetadataKey(group_id=group_id)),
+        tombstone(schema.StreamsGroupTopologyKey(group_id=group_id)),
     ]
 
 
-def is_streams_group_key(key: CoordinatorKey) -> bool:
-    """Whether a record is about a streams group."""
-    return isinstance(key, _KEYS)
-
-
-_KEYS = (
+KEYS: Final = (
     schema.StreamsGroupMetadataKey,
     schema.StreamsGroupMemberMetadataKey,
     schema.StreamsGroupTargetAssignmentMetadataKey,
@@ -145,10 +134,11 @@ _KEYS = (
     schema.StreamsGroupCurrentMemberAssignmentKey,
     schema.StreamsGroupTopologyKey,
 )
+"""The keys of a group's records; with a tombstone of the first one the group ends."""
 
 
 def replay(group: StreamsGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group (`is_streams_group_key`); the removal of the group itself is the caller's."""
+    """Apply one record of the group; the removal of the group itself is the caller's."""
     match key:
         case schema.StreamsGroupMetadataKey() if value is not None:
             group.replay_metadata(

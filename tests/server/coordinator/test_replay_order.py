@@ -20,6 +20,7 @@ from ottla.server.coordinator.group.consumer_group import (
     ResolvedRegex,
     Subscription,
 )
+from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.share_group import (
     ShareCurrent,
@@ -32,6 +33,7 @@ from ottla.server.coordinator.group.streams_assignor import TaskSet
 from ottla.server.coordinator.group.streams_group import (
     Endpoint,
     HeldTasks,
+    Owners,
     StreamsCurrent,
     StreamsGroup,
     StreamsMemberState,
@@ -112,8 +114,9 @@ def replayed(written: Sequence[CoordinatorRecord]) -> GroupShard:
 
 def state(value: Any) -> Any:
     """All that is to be known of a group, to be compared."""
-    if hasattr(type(value), "__slots__") and not isinstance(value, tuple):
-        return {name: state(getattr(value, name)) for name in type(value).__slots__}
+    if isinstance(value, ModernGroup | ModernMember | Owners):
+        names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+        return {name: state(getattr(value, name)) for name in names}
     if isinstance(value, dict | MappingProxyType):
         return {key: state(each) for key, each in value.items()}
     return value

@@ -1,0 +1,127 @@
+"""What the protocols with one heartbeat share: how their groups' changes are committed, and the sessions of members."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import trio
+
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
+from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from ottla.server.coordinator.group.locks import GroupLocks
+    from ottla.server.coordinator.replay import CoordinatorRecord
+    from ottla.server.waiting.purgatory import Purgatory
+
+logger = logging.getLogger(__name__)
+
+Member = ModernMember[Any, Any]
+M = TypeVar("M", bound=Member)
+G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
+
+
+class ModernProtocol(ABC, Generic[G, M]):
+    """Commits for the groups of one protocol, and removes members that are not heard of in time.
+
+    Whoever calls `commit` has the group's lock.
+    """
+
+    def __init__(
+        self,
+        *,
+        purgatory: Purgatory,
+        nursery: trio.Nursery,
+        locks: GroupLocks,
+        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+    ) -> None:
+        """`write` commits records of a group and replays them into it."""
+        self._purgatory = purgatory
+        self._nursery = nursery
+        self._locks = locks
+        self._write = write
+
+    @abstractmethod
+    def _session_timeout_ms(self, group: G, member: M) -> int:
+        """How long a member may be silent."""
+
+    @abstractmethod
+    async def _remove(self, group: G, member: M) -> None:
+        """Commit that a member is gone; the others get what it had with their next heartbeats."""
+
+    async def commit(self, group: G, written: Sequence[CoordinatorRecord]) -> None:
+        """Commit and replay. Shielded: the group's next operation has to see what this one wrote.
+
+        Raises CoordinatorError.
+        """
+        if group.removed:
+            raise NotCoordinatorError(f"group {group.group_id} moved away")
+        if written:
+            with trio.CancelScope(shield=True):
+                await self._write(group.group_id, [*group.founding, *written])
+            group.founding = ()
+        if group.removed:
+            raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
+
+    # Sessions
+
+    def prolong(self, group: G, member: M) -> None:
+        """The session begins anew."""
+        is_new = math.isinf(member.deadline)
+        member.deadline = trio.current_time() + self._session_timeout_ms(group, member) / 1000
+        if is_new:
+            self._nursery.start_soon(self._watch, group, member)
+
+    def resume(self, group: G) -> None:
+        """Start the sessions of a group that was replayed from the log."""
+        for member in group.members.values():
+            self.prolong(group, member)
+
+    def bury(self, group: G) -> None:
+        """The group leaves this broker, or is deleted: end all that watches over it."""
+        group.removed = True
+        self.end_sessions(group.members.values())
+
+    def end_sessions(self, members: Iterable[Member]) -> None:
+        """Nobody watches over these members any more."""
+        for member in members:
+            member.removed = True
+            self._purgatory.signal(member)
+
+    def _set_rebalance_deadline(self, member: Member, timeout_ms: int) -> None:
+        """From now on the time runs for what a member is to do next."""
+        member.rebalance_deadline = trio.current_time() + timeout_ms / 1000
+        self._purgatory.signal(member)
+
+    async def _watch(self, group: G, member: M) -> None:
+        """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
+        while not member.removed:
+            deadline = min(member.deadline, member.rebalance_deadline)
+            remaining_ms = (deadline - trio.current_time()) * 1000
+            if remaining_ms > 0:
+                await self._purgatory.wait([member], partial(_came_nearer, member, deadline), remaining_ms)
+            else:
+                await self._fence(group, member)
+
+    async def _fence(self, group: G, member: M) -> None:
+        async with self._locks.exclusively(group.group_id):
+            if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
+                return
+            keys = {"group": group.group_id, "member": member.member_id}
+            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
+            try:
+                await self._remove(group, member)
+            except CoordinatorError as error:
+                logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
+                self.prolong(group, member)
+                member.rebalance_deadline = math.inf
+
+
+def _came_nearer(member: Member, deadline: float) -> bool | None:
+    return True if member.removed or min(member.deadline, member.rebalance_deadline) < deadline else None
