@@ -4,9 +4,9 @@
 - `member_type` (version 1) tells members of the consumer protocol from those of the classic one in the same group.
 """
 
+from functools import partial
 from typing import Final
 
-from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -16,61 +16,41 @@ from ottla.kproto.messages.consumer_group_describe import (
     TopicPartitions,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.describe_groups import group_operations
-from ottla.server.apis.errors import error_code, error_message
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.apis.modern_groups import Description, describe, names_of
 from ottla.server.coordinator.group import assignors
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.security.access import Access
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    described = [await _describe(group_id, context) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = group_operations(group.group_id, context)
-    return ConsumerGroupDescribeResponse(groups=described)
+    how = Description(
+        DescribedGroup,
+        find=context.broker.group_coordinator.describe_consumer_group,
+        topic_names=partial(_topic_names, context),
+        tell=partial(_group, context),
+    )
+    return ConsumerGroupDescribeResponse(groups=await describe(request, context, how))
 
 
-async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
-    await context.work.rest()
-    if not group_id:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        group: ConsumerGroup = context.broker.group_coordinator.describe_consumer_group(group_id)
-    except CoordinatorError as error:
-        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
-    if context.access is not None and not _may_see_topics(group, context, context.access):
-        return DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-        )
+def _topic_names(context: RequestContext, group: ConsumerGroup) -> set[str]:
+    names: set[str] = set()
+    for member in group.members.values():
+        names |= member.subscription.topic_names
+        names |= names_of((*member.current.assigned, *group.target_of(member.member_id)), context)
+    return names
+
+
+async def _group(context: RequestContext, group: ConsumerGroup) -> DescribedGroup:
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=[await _member(group, member, context) for member in group.members.values()],
+        members=[await _member(group, member, context) for member in list(group.members.values())],
     )
-
-
-def _may_see_topics(group: ConsumerGroup, context: RequestContext, access: Access) -> bool:
-    """Whether the sender may see every topic that the answer would name."""
-    image = context.broker.metadata
-    names: set[str] = set()
-    for member in group.members.values():
-        names |= member.subscription.topic_names
-        for topic_id in (*member.current.assigned, *group.target_of(member.member_id)):
-            if (topic := image.topic_by_id(topic_id)) is not None:
-                names.add(topic.name)
-    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in names)
 
 
 async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:

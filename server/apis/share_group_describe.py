@@ -5,9 +5,9 @@ A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -17,61 +17,41 @@ from ottla.kproto.messages.share_group_describe import (
     TopicPartitions,
 )
 from ottla.server.apis import share_requests
-from ottla.server.apis.describe_groups import group_operations
-from ottla.server.apis.errors import error_code, error_message
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.apis.modern_groups import Description, describe, names_of
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
     from ottla.server.coordinator.group.share_group import ShareGroup, ShareMember
-    from ottla.server.security.access import Access
 
 
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
-    described = [await _describe(group_id, context) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = group_operations(group.group_id, context)
-    return ShareGroupDescribeResponse(groups=described)
+    how = Description(
+        DescribedGroup,
+        find=context.broker.group_coordinator.describe_share_group,
+        topic_names=partial(_topic_names, context),
+        tell=partial(_group, context),
+        is_served=share_requests.is_enabled(context),
+    )
+    return ShareGroupDescribeResponse(groups=await describe(request, context, how))
 
 
-async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
-    await context.work.rest()
-    if not share_requests.is_enabled(context):
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
-    if not group_id:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        group = context.broker.group_coordinator.describe_share_group(group_id)
-    except CoordinatorError as error:
-        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
-    if context.access is not None and not _may_see_topics(group, context, context.access):
-        return DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-        )
+def _topic_names(context: RequestContext, group: ShareGroup) -> set[str]:
+    names: set[str] = set()
+    for member in group.members.values():
+        names |= member.subscription.topic_names | names_of(member.current.assigned, context)
+    return names
+
+
+async def _group(context: RequestContext, group: ShareGroup) -> DescribedGroup:
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=ASSIGNOR_NAME,
-        members=[await _member(member, context) for member in group.members.values()],
+        members=[await _member(member, context) for member in list(group.members.values())],
     )
-
-
-def _may_see_topics(group: ShareGroup, context: RequestContext, access: Access) -> bool:
-    """Whether the sender may see every topic that the answer would name."""
-    image = context.broker.metadata
-    names: set[str] = set()
-    for member in group.members.values():
-        names |= member.subscription.topic_names
-        names.update(it.name for id_ in member.current.assigned if (it := image.topic_by_id(id_)) is not None)
-    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in names)
 
 
 async def _member(member: ShareMember, context: RequestContext) -> Member:

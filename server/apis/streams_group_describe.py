@@ -6,9 +6,9 @@ were decided on, once it can run.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -22,11 +22,8 @@ from ottla.kproto.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
-from ottla.server.apis.describe_groups import group_operations
-from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.modern_groups import Description, describe
 from ottla.server.apis.streams_groups import is_enabled, topics_of
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.kproto.internal_records import streams_group as record
@@ -34,36 +31,23 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
     from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
     from ottla.server.coordinator.group.streams_topology import ConfiguredSubtopology, InternalTopic
-    from ottla.server.security.access import Access
 
 
 async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
-    described = [await _describe(group_id, context) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = group_operations(group.group_id, context)
-    return StreamsGroupDescribeResponse(groups=described)
+    how = Description(
+        DescribedGroup,
+        find=context.broker.group_coordinator.describe_streams_group,
+        topic_names=_topic_names,
+        tell=partial(_group, context),
+        is_served=is_enabled(context),
+        unseen_topics="The described group uses topics that the client is not authorized to describe.",
+    )
+    return StreamsGroupDescribeResponse(groups=await describe(request, context, how))
 
 
-async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
-    await context.work.rest()
-    if not is_enabled(context):
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
-    if not group_id:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        group = context.broker.group_coordinator.describe_streams_group(group_id)
-    except CoordinatorError as error:
-        return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
-    if context.access is not None and not _may_see_topics(group, context.access):
-        return DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The described group uses topics that the client is not authorized to describe.",
-        )
+async def _group(context: RequestContext, group: StreamsGroup) -> DescribedGroup:
     return DescribedGroup(
-        group_id=group_id,
+        group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
@@ -72,11 +56,9 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     )
 
 
-def _may_see_topics(group: StreamsGroup, access: Access) -> bool:
-    """Whether the sender may see every topic that the answer would name."""
+def _topic_names(group: StreamsGroup) -> list[str]:
     subtopologies = () if group.topology is None else group.topology.subtopologies.values()
-    names = {name for subtopology in subtopologies for name in topics_of(subtopology)}
-    return all(access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in sorted(names))
+    return sorted({name for subtopology in subtopologies for name in topics_of(subtopology)})
 
 
 async def _topology(group: StreamsGroup, context: RequestContext) -> Topology | None:

@@ -1,0 +1,64 @@
+"""Describing groups while their members come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.server.apis import consumer_group_describe, share_group_describe, streams_group_describe
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup, Current, Subscription
+from ottla.server.coordinator.group.share_group import ShareCurrent, ShareGroup, ShareSubscription
+from ottla.server.coordinator.group.streams_group import StreamsCurrent, StreamsGroup, StreamsSubscription
+
+KINDS: dict[str, tuple[Any, Any, Any, Any, Callable[..., Awaitable[Any]]]] = {
+    "consumer": (ConsumerGroup, Subscription, Current, ConsumerGroupDescribeRequest, consumer_group_describe.handle),
+    "share": (ShareGroup, ShareSubscription, ShareCurrent, ShareGroupDescribeRequest, share_group_describe.handle),
+    "streams": (
+        StreamsGroup,
+        StreamsSubscription,
+        StreamsCurrent,
+        StreamsGroupDescribeRequest,
+        streams_group_describe.handle,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(kind: str) -> None:
+    new_group, subscription, current, request, handle = KINDS[kind]
+    group = new_group("g")
+
+    def join(member_id: str) -> None:
+        group.replay_member(member_id, subscription(client_id="c"))
+        group.replay_current(member_id, current(epoch=1))
+
+    join("a")
+    join("b")
+    rests = 0
+
+    async def rest(count: int = 1) -> None:
+        """Another request is handled meanwhile."""
+        nonlocal rests
+        rests += 1
+        join(f"another-{rests}")
+
+    features = {"share.version": 1, "streams.version": 1}
+    find = {f"describe_{kind}_group": lambda group_id: group}
+    context: Any = SimpleNamespace(
+        work=SimpleNamespace(rest=rest),
+        access=None,
+        broker=SimpleNamespace(
+            group_coordinator=SimpleNamespace(**find),
+            metadata=SimpleNamespace(topic_by_id=lambda topic_id: None, features=features),
+        ),
+    )
+    (described,) = (await handle(request(group_ids=["g"]), context)).groups
+    assert not described.error_code
+    assert [member.member_id for member in described.members][:2] == ["a", "b"]
+    assert rests > 2
