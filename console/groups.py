@@ -21,7 +21,7 @@ from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundErr
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.server.coordinator.group.coordinator import GroupListing
+from ottla.server.coordinator.group.listing import GroupListing
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup, ShareMember
 from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
 from ottla.server.coordinator.group.streams_topology import Topology
@@ -131,9 +131,9 @@ async def describe(broker: Broker, group_id: str) -> GroupView:
     with suppress(GroupIdNotFoundError):
         return _consumer_view(broker, coordinator.describe_consumer_group(group_id))
     with suppress(GroupIdNotFoundError):
-        return _share_view(broker, coordinator.describe_share_group(group_id))
+        return _share_view(broker, coordinator.share_groups.describe(group_id))
     with suppress(GroupIdNotFoundError):
-        return _streams_view(coordinator.describe_streams_group(group_id))
+        return _streams_view(coordinator.streams_groups.describe(group_id))
     return _classic_view(coordinator.describe_group(group_id))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.console.charts import Sparkline
     from ottla.console.console import Console
-    from ottla.server.coordinator.group.coordinator import GroupListing
+    from ottla.server.coordinator.group.listing import GroupListing
 
 GROUPS_A_PAGE: Final = 100
 MAX_LAGS: Final = 1_000

@@ -32,7 +32,7 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
         async for topic in work.over(request.topics, counts=False)
     }
     try:
-        outcomes = await context.broker.group_coordinator.alter_share_offsets(request.group_id, offsets)
+        outcomes = await context.broker.group_coordinator.share_groups.alter_offsets(request.group_id, offsets)
     except CoordinatorError as error:
         return AlterShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
     response = AlterShareGroupOffsetsResponse()

@@ -22,7 +22,7 @@ async def handle(request: DeleteShareGroupOffsetsRequest, context: RequestContex
     names = [topic.topic_name for topic in request.topics]
     image = context.broker.metadata
     try:
-        outcomes = await context.broker.group_coordinator.delete_share_offsets(request.group_id, names)
+        outcomes = await context.broker.group_coordinator.share_groups.delete_offsets(request.group_id, names)
     except CoordinatorError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
     response = DeleteShareGroupOffsetsResponse()

@@ -62,7 +62,7 @@ async def _describe(
                 async for index in context.work.over(topic.partitions, counts=False):
                     keys.append(SharePartitionKey(group_id, known.topic_id, index))
     try:
-        offsets = await context.broker.group_coordinator.describe_share_offsets(group_id, keys)
+        offsets = await context.broker.group_coordinator.share_groups.describe_offsets(group_id, keys)
     except CoordinatorError as error:
         described.error_code, described.error_message = error_code(error), error_message(error)
         return described

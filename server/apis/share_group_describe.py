@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
     how = Description(
         DescribedGroup,
-        find=context.broker.group_coordinator.describe_share_group,
+        find=context.broker.group_coordinator.share_groups.describe,
         topic_names=partial(_topic_names, context),
         tell=partial(_group, context),
         is_served=share_requests.is_enabled(context),

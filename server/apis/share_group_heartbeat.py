@@ -34,7 +34,7 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
     names = request.subscribed_topic_names
     try:
         _check(request)
-        result = await context.broker.group_coordinator.share_heartbeat(
+        result = await context.broker.group_coordinator.share_groups.heartbeat(
             request.group_id,
             ShareHeartbeat(
                 member_id=request.member_id,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
     how = Description(
         DescribedGroup,
-        find=context.broker.group_coordinator.describe_streams_group,
+        find=context.broker.group_coordinator.streams_groups.describe,
         topic_names=_topic_names,
         tell=partial(_group, context),
         is_served=is_enabled(context),

@@ -39,8 +39,9 @@ from ottla.server.metadata.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams import EndpointTasks, StreamsHeartbeatResult
+    from ottla.server.coordinator.group.streams import StreamsHeartbeatResult
     from ottla.server.coordinator.group.streams_assignor import Tasks
+    from ottla.server.coordinator.group.streams_endpoints import EndpointTasks
     from ottla.server.coordinator.group.streams_topology import InternalTopic
 
 _NO_EPOCH_BELOW: Final = -2
@@ -59,7 +60,7 @@ async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext)
         _check_features(request)
         _check(request)
         beat = _heartbeat(request, context)
-        result = await context.broker.group_coordinator.streams_heartbeat(request.group_id, beat)
+        result = await context.broker.group_coordinator.streams_groups.heartbeat(request.group_id, beat)
     except CoordinatorError as error:
         return StreamsGroupHeartbeatResponse(error_code=error_code(error), error_message=error_message(error))
     response = _response(result)

@@ -154,7 +154,7 @@ class StreamsMember(Member):
         )
         answer: StreamsHeartbeatResult = await self.ask(
             f"beat {self.group} {self.member_id} {epoch}",
-            lambda: self.world.coordinator.streams_heartbeat(self.group, beat),
+            lambda: self.world.coordinator.streams_groups.heartbeat(self.group, beat),
         )
         self.epoch = answer.member_epoch
         if answer.tasks is not None:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -21,9 +20,8 @@ from ottla.server.coordinator.errors import (
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     UnknownMemberIdError,
-    UnsupportedCommitError,
 )
-from ottla.server.coordinator.group import commits, consumer_records, records, streams_records
+from ottla.server.coordinator.group import commits, committers, consumer_records, records, streams_records
 from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
 from ottla.server.coordinator.group.classic_members import ClassicMembers
@@ -31,31 +29,27 @@ from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
-from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from ottla.server.coordinator.group.forgetting import Forgetting
+from ottla.server.coordinator.group.listing import GroupListing, listing_of
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.share import (
     ShareGroupConfig,
-    ShareHeartbeat,
-    ShareHeartbeatResult,
     ShareProtocol,
 )
-from ottla.server.coordinator.group.share_group import PROTOCOL_TYPE as SHARE_PROTOCOL_TYPE
 from ottla.server.coordinator.group.share_group import ShareGroup
-from ottla.server.coordinator.group.share_offsets import ShareOffset, ShareOffsets
+from ottla.server.coordinator.group.share_groups import ShareGroups
+from ottla.server.coordinator.group.share_offsets import ShareOffsets
 from ottla.server.coordinator.group.streams import (
     StreamsGroupConfig,
-    StreamsHeartbeat,
-    StreamsHeartbeatResult,
     StreamsProtocol,
 )
-from ottla.server.coordinator.group.streams_group import PROTOCOL_TYPE as STREAMS_PROTOCOL_TYPE
 from ottla.server.coordinator.group.streams_group import StreamsGroup
+from ottla.server.coordinator.group.streams_groups import StreamsGroups
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.server.coordinator.log import CoordinatorLog
@@ -64,21 +58,11 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share.persister import Persister
-from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-
-class GroupListing(NamedTuple):
-    """One line of ListGroups."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str
 
 
 class GroupCoordinator:
@@ -153,7 +137,10 @@ class GroupCoordinator:
             locks=self._locks,
             write=self._write,
         )
-        self._share_offsets = ShareOffsets(self._share, topics, persister or _no_persister)
+        self.share_groups = ShareGroups(
+            self._share, ShareOffsets(self._share, topics, persister or _no_persister), self._locks, self._shard
+        )
+        self.streams_groups = StreamsGroups(self._streams, self._locks, self._shard)
         self._nursery = nursery
         self._classic_members = ClassicMembers(self._consumer, topics)
         self._migration = Migration(
@@ -241,9 +228,7 @@ class GroupCoordinator:
     async def _forget_shares(self, partition: int) -> None:
         """Take deleted topics out of the share groups of a partition."""
         try:
-            for group in self._runtime.shard(partition).share_groups():
-                async with self._locks.exclusively(group.group_id):
-                    await self._share_offsets.forget_topics(group)
+            await self.share_groups.forget_topics(self._runtime.shard(partition).share_groups())
         except CoordinatorError as error:
             logger.debug("share groups of partition %d keep deleted topics for now: %s", partition, error)
 
@@ -343,112 +328,7 @@ class GroupCoordinator:
                 await self._migration.downgrade(upgraded)
             raise
 
-    # Share groups
-
-    async def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> ShareHeartbeatResult:
-        """ShareGroupHeartbeat: join, stay, subscribe or leave."""
-        async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
-            group = self._share_group(group_id, may_be_new=beat.member_epoch == JOIN_EPOCH)
-            if group is not None:
-                return await self._share.heartbeat(group, beat)
-            founded = ShareGroup(group_id)
-            with shard.expecting(founded):
-                return await self._share.heartbeat(founded, beat)
-
-    def _share_group(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup | None:
-        """The share group; None for one that is not there and may be made. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if group is not None:
-            raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
-        if not may_be_new:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        return None
-
-    def describe_share_group(self, group_id: str) -> ShareGroup:
-        """The share group as it is now. Raises GroupIdNotFoundError."""
-        group = self._share_group(group_id)
-        assert group is not None
-        return group
-
-    async def describe_share_offsets(
-        self, group_id: str, partitions: Sequence[SharePartitionKey] | None
-    ) -> dict[SharePartitionKey, ShareOffset]:
-        """Where a share group is with partitions; with all that it has begun with, for None.
-
-        Who keeps their state is asked only for those: it may be away, and a request may name any number of others.
-        """
-        try:
-            begun = self.describe_share_group(group_id).state_partitions.initialized
-        except GroupIdNotFoundError:
-            if partitions is None:
-                raise
-            begun = {}
-        known = [
-            SharePartitionKey(group_id, topic_id, index)
-            for topic_id, (_, indexes) in begun.items()
-            for index in sorted(indexes)
-        ]
-        if partitions is None:
-            return await self._share_offsets.describe(known)
-        asked = frozenset(partitions)
-        described = await self._share_offsets.describe([key for key in known if key in asked])
-        return {key: described.get(key, ShareOffset()) for key in partitions}
-
-    async def alter_share_offsets(
-        self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
-    ) -> dict[tuple[str, int], CoordinatorError | None]:
-        """Let a share group without members begin at other offsets; one that is not there is made."""
-        if not group_id:
-            raise InvalidGroupIdError("a group id is needed")
-        async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
-            group = self._share_group(group_id, may_be_new=True)
-            if group is not None:
-                return await self._share_offsets.alter(group, offsets)
-            founded = ShareGroup(group_id)
-            with shard.expecting(founded):
-                return await self._share_offsets.alter(founded, offsets)
-
-    async def delete_share_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, CoordinatorError | None]:
-        """Forget where a share group without members is with topics."""
-        if not group_id:
-            raise InvalidGroupIdError("a group id is needed")
-        async with self._locks.exclusively(group_id):
-            return await self._share_offsets.delete_topics(self.describe_share_group(group_id), topics)
-
-    # Streams groups
-
-    async def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
-        """StreamsGroupHeartbeat: join, stay, revoke, take or leave."""
-        async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
-            group = shard.groups.get(group_id)
-            if isinstance(group, StreamsGroup):
-                return await self._streams.heartbeat(group, beat)
-            joins = beat.member_epoch == JOIN_EPOCH
-            gives_way = isinstance(group, ClassicGroup) and group.is_in(ClassicState.EMPTY)
-            if group is not None and not (joins and gives_way):
-                raise GroupIdNotFoundError(f"Group {group_id} is not a streams group.")
-            if not joins:
-                kind = "Group" if beat.member_epoch == LEAVE_EPOCH else "Streams group"
-                raise GroupIdNotFoundError(f"{kind} {group_id} not found.")
-            founded = StreamsGroup(group_id)
-            if isinstance(group, ClassicGroup) and group.generation_id:
-                founded.founding = [records.group_tombstone(group_id)]
-            with shard.expecting(founded):
-                return await self._streams.heartbeat(founded, beat)
-
-    def describe_streams_group(self, group_id: str) -> StreamsGroup:
-        """The streams group as it is now. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, StreamsGroup):
-            return group
-        if group is None:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        raise GroupIdNotFoundError(f"Group {group_id} is not a streams group.")
+    # The classic protocol, of whoever is a member
 
     async def sync(
         self,
@@ -562,31 +442,17 @@ class GroupCoordinator:
         """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup | StreamsGroup):
-            # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
-            nobody = generation_id < 0 and (not group.members or (producer is not None and not member_id))
-            if not nobody:
-                member = group.find_member(member_id)
-                speaks_classic = isinstance(member, ConsumerMember) and member.classic is not None
-                if not knows_epochs and not speaks_classic and producer is None:
-                    raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
-            if not nobody and isinstance(group, StreamsGroup):
-                group.validate_commit(member_id, generation_id, ((key.topic, key.partition) for key in offsets))
-            elif not nobody and isinstance(group, ConsumerGroup):
-                committed = ((offset.topic_id, key.partition) for key, offset in offsets.items())
-                group.validate_commit(member_id, generation_id, committed)
-        elif isinstance(group, ShareGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-        elif group is not None:
-            self._classic.validate_commit(
-                group,
-                member_id=member_id,
-                group_instance_id=group_instance_id,
-                generation_id=generation_id,
-                transactional=producer is not None,
-            )
-        elif generation_id >= 0:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        committers.check_commit(
+            group,
+            group_id,
+            offsets,
+            self._classic,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation_id=generation_id,
+            producer=producer,
+            knows_epochs=knows_epochs,
+        )
         written, refused = commits.commit_records(
             group_id,
             offsets,
@@ -621,14 +487,7 @@ class GroupCoordinator:
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """
         shard = self._shard(group_id)
-        consumer_group = shard.consumer_group(group_id)
-        if consumer_group is not None and (member_id is not None or member_epoch >= 0):
-            consumer_group.validate_member(member_id or "", member_epoch)
-        streams_group = shard.streams_group(group_id)
-        if streams_group is not None and (member_id is not None or member_epoch >= 0):
-            streams_group.validate_fetch(member_id or "", member_epoch)
-        if shard.share_group(group_id) is not None:
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+        committers.check_fetch(shard.groups.get(group_id), group_id, member_id, member_epoch)
         found = commits.fetch(
             shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
         )
@@ -652,19 +511,7 @@ class GroupCoordinator:
 
     def list_groups(self) -> list[GroupListing]:
         """Every group of this broker."""
-        listings: list[GroupListing] = []
-        for shard in self._runtime.shards():
-            for group in shard.groups.values():
-                if isinstance(group, ConsumerGroup):
-                    listings.append(GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, "consumer"))
-                elif isinstance(group, ShareGroup):
-                    listings.append(GroupListing(group.group_id, SHARE_PROTOCOL_TYPE, group.state.value, "share"))
-                elif isinstance(group, StreamsGroup):
-                    listings.append(GroupListing(group.group_id, STREAMS_PROTOCOL_TYPE, group.state.value, "streams"))
-                else:
-                    protocol_type = group.protocol_type or ""
-                    listings.append(GroupListing(group.group_id, protocol_type, group.state.value, "classic"))
-        return listings
+        return [listing_of(group) for shard in self._runtime.shards() for group in shard.groups.values()]
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
@@ -690,7 +537,7 @@ class GroupCoordinator:
             shard = self._shard(group_id)
             share_group = shard.share_group(group_id)
             if share_group is not None:
-                await self._share_offsets.delete_all(share_group)
+                await self.share_groups.forget_offsets(share_group)
             with trio.CancelScope(shield=True):
                 plan = partial(commits.deletion_records, shard, group_id)
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()

@@ -32,6 +32,7 @@ from ottla.server.coordinator.group import streams_records
 from ottla.server.coordinator.group.modern import ModernProtocol
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
+from ottla.server.coordinator.group.streams_endpoints import EndpointTasks, endpoints
 from ottla.server.coordinator.group.streams_group import (
     Endpoint,
     StreamsCurrent,
@@ -73,14 +74,6 @@ class StreamsHeartbeat(NamedTuple):
     user_endpoint: Endpoint | None
     client_tags: Mapping[str, str] | None
     shutdown_application: bool = False
-
-
-class EndpointTasks(NamedTuple):
-    """An application's endpoint, and the partitions whose state can be asked for there, by topic."""
-
-    endpoint: Endpoint
-    active: Sequence[tuple[str, Sequence[int]]]
-    standby: Sequence[tuple[str, Sequence[int]]]
 
 
 class StreamsHeartbeatResult(NamedTuple):
@@ -213,7 +206,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
             told,
             assigned.without_epochs() if is_changed else None,
             group.endpoint_epoch,
-            self._endpoints(group, member) if is_news else None,
+            endpoints(group, self._topics, last=member) if is_news else None,
             plan.configured.to_create,
         )
 
@@ -274,36 +267,6 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
         if group.request_shutdown(member_id):
             keys = {"group": group.group_id, "member": member_id}
             logger.info("group %s: %s asks for the whole application to end", group.group_id, member_id, extra=keys)
-
-    # Endpoints
-
-    def _endpoints(self, group: StreamsGroup, last: StreamsMember) -> list[EndpointTasks]:
-        """Where the members answer queries, and for which partitions; the one that asks comes last."""
-        members = [member for member in group.members.values() if member is not last]
-        return [
-            EndpointTasks(
-                endpoint,
-                self._partitions(group, held.active),
-                self._partitions(group, held.standby),
-            )
-            for member in (*members, last)
-            if (endpoint := member.subscription.user_endpoint) is not None
-            for held in (member.current.assigned.without_epochs(),)
-        ]
-
-    def _partitions(self, group: StreamsGroup, tasks: Mapping[str, frozenset[int]]) -> list[tuple[str, Sequence[int]]]:
-        """The partitions of the source topics of tasks; a topic with fewer partitions has the first of them."""
-        configured = {} if group.configured is None else group.configured.subtopologies
-        found: list[tuple[str, Sequence[int]]] = []
-        for name, indexes in tasks.items():
-            subtopology = configured.get(name)
-            if subtopology is None:
-                continue
-            for topic in sorted({*subtopology.source_topics, *subtopology.repartition_sources}):
-                count = self._topics.partition_count(topic)
-                if count is not None:
-                    found.append((topic, sorted(indexes)[:count]))
-        return found
 
     # Sessions
 

@@ -49,12 +49,14 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
         join(f"another-{rests}")
 
     features = {"share.version": 1, "streams.version": 1}
-    find = {f"describe_{kind}_group": lambda group_id: group}
+    groups = SimpleNamespace(describe=lambda group_id: group)
     context: Any = SimpleNamespace(
         work=SimpleNamespace(rest=rest),
         access=None,
         broker=SimpleNamespace(
-            group_coordinator=SimpleNamespace(**find),
+            group_coordinator=SimpleNamespace(
+                describe_consumer_group=groups.describe, share_groups=groups, streams_groups=groups
+            ),
             metadata=SimpleNamespace(topic_by_id=lambda topic_id: None, features=features),
         ),
     )

@@ -97,7 +97,7 @@ async def test_a_silent_member_is_removed_and_its_tasks_go_on(serve_node: Serve)
         client = await connected(node)
         await joined(client)
         epoch = (await join(client, "b")).member_epoch
-        group = node.broker.group_coordinator.describe_streams_group("g")
+        group = node.broker.group_coordinator.streams_groups.describe("g")
         # Its session is over, and somebody looks.
         group.members["a"].deadline = trio.current_time() - 1
         node.broker.group_coordinator.purgatory.signal(group.members["a"])

@@ -363,7 +363,7 @@ async def test_the_state_of_a_deleted_topic_goes(serve_node: Serve) -> None:
         with trio.fail_after(10):
             while any(shard.entries for shard in shards()):  # noqa: ASYNC110 - there is no event
                 await trio.sleep(0.01)
-            group = node.broker.group_coordinator.describe_share_group("g")
+            group = node.broker.group_coordinator.share_groups.describe("g")
             while group.state_partitions.topics():  # noqa: ASYNC110 - there is no event
                 await trio.sleep(0.01)
         assert await member.acknowledge(0, 0) == ErrorCode.UNKNOWN_TOPIC_ID
