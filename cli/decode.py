@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.internal_records import explain
 from ottla.kproto import decode
 from ottla.kproto.decode import configure
 
@@ -47,6 +49,9 @@ def _shown(entry: Entry) -> str:
     place = f"{time} {entry.topic}-{entry.partition}" + (f" at {record.offset}" if record.offset >= 0 else "")
     if entry.is_commit is not None:
         return f"{place}: {'commit' if entry.is_commit else 'abort'}"
+    said = explain(entry.topic, record.key, record.value)
+    if said is not None:
+        return f"{place}: {said['record']} {json.dumps(said['key'])} = {json.dumps(said['value'])}"
     headers = "".join(f" {name}={_text(value)}" for name, value in record.headers)
     return f"{place}: {_text(record.key)} = {_text(record.value)}{headers}"
 

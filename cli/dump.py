@@ -10,9 +10,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ottla.cli import CommandError, options
+from ottla.cli.internal_records import explain
 from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.errors import StorageError
 from ottla.storage.inspect.dump import LEVELS, dump_file
@@ -37,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     disk = WatchedDisk(progress, size_of(arguments.path))
     try:
         for path in _data_files(arguments.path):
-            for item in dump_file(disk, path, depth, arguments.partition):
+            for item in dump_file(disk, path, depth, arguments.partition, partial(explain, _topic_of(path))):
                 is_damaged = is_damaged or item["type"] == "damage" or item.get("crc_ok") is False
                 print(json.dumps(item) if arguments.json else _line(item))
     except (OSError, StorageError) as error:
@@ -45,6 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         progress.finish()
     return EXIT_DAMAGED if is_damaged else 0
+
+
+def _topic_of(path: str) -> str:
+    """The topic whose folder (`<topic>.<id>/<number>/`) a file lies in; of a store that topics share something else."""
+    return Path(path).absolute().parent.parent.name.rpartition(".")[0]
 
 
 def _data_files(paths: Sequence[str]) -> Iterator[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.cli import CommandError, options
 from ottla.client.client import Client
@@ -18,15 +18,19 @@ from ottla.client.group_state import (
     Member,
     committed_offsets,
     find_group,
-    share_positions,
 )
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
+from ottla.client.share_state import Delivered, share_deliveries, share_positions
+
+_SHOWN_DELIVERIES: Final = 20
+"""Of one partition in the table; --json has all."""
 
 
 class Progress(NamedTuple):
     """How far a group is in one partition. None: not committed, or the partition is gone.
 
-    Of a share group the offset is that of the first record that is not over, and `unfinished` how many are not.
+    Of a share group the offset is that of the first record that is not over, `unfinished` how many are not, and
+    `deliveries` what is stored of the records from there on (None: nobody tells).
     """
 
     partition: TopicPartition
@@ -34,6 +38,7 @@ class Progress(NamedTuple):
     end_offset: int | None
     member_id: str | None
     unfinished: int | None = None
+    deliveries: Sequence[Delivered] | None = None
 
     @property
     def lag(self) -> int | None:
@@ -67,6 +72,7 @@ def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> l
         for partition in member.assignment:
             holders.setdefault(partition, []).append(member.member_id)
     partitions = sorted(positions.keys() | holders.keys())
+    deliveries = share_deliveries(client, group.group_id, positions)
     ends = offsets_at(client, partitions, LATEST)
     progress = []
     for each in partitions:
@@ -78,6 +84,7 @@ def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> l
                 ends.get(each),
                 " ".join(sorted(holders.get(each, ()))) or None,
                 None if position is None else position.lag,
+                deliveries.get(each),
             )
         )
     return progress
@@ -95,6 +102,10 @@ def _progress(client: Client, coordinator: Coordinator, group: Group) -> list[Pr
 
 def _print_group(group: Group, progress: list[Progress]) -> None:
     epoch = "" if group.epoch is None else f"  epoch {group.epoch}"
+    if group.target_epoch is not None and group.target_epoch != group.epoch:
+        epoch += f" (assigned: {group.target_epoch})"
+    if group.topology_epoch is not None:
+        epoch += f"  topology epoch {group.topology_epoch}"
     lag = sum(each.lag or 0 for each in progress)
     print(
         f"{group.group_id}  {group.group_type}  {group.state}{epoch}  assignor {group.assignor or '-'}  "
@@ -114,12 +125,16 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
             for each in progress
         ),
     )
+    if any(each.deliveries for each in progress):
+        options.print_table(("  TOPIC", "PARTITION", "RECORDS", "STATE", "DELIVERIES"), _deliveries(progress))
     if group.members:
+        assigned = "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"
         options.print_table(
-            ("  MEMBER", "INSTANCE", "CLIENT", "HOST", "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"),
+            ("  MEMBER", "EPOCH", "INSTANCE", "CLIENT", "HOST", assigned),
             (
                 (
                     f"  {m.member_id}",
+                    shown(m.epoch),
                     m.instance_id or "-",
                     m.client_id,
                     m.host,
@@ -141,6 +156,18 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
                 for part in group.topology
             ),
         )
+
+
+def _deliveries(progress: Iterable[Progress]) -> Iterator[tuple[object, ...]]:
+    for each in progress:
+        runs = each.deliveries or ()
+        for run in runs[:_SHOWN_DELIVERIES]:
+            first, last = run.first_offset, run.last_offset
+            records = f"{first}" if first == last else f"{first}-{last}"
+            yield f"  {each.partition.topic}", each.partition.partition, records, run.state, run.delivery_count
+        if len(runs) > _SHOWN_DELIVERIES:
+            left = len(runs) - _SHOWN_DELIVERIES
+            yield f"  {each.partition.topic}", each.partition.partition, "…", f"{left} more: see --json", "-"
 
 
 def _assigned(member: Member) -> str:
@@ -169,6 +196,7 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
         "type": group.group_type,
         "state": group.state,
         "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
         "assignor": group.assignor,
         "coordinator": group.coordinator,
         "offsets": [
@@ -179,6 +207,7 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
                 "end_offset": each.end_offset,
                 "lag": each.lag,
                 "member": each.member_id,
+                **({"deliveries": _deliveries_json(each)} if group.group_type == SHARE else {}),
             }
             for each in progress
         ],
@@ -194,5 +223,13 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
             }
             for member in sorted(group.members, key=lambda member: member.member_id)
         ],
-        **({"topology": [asdict(part) for part in group.topology]} if group.group_type == STREAMS else {}),
+        **(
+            {"topology_epoch": group.topology_epoch, "topology": [asdict(part) for part in group.topology]}
+            if group.group_type == STREAMS
+            else {}
+        ),
     }
+
+
+def _deliveries_json(progress: Progress) -> list[dict[str, Any]] | None:
+    return None if progress.deliveries is None else [run._asdict() for run in progress.deliveries]

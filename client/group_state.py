@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
@@ -21,10 +21,6 @@ from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
@@ -85,6 +81,10 @@ class Group:
     assignor: str
     coordinator: int
     epoch: int | None = None
+    target_epoch: int | None = None
+    """The epoch of the assignment that members are on their way to; None for a classic group."""
+    topology_epoch: int | None = None
+    """Of a streams group."""
     members: list[Member] = field(default_factory=list)
     topology: list[Subtopology] = field(default_factory=list)
     """Of a streams group."""
@@ -182,6 +182,7 @@ def consumer_group(described: Any, node_id: int) -> Group:
         described.assignor_name,
         node_id,
         described.group_epoch,
+        described.assignment_epoch,
     )
     for member in described.members:
         group.members.append(
@@ -221,6 +222,7 @@ def share_group(described: Any, node_id: int) -> Group:
         described.assignor_name,
         node_id,
         described.group_epoch,
+        described.assignment_epoch,
     )
     for member in described.members:
         group.members.append(
@@ -260,6 +262,8 @@ def streams_group(described: Any, node_id: int) -> Group:
         _STREAMS_ASSIGNOR,
         node_id,
         described.group_epoch,
+        described.assignment_epoch,
+        None if described.topology is None else described.topology.epoch,
     )
     for part in described.topology.subtopologies or () if described.topology is not None else ():
         repartition = [topic.name for topic in part.repartition_source_topics]
@@ -287,33 +291,6 @@ def streams_group(described: Any, node_id: int) -> Group:
             Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment, tasks)
         )
     return group
-
-
-class SharePosition(NamedTuple):
-    """Where a share group is with a partition: the first record that is not over, and how many records are not."""
-
-    start_offset: int
-    lag: int | None
-
-
-def share_positions(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, SharePosition]:
-    """Where a share group is with all partitions that it has begun with."""
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
-    answer = coordinator.call(
-        group_id,
-        DescribeShareGroupOffsetsRequest(groups=[asked]),
-        lambda answer: int(answer.groups[0].error_code),
-    ).groups[0]
-    if answer.error_code:
-        raise BrokerError(answer.error_code, answer.error_message, what=f"offsets of group {group_id}")
-    return {
-        TopicPartition(topic.topic_name, each.partition_index): SharePosition(
-            each.start_offset, each.lag if each.lag >= 0 else None
-        )
-        for topic in answer.topics
-        for each in topic.partitions
-        if each.start_offset >= 0
-    }
 
 
 def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, int]:

@@ -75,7 +75,10 @@ class GroupView(NamedTuple):
     leader_id: str | None
     members: list[MemberView]
     subtopologies: Sequence[SubtopologyView] = ()
-    """Of a streams group."""
+    """Of a streams group, as is `topology_epoch`."""
+    target_epoch: int | None = None
+    """The epoch of the assignment that members are on their way to; None for a classic group."""
+    topology_epoch: int | None = None
 
     def owners(self) -> dict[tuple[str, int], MemberView]:
         """Who has which partition."""
@@ -167,7 +170,18 @@ def _view_of(group: Group) -> GroupView:
             )
         )
     parts = [_subtopology_there(group, part) for part in sorted(group.topology, key=lambda part: part.name)]
-    return GroupView(group.group_id, group.group_type, group.state, group.epoch, group.assignor, None, members, parts)
+    return GroupView(
+        group.group_id,
+        group.group_type,
+        group.state,
+        group.epoch,
+        group.assignor,
+        None,
+        members,
+        parts,
+        group.target_epoch,
+        group.topology_epoch,
+    )
 
 
 def _subtopology_there(group: Group, part: Subtopology) -> SubtopologyView:
@@ -217,12 +231,22 @@ def _consumer_view(broker: Broker, group: ConsumerGroup) -> GroupView:
         group.assignor,
         None,
         [_consumer_member(broker, member) for member in group.members.values()],
+        target_epoch=group.target_epoch,
     )
 
 
 def _share_view(broker: Broker, group: ShareGroup) -> GroupView:
     members = [_share_member(broker, member) for member in group.members.values()]
-    return GroupView(group.group_id, "share", group.state.value, group.group_epoch, ASSIGNOR_NAME, None, members)
+    return GroupView(
+        group.group_id,
+        "share",
+        group.state.value,
+        group.group_epoch,
+        ASSIGNOR_NAME,
+        None,
+        members,
+        target_epoch=group.target_epoch,
+    )
 
 
 def _share_member(broker: Broker, member: ShareMember) -> MemberView:
@@ -242,7 +266,16 @@ def _streams_view(group: StreamsGroup) -> GroupView:
     topology = group.topology
     parts = [] if topology is None else [_subtopology(group, topology, name) for name in sorted(topology.subtopologies)]
     return GroupView(
-        group.group_id, "streams", group.state.value, group.group_epoch, "sticky", None, members, subtopologies=parts
+        group.group_id,
+        "streams",
+        group.state.value,
+        group.group_epoch,
+        "sticky",
+        None,
+        members,
+        parts,
+        group.target_epoch,
+        None if topology is None else topology.epoch,
     )
 
 

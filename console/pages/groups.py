@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.client.group_state import SHARE
 from ottla.console import charts, history
 from ottla.console.groups import describe, list_groups
 from ottla.console.lag import committed, partition_lags
 from ottla.console.nodes import NodeError
 from ottla.console.parameters import text
 from ottla.console.selection import select
+from ottla.console.shares import in_flight, share_lags
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.metadata.acls import AclOperation, AclResource
 
@@ -70,12 +72,15 @@ async def show(console: Console, request: Request) -> Response:
     group_id = text(request, "id")
     try:
         group = await describe(console.broker, group_id)
-        offsets, hidden = await committed(console.broker, group_id, MAX_LAGS)
+        if group.protocol == SHARE:
+            lags, hidden = await share_lags(console.broker, group_id, MAX_LAGS)
+        else:
+            offsets, hidden = await committed(console.broker, group_id, MAX_LAGS)
+            lags = await partition_lags(console.broker, offsets)
     except GroupIdNotFoundError:
         return await console.not_found(request, f"group {group_id}")
     except (CoordinatorError, NodeError) as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
-    lags = await partition_lags(console.broker, offsets)
     visitor = console.visitor(request)
     lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
     known = [each.lag for each in lags if each.lag is not None]
@@ -89,6 +94,7 @@ async def show(console: Console, request: Request) -> Response:
         lags=lags,
         hidden_lags=hidden,
         owners=group.owners(),
+        in_flight=await in_flight(console.broker, group_id) if group.protocol == SHARE else None,
         total_lag=sum(known) if known else None,
         highest_lag=max(known, default=0),
         curve=charts.sparkline(curve.values, history.LENGTH) if curve is not None else None,

@@ -129,6 +129,11 @@ class SharePartition:
         return partition.is_leader and partition.term == self._term and partition.leader_epoch == self.leader_epoch
 
     @property
+    def is_active(self) -> bool:
+        """Whether records are given and taken back."""
+        return self.life is Life.ACTIVE
+
+    @property
     def in_flight(self) -> InFlight:
         """The records that are held or may be; only once it is active."""
         assert self.life is not Life.LOADING

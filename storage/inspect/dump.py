@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,7 +28,13 @@ LEVELS = ("blocks", "runs", "batches", "records")
 """How deep a dump goes."""
 
 
-def dump_file(disk: Disk, path: str, depth: int, partition: int | None = None) -> Iterator[dict[str, Any]]:
+Explain = Callable[[bytes | memoryview | None, bytes | memoryview | None], dict[str, Any] | None]
+"""What a record's key and value say, by the names of the fields; None for what it knows nothing of."""
+
+
+def dump_file(
+    disk: Disk, path: str, depth: int, partition: int | None = None, explain: Explain | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield one description of each thing down to a depth: 0 blocks, 1 runs, 2 batches, 3 records."""
     handle = disk.open_read(path)
     try:
@@ -45,7 +51,7 @@ def dump_file(disk: Disk, path: str, depth: int, partition: int | None = None) -
         for head in scan_heads(disk, handle, size, skip_damage=True):
             if head.position != position:
                 yield _gap(path, position, head.position)
-            yield from _dump_block(disk, handle, path, head, depth, partition)
+            yield from _dump_block(disk, handle, path, head, depth, partition, explain)
             position = head.end
         if position < size:
             yield _gap(path, position, size)
@@ -58,7 +64,13 @@ def _gap(path: str, start: int, end: int) -> dict[str, Any]:
 
 
 def _dump_block(
-    disk: Disk, handle: Handle, path: str, head: BlockHead, depth: int, partition: int | None
+    disk: Disk,
+    handle: Handle,
+    path: str,
+    head: BlockHead,
+    depth: int,
+    partition: int | None,
+    explain: Explain | None,
 ) -> Iterator[dict[str, Any]]:
     yield {
         "type": "block",
@@ -88,10 +100,12 @@ def _dump_block(
             "flags": [name for bit, name in _FLAGS.items() if run.flags & bit],
         }
         if depth > 1 and run.kind == RunKind.DATA:
-            yield from _dump_run(disk, handle, path, run, depth)
+            yield from _dump_run(disk, handle, path, run, depth, explain)
 
 
-def _dump_run(disk: Disk, handle: Handle, path: str, run: Run, depth: int) -> Iterator[dict[str, Any]]:
+def _dump_run(
+    disk: Disk, handle: Handle, path: str, run: Run, depth: int, explain: Explain | None
+) -> Iterator[dict[str, Any]]:
     content = read_exactly(disk, handle, run.position, run.length)
     try:
         for pos, batch in iter_batches(content):
@@ -105,6 +119,7 @@ def _dump_run(disk: Disk, handle: Handle, path: str, run: Run, depth: int) -> It
                         "key": _text(record.key),
                         "value": _text(record.value),
                         "headers": [[name, _text(value)] for name, value in record.headers],
+                        **((explain(record.key, record.value) if explain is not None else None) or {}),
                     }
     except ProtocolError as error:
         yield {"type": "damage", "path": path, "position": run.position, "message": str(error)}

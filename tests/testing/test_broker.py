@@ -35,6 +35,7 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.storage.disk import Disk
 from ottla.storage.store.message_store import MessageStore
 from ottla.testing import Broker, BrokerError, WaitTimeoutError
+from tests.group_members import RELEASE, ShareMember, StreamsMember, begin_early
 
 Connect = Callable[[Broker], BrokerConnection]
 
@@ -216,6 +217,28 @@ class TestReset:
         assert broker.groups() == {}
         broker.produce("t", "new")
         assert [(record.offset, record.text) for record in broker.records("t")] == [(0, "new")]
+
+    def test_share_groups_and_streams_groups_begin_anew(self) -> None:
+        settings = {f"group.{kind}.assignment.interval.ms": "0" for kind in ("share", "streams")}
+        settings |= {"group.streams.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+        with Broker(config={**settings, "share.coordinator.state.topic.num.partitions": "1"}) as broker:
+            for _ in range(2):
+                broker.produce("t", *range(3))
+                with Client([("127.0.0.1", broker.port)]) as client:
+                    begin_early(client, "shared")
+                    member = ShareMember(client, "shared", "t")
+                    # Neither what was released nor what was held is known after a reset.
+                    assert member.acquire() == [(0, 2, 1)]
+                    member.acknowledge(0, 0, RELEASE)
+                    assert member.acquire() == [(0, 0, 2)]
+                    StreamsMember(client, "streaming", "t")
+                kinds = {group.name: (group.protocol, group.state) for group in broker.groups().values()}
+                assert kinds == {"shared": ("share", "Stable"), "streaming": ("streams", "Stable")}
+
+                broker.reset()
+
+                assert broker.groups() == {}
+                assert broker.topics() == {}
 
     def test_a_fetch_that_waits_is_told_that_its_topic_is_unknown(self, broker: Broker, connect: Connect) -> None:
         broker.create_topic("t")

@@ -1,0 +1,133 @@
+"""Where a share group (KIP-932) is with its partitions, and what became of the records beyond."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.errors import BrokerError
+from ottla.client.offsets import TopicPartition
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.read_share_group_state import PartitionData, ReadShareGroupStateRequest, ReadStateData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from ottla.client.client import Client
+    from ottla.client.group_state import Coordinator
+
+_SHARE: Final = 2
+"""The type of key by which the coordinator of a share partition is found."""
+_NO_EPOCH: Final = -1
+"""Of a reader that leads nothing: it fences nobody."""
+_STATES: Final = {0: "available", 1: "acquired", 2: "acknowledged", 4: "archived"}
+
+
+class SharePosition(NamedTuple):
+    """Where a share group is with a partition: the first record that is not over, and how many records are not."""
+
+    topic_id: UUID
+    start_offset: int
+    lag: int | None
+
+
+class Delivered(NamedTuple):
+    """Records of one state and one delivery count, as they were stored last.
+
+    `available` ones are to be delivered again, `acknowledged` and `archived` ones are over. What members hold at the
+    moment is not stored: it is what it was before they got it.
+    """
+
+    first_offset: int
+    last_offset: int
+    state: str
+    delivery_count: int
+
+
+def share_positions(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, SharePosition]:
+    """Where a share group is with all partitions that it has begun with."""
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    answer = coordinator.call(
+        group_id,
+        DescribeShareGroupOffsetsRequest(groups=[asked]),
+        lambda answer: int(answer.groups[0].error_code),
+    ).groups[0]
+    if answer.error_code:
+        raise BrokerError(answer.error_code, answer.error_message, what=f"offsets of group {group_id}")
+    return {
+        TopicPartition(topic.topic_name, each.partition_index): SharePosition(
+            topic.topic_id, each.start_offset, each.lag if each.lag >= 0 else None
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.start_offset >= 0
+    }
+
+
+def share_deliveries(
+    client: Client, group_id: str, positions: Mapping[TopicPartition, SharePosition]
+) -> dict[TopicPartition, list[Delivered]]:
+    """What is stored of the records beyond the first that is not over.
+
+    The share coordinators tell it to brokers and to those who may act for the cluster: partitions of which this client
+    is told nothing are left out.
+    """
+    keys = {_key(group_id, position.topic_id, where.partition): where for where, position in positions.items()}
+    if not keys:
+        return {}
+    answer = client.call(FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=list(keys)))
+    client.metadata([])
+    by_node: dict[int, list[TopicPartition]] = {}
+    for each in answer.coordinators:
+        if not each.error_code:
+            by_node.setdefault(each.node_id, []).append(keys[each.key])
+    found: dict[TopicPartition, list[Delivered]] = {}
+    for node_id, partitions in by_node.items():
+        found |= _read(client, node_id, group_id, partitions, positions)
+    return found
+
+
+def _key(group_id: str, topic_id: UUID, partition: int) -> str:
+    return f"{group_id}:{urlsafe_b64encode(topic_id.bytes).rstrip(b'=').decode()}:{partition}"
+
+
+def _read(
+    client: Client,
+    node_id: int,
+    group_id: str,
+    partitions: Sequence[TopicPartition],
+    positions: Mapping[TopicPartition, SharePosition],
+) -> dict[TopicPartition, list[Delivered]]:
+    by_id: dict[UUID, dict[int, TopicPartition]] = {}
+    for where in partitions:
+        by_id.setdefault(positions[where].topic_id, {})[where.partition] = where
+    request = ReadShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            ReadStateData(
+                topic_id=topic_id,
+                partitions=[PartitionData(partition=index, leader_epoch=_NO_EPOCH) for index in indexes],
+            )
+            for topic_id, indexes in by_id.items()
+        ],
+    )
+    return {
+        by_id[topic.topic_id][each.partition]: [
+            Delivered(
+                batch.first_offset,
+                batch.last_offset,
+                _STATES.get(batch.delivery_state, str(batch.delivery_state)),
+                batch.delivery_count,
+            )
+            for batch in each.state_batches
+        ]
+        for topic in client.broker(node_id).call(request).results
+        for each in topic.partitions
+        if each.error_code == ErrorCode.NONE
+    }

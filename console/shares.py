@@ -1,0 +1,108 @@
+"""Where a share group is with its partitions, and what its members hold of those that are led here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.client.offsets import TopicPartition
+from ottla.console.groups import coordinator_of
+from ottla.console.lag import PartitionLag, ends_of
+from ottla.console.nodes import NodeError, ask
+from ottla.console.rendering import Slices
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, DeliveryState
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+
+class InFlightView(NamedTuple):
+    """The records of a partition that a share group has begun with and that are not over, as their leader has them."""
+
+    held: int
+    """How many members have now."""
+    again: int
+    """How many were given back, or whose lock has ended: they are to be delivered again."""
+    most_deliveries: int
+    """How often one of them was delivered."""
+
+
+class Shares(NamedTuple):
+    """Where a share group is with partitions, in order, and how many more there are."""
+
+    lags: list[PartitionLag]
+    hidden: int
+
+
+async def share_lags(broker: Broker, group_id: str, limit: int) -> Shares:
+    """How far behind a share group is: the records that are not over. Raises CoordinatorError or NodeError."""
+    node_id = coordinator_of(broker, group_id)
+    found = await (_lags_here(broker, group_id) if node_id is None else _lags_there(broker, node_id, group_id))
+    found.sort()
+    return Shares(found[:limit], max(0, len(found) - limit))
+
+
+async def _lags_here(broker: Broker, group_id: str) -> list[PartitionLag]:
+    image, slices = broker.metadata, Slices()
+    offsets = await broker.group_coordinator.share_groups.describe_offsets(group_id, None)
+    begun = {
+        TopicPartition(topic.name, key.partition): offset
+        for key, offset in offsets.items()
+        if offset.start_offset >= 0 and (topic := image.topic_by_id(key.topic_id)) is not None
+    }
+    ends = await ends_of(broker, begun)
+    lags = []
+    for where, offset in begun.items():
+        end = ends.get(where)
+        lag = None
+        if end is not None and offset.complete != UNINITIALIZED_COUNT:
+            lag = end - offset.start_offset - offset.complete
+        lags.append(PartitionLag(*where, offset.start_offset, end, lag))
+        if slices.over:
+            await slices.rest()
+    return lags
+
+
+async def _lags_there(broker: Broker, node_id: int, group_id: str) -> list[PartitionLag]:
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    (described,) = (await ask(broker, node_id, DescribeShareGroupOffsetsRequest(groups=[asked]))).groups
+    if described.error_code:
+        code = ErrorCode.of(described.error_code)
+        raise NodeError(f"Node {node_id} does not tell the group's offsets: {code.name}.")
+    begun = {
+        TopicPartition(topic.topic_name, each.partition_index): each
+        for topic in described.topics
+        for each in topic.partitions
+        if each.start_offset >= 0
+    }
+    ends = await ends_of(broker, begun)
+    return [
+        PartitionLag(*where, each.start_offset, ends.get(where), each.lag if each.lag >= 0 else None)
+        for where, each in begun.items()
+    ]
+
+
+async def in_flight(broker: Broker, group_id: str) -> dict[tuple[str, int], InFlightView]:
+    """What is in flight of the partitions that are led here and that somebody has fetched from, by topic and index."""
+    manager = broker.share.made
+    if manager is None:
+        return {}
+    slices = Slices()
+    found = {}
+    for share in [share for share in manager if share.key.group_id == group_id and share.is_active]:
+        held = again = most = 0
+        for run in list(share.in_flight.runs()):
+            if run.state is DeliveryState.ACQUIRED:
+                held += run.count
+            elif run.is_available and run.delivery_count:
+                again += run.count
+            if not run.is_over:
+                most = max(most, run.delivery_count)
+            if slices.over:
+                await slices.rest()
+        found[share.partition.topic, share.partition.index] = InFlightView(held, again, most)
+    return found

@@ -1,0 +1,112 @@
+"""Share groups and streams groups: what `ottla group` says of them, and the files that keep them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.client.client import Client
+from tests.group_members import ACCEPT, MEMBER, RELEASE, ShareMember, StreamsMember
+
+FLAGS = [
+    flag
+    for setting in (
+        "group.share.assignment.interval.ms=0",
+        "group.streams.assignment.interval.ms=0",
+        "group.streams.initial.rebalance.delay.ms=0",
+        "share.coordinator.state.topic.num.partitions=1",
+        "offsets.topic.num.partitions=1",
+    )
+    for flag in ("--set", setting)
+]
+
+
+@pytest.fixture
+def busy(broker_class: Any, tmp_path: Path) -> Iterator[Any]:
+    """A broker with a share group that has released and accepted records, and a streams group; both have a member."""
+    broker = broker_class(tmp_path / "data", *FLAGS)
+    broker.run("topic", "create", "flights", "-p", "2")
+    broker.run("config", "set", "group", "shared", "share.auto.offset.reset=earliest")
+    broker.run("produce", "flights", "-p", "0", stdin=b"a\nb\nc\nd\ne\n")
+    with Client([("127.0.0.1", broker.ready["port"])]) as client:
+        member = ShareMember(client, "shared", "flights")
+        assert member.acquire() == [(0, 4, 1)]
+        member.acknowledge(0, 0, ACCEPT)
+        member.acknowledge(1, 2, RELEASE)
+        assert member.acquire() == [(1, 2, 2)]
+        member.acknowledge(1, 1, RELEASE)
+        StreamsMember(client, "streaming", "flights")
+        yield broker
+    if broker.process.poll() is None:
+        assert broker.stop() == 0
+
+
+def described(broker: Any, group: str) -> Any:
+    (found,) = json.loads(broker.run("group", "describe", group, "--json").stdout)
+    return found
+
+
+def test_what_is_said_of_them(busy: Any) -> None:
+    share, streams = json.loads(busy.run("group", "describe", "shared", "streaming", "--json").stdout)
+
+    assert (share["type"], share["state"], share["epoch"]) == ("share", "Stable", share["target_epoch"])
+    first, second = share["offsets"]
+    assert (first["offset"], first["end_offset"], first["lag"]) == (1, 5, 4)
+    # What the member holds is as it was stored before it got it.
+    assert first["deliveries"] == [
+        {"first_offset": 1, "last_offset": 1, "state": "available", "delivery_count": 2},
+        {"first_offset": 2, "last_offset": 2, "state": "available", "delivery_count": 1},
+    ]
+    assert (second["lag"], second["deliveries"], second["member"]) == (0, [], MEMBER)
+
+    assert (streams["type"], streams["state"], streams["assignor"]) == ("streams", "Stable", "sticky")
+    assert (streams["epoch"], streams["topology_epoch"]) == (streams["target_epoch"], 0)
+    (member,) = streams["members"]
+    assert (member["tasks"], member["epoch"]) == ({"active": {"0": [0, 1]}}, streams["epoch"])
+    (part,) = streams["topology"]
+    assert (part["sources"], part["changelogs"]) == (["flights"], ["streaming-store-changelog"])
+
+    lines = [line.split() for line in busy.run("group", "describe", "shared", "streaming").stdout.decode().splitlines()]
+    assert ["flights", "0", "1", "available", "2"] in lines
+    assert [MEMBER, str(member["epoch"]), "-", member["client"], member["host"], "active", "0:0,1"] in lines
+    assert "topology epoch 0" in " ".join(next(line for line in lines if line[0] == "streaming"))
+    listed = [line.split() for line in busy.run("group", "list").stdout.decode().splitlines()]
+    assert listed[1:] == [["shared", "share", "Stable", "share"], ["streaming", "streams", "Stable", "streams"]]
+
+
+def test_a_backup_has_them_and_fsck_and_dump_read_them(busy: Any, broker_class: Any, tmp_path: Path) -> None:
+    before = described(busy, "shared"), described(busy, "streaming")
+    busy.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / "backup"))
+    recorded = tmp_path / "internal.jsonl"
+    busy.run("record", "__share_group_state", "__consumer_offsets", str(recorded))
+    said = busy.run("decode", str(recorded)).stdout.decode()
+    assert 'ShareUpdate {"group_id": "shared"' in said
+    assert 'StreamsGroupTopology {"group_id": "streaming"}' in said
+
+    busy.run("restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored"))
+    busy.run("fsck", "--data-dir", str(tmp_path / "restored"))
+    dumped = busy.run("dump", str(tmp_path / "restored"), "--show", "records", "--json").stdout.decode().splitlines()
+    records = [item for item in map(json.loads, dumped) if item["type"] == "record" and "record" in item]
+    assert {each["record"] for each in records} >= {
+        "ShareSnapshot",
+        "ShareUpdate",
+        "ShareGroupMetadata",
+        "ShareGroupStatePartitionMetadata",
+        "ShareGroupCurrentMemberAssignment",
+        "StreamsGroupMetadata",
+        "StreamsGroupTopology",
+        "StreamsGroupCurrentMemberAssignment",
+    }
+    updates = [each["value"]["state_batches"] for each in records if each["record"] == "ShareUpdate"]
+    released = [batch for update in updates for batch in update]
+    assert {"first_offset": 1, "last_offset": 1, "delivery_state": 0, "delivery_count": 2} in released
+
+    restored = broker_class(tmp_path / "restored", *FLAGS)
+    try:
+        assert (described(restored, "shared"), described(restored, "streaming")) == before
+    finally:
+        assert restored.stop() == 0

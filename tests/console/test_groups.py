@@ -1,0 +1,82 @@
+"""The pages of share groups and streams groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ottla.server.share.in_flight import ACCEPT, RELEASE
+from tests.server.coordinator import test_streams as streams
+from tests.server.share.conftest import ShareClient
+from tests.server.share.test_share_groups import PATIENT, begin_early, produce
+
+Browse = Callable[..., Any]
+
+
+def cells(page: Any) -> list[str]:
+    """The texts between the tags of the page."""
+    return [text.strip() for text in re.split(r"<[^>]*>", page.html) if text.strip()]
+
+
+def after(page: Any, first: str, count: int) -> list[str]:
+    """The texts that follow one on the page."""
+    found = cells(page)
+    start = found.index(first) + 1
+    return found[start : start + count]
+
+
+async def test_a_share_group_shows_what_is_held_and_how_often_it_was_delivered(browse: Browse) -> None:
+    async with browse(PATIENT) as browser:
+        topic_id = await browser.node.create_topic("orders")
+        await produce(browser.node, topic_id, b"a", b"b", b"c", b"d")
+        await begin_early(browser.node, "shared")
+        member = await ShareClient.join(browser.node, "shared", "m", "orders")
+        assert await member.acquire(max_records=4) == [(0, 3, 1)]
+        assert await member.acknowledge(0, 0, ACCEPT) == 0
+        assert await member.acknowledge(1, 2, RELEASE) == 0
+        listed = await browser.get("groups")
+        assert "share" in cells(listed)
+        page = await browser.get("group", id="shared")
+        assert page.status == 200
+        assert after(page, "Lag", 1) == ["3"]
+        # From, end, lag; held, again, deliveries.
+        row = after(page, "orders", 8)
+        assert row == [
+            "0",
+            "1",
+            "4",
+            "3",
+            "1",
+            "2",
+            "1",
+            "What members hold is known to the node that leads a partition: "
+            "this page shows it of those that are led here.",
+        ]
+        members = after(page, "Members", 40)
+        assert "m" in members
+
+
+async def test_a_share_group_without_partitions_says_so(browse: Browse) -> None:
+    async with browse(PATIENT) as browser:
+        await browser.node.create_topic("orders")
+        member = await ShareClient.join(browser.node, "shared", "m", "orders")
+        await member.beat(subscribed_topic_names=["orders"])
+        member.epoch = -1
+        await member.beat()
+        page = await browser.get("group", id="shared")
+        assert page.status == 200
+        assert "Nobody is in the group now." in page.text
+
+
+async def test_a_streams_group_shows_its_tasks_and_epochs(browse: Browse) -> None:
+    async with browse(streams.SETTINGS) as browser:
+        await browser.node.create_topic("in", 2)
+        client = await streams.connected(browser.node)
+        epoch = await streams.joined(client)
+        page = await browser.get("group", id="g")
+        assert page.status == 200
+        assert after(page, "Epoch", 2) == [str(epoch), "topology epoch 0"]
+        assert after(page, "Tasks", 3)[0] == "0"
+        assert "g-changelog" in page.text
+        assert after(page, "Assignment", 1) != []
