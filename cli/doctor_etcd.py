@@ -16,6 +16,7 @@ import trio
 from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.cli.options import human_size
 from ottla.server.metadata import keys
+from ottla.server.metadata.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence
 from ottla.server.metadata.errors import MetadataError, StoreUnavailableError
 from ottla.server.settings.metadata_address import parse_metadata_address
 from ottla.storage.node_dir import NODE_FILE
@@ -65,6 +66,7 @@ async def _examine(address: EtcdAddress, access: EtcdAccess, config: BrokerConfi
     finally:
         await client.close()
     findings += [member.finding for member in members]
+    findings += _clocks(client.clocks.seconds)
     answering = sum(member.answers for member in members)
     if answering * 2 <= len(members):
         said = f"{answering} of {len(members)} members answer: without more than half it decides nothing"
@@ -114,6 +116,16 @@ def _judged(subject: str, status: Mapping[str, Any], median_ms: float) -> Findin
     if median_ms > _SLOW_MS:
         return warn(subject, said, "topics and elections will be slow: put it nearer, or on a faster disk")
     return ok(subject, said)
+
+
+def _clocks(seconds: Mapping[str, float]) -> list[Finding]:
+    """Whether this machine's clock agrees with those of the members that have answered."""
+    differing = {name: ahead for name, ahead in seconds.items() if abs(ahead) > TOLERATED_SECONDS}
+    if differing:
+        return [warn("clocks", sentence(name, ahead), CONSEQUENCE) for name, ahead in differing.items()]
+    if not seconds:
+        return []
+    return [ok("clocks", f"this machine's and etcd's agree to within {TOLERATED_SECONDS:g} s")]
 
 
 def _alarms(errors: Collection[str]) -> Finding:

@@ -180,7 +180,7 @@ def memory(budget_bytes: int, nodes: int = 1) -> Finding:
 
 
 def clock(data_dir: str) -> Finding:
-    """Timestamps, retention and leases go by it."""
+    """Timestamps, retention and, where the nodes share `cluster.sqlite`, leases go by it."""
     now = time.time()
     if now < _EARLIEST_S:
         return fail("clock", f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set it, and run an NTP client")

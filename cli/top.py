@@ -88,10 +88,6 @@ def compare(before: Sample, after: Sample) -> dict[str, Any]:
         }
         for group, lag in after.lags.items()
     }
-    broker: dict[str, float] = {name: after.metrics[name] for name in ("memory_bytes", "connections") if after.metrics}
-    for name in ("cpu_seconds", "bytes_in", "bytes_out"):
-        if name in after.metrics and name in before.metrics:
-            broker[f"{name}_per_second"] = (after.metrics[name] - before.metrics[name]) / seconds
     filters = {
         name: {
             f"{what}_per_second": max(counts.get(what, 0) - before.filters.get(name, counts).get(what, 0), 0) / seconds
@@ -99,7 +95,41 @@ def compare(before: Sample, after: Sample) -> dict[str, Any]:
         }
         for name, counts in after.filters.items()
     }
-    return {"seconds": round(seconds, 3), "broker": broker, "topics": topics, "groups": groups, "filters": filters}
+    return {
+        "seconds": round(seconds, 3),
+        "broker": _metric_rates(before.metrics, after.metrics, seconds),
+        "nodes": _nodes(before, after, seconds),
+        "topics": topics,
+        "groups": groups,
+        "filters": filters,
+    }
+
+
+def _metric_rates(before: dict[str, float], after: dict[str, float], seconds: float) -> dict[str, float]:
+    rates: dict[str, float] = {name: after[name] for name in ("memory_bytes", "connections") if name in after}
+    for name in ("cpu_seconds", "bytes_in", "bytes_out"):
+        if name in after and name in before:
+            rates[f"{name}_per_second"] = (after[name] - before[name]) / seconds
+    return rates
+
+
+def _nodes(before: Sample, after: Sample, seconds: float) -> dict[int, dict[str, float]]:
+    """What each node leads and holds; what was written to a partition counts for who leads it now."""
+    nodes: dict[int, dict[str, float]] = {}
+    for node_id, node in after.nodes.items():
+        led = [partition for partition, leader in after.leaders.items() if leader == node_id]
+        written = sum(
+            max(after.ends[each] - before.ends.get(each, after.ends[each]), 0) for each in led if each in after.ends
+        )
+        former = before.nodes.get(node_id)
+        nodes[node_id] = {
+            "leads": len(led),
+            "records_per_second": written / seconds,
+            "size_bytes": node.size_bytes,
+            "groups": node.groups,
+            **_metric_rates({} if former is None else former.metrics, node.metrics, seconds),
+        }
+    return nodes
 
 
 def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
@@ -107,11 +137,14 @@ def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
     topics = sorted(rates["topics"].items(), key=lambda it: (-it[1]["records_per_second"], it[0]))
     groups = sorted(rates["groups"].items(), key=lambda it: (-it[1]["lag"], it[0]))
     if most is not None:
-        most = max(most - (len(rates["filters"]) + 2 if rates["filters"] else 0), _FEWEST_LINES)
+        most -= len(rates["filters"]) + 2 if rates["filters"] else 0
+        most -= len(rates["nodes"]) + 2 if len(rates["nodes"]) > 1 else 0
+        most = max(most, _FEWEST_LINES)
         of_groups = min(len(groups), max(most // 2, most - len(topics)))
         topics, groups = topics[: most - of_groups], groups[:of_groups]
     return [
         _heading(rates),
+        *_node_lines(rates["nodes"]),
         "",
         *options.table(
             ("TOPIC", "PARTITIONS", "RECORDS/S", "GROWTH/S", "SIZE", "RECORDS EVER"),
@@ -134,6 +167,27 @@ def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
         ),
         *_filters(rates["filters"]),
     ]
+
+
+def _node_lines(nodes: dict[int, dict[str, float]]) -> list[str]:
+    """A line for each node, where there are several; what only metrics tell if there are some."""
+    if len(nodes) < 2:
+        return []
+    rows = (
+        (
+            node_id,
+            f"{it['leads']:.0f}",
+            f"{it['records_per_second']:,.0f}",
+            options.human_size(it["size_bytes"]),
+            f"{it['groups']:.0f}",
+            f"{it['cpu_seconds_per_second']:.0%}" if "cpu_seconds_per_second" in it else "-",
+            options.human_size(it["memory_bytes"]) if "memory_bytes" in it else "-",
+            f"{it['connections']:.0f}" if "connections" in it else "-",
+        )
+        for node_id, it in sorted(nodes.items())
+    )
+    head = ("NODE", "LEADS", "RECORDS/S", "SIZE", "GROUPS", "CPU", "MEMORY", "CONNECTIONS")
+    return ["", *options.table(head, rows)]
 
 
 def _filters(filters: dict[str, dict[str, float]]) -> list[str]:

@@ -7,7 +7,7 @@ limits, is `etcd_encoding`'s affair.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import ceil
 from typing import Any, Final
@@ -189,9 +189,14 @@ class EtcdMetadataStore:
             raise StoreUnavailableError("The metadata store is closed.")
 
 
-async def open_etcd_store(address: EtcdAddress, access: EtcdAccess) -> EtcdMetadataStore:
-    """Raises StoreUnavailableError, with the reason, if etcd cannot be reached or holds something else there."""
-    store = EtcdMetadataStore(EtcdClient(address, access), address.root)
+async def open_etcd_store(
+    address: EtcdAddress, access: EtcdAccess, time_ms: Callable[[], int] | None = None
+) -> EtcdMetadataStore:
+    """Raises StoreUnavailableError, with the reason, if etcd cannot be reached or holds something else there.
+
+    `time_ms` is this machine's clock, the system's by default. No lease depends on it: it is only compared.
+    """
+    store = EtcdMetadataStore(EtcdClient(address, access, time_ms), address.root)
     try:
         await store.check()
     except BaseException:

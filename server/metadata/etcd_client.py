@@ -14,9 +14,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 import trio
 
+from ottla.server.metadata.clock_difference import ClockWatch
 from ottla.server.metadata.errors import PolicyViolationError, StoreUnavailableError
 from ottla.server.metadata.etcd_encoding import dump
 from ottla.server.settings.metadata_address import EtcdAddress
+from ottla.storage.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -75,14 +77,17 @@ class EtcdClient:
     Methods raise StoreUnavailableError if no member answers or etcd refuses, EtcdError only where they say so.
     """
 
-    def __init__(self, address: EtcdAddress, access: EtcdAccess) -> None:
-        """Raises StoreUnavailableError if the files for TLS cannot be used."""
+    def __init__(self, address: EtcdAddress, access: EtcdAccess, time_ms: Callable[[], int] | None = None) -> None:
+        """Raises StoreUnavailableError if the files for TLS cannot be used. `time_ms` is this machine's clock."""
         # It would log a line for each request.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._endpoints = address.endpoints
         self._access = access
         self._present = 0
         self._token: str | None = None
+        self._time_ms = time_ms or SystemClock().time_ms
+        #: How far the members' clocks are from this machine's.
+        self.clocks = ClockWatch()
         self._http = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
                 verify=_ssl_context(access) if address.is_encrypted else False,
@@ -183,7 +188,10 @@ class EtcdClient:
         return await ask(url)
 
     async def _ask(self, url: str, path: str, body: bytes) -> dict[str, Any]:
-        response = await self._http.post(url + path, content=body, headers=await self._headers(url))
+        headers = await self._headers(url)
+        sent_ms = self._time_ms()
+        response = await self._http.post(url + path, content=body, headers=headers)
+        self.clocks.heard(url.partition("//")[2], response.headers.get("date"), sent_ms / 1000, self._time_ms() / 1000)
         if response.status_code != httpx.codes.OK:
             raise _error(response.status_code, response.content)
         answer = await parse(response.content)

@@ -41,7 +41,7 @@ async def _open(
 ) -> MetadataStore:
     address = parse_metadata_address(config.ottla_metadata_store)
     if address is not None:
-        store = await open_etcd(address, config)
+        store = await open_etcd(address, config, clock)
         try:
             await _refuse_metadata_left_behind(data_dir / SQLITE_FILE, clock, store)
         except BaseException:
@@ -57,7 +57,7 @@ async def _open(
     return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms, make_room=make_room)
 
 
-async def open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore:
+async def open_etcd(address: EtcdAddress, config: BrokerConfig, clock: Clock | None = None) -> MetadataStore:
     """The store in etcd, with the access that the configuration gives. Raises StoreUnavailableError."""
     try:
         from ottla.server.metadata.etcd import open_etcd_store
@@ -75,6 +75,7 @@ async def open_etcd(address: EtcdAddress, config: BrokerConfig) -> MetadataStore
             config.ottla_metadata_store_ssl_certificate,
             config.ottla_metadata_store_ssl_key,
         ),
+        None if clock is None else clock.time_ms,
     )
 
 

@@ -52,6 +52,7 @@ def test_an_etcd_that_is_well(etcd: Etcd, tmp_path: Path) -> None:
     assert {finding.level for finding in found.values()} <= {"ok", "warn"}  # a busy machine is slow
     assert found[f"etcd {etcd.hosts}"].message.startswith("version 3.")
     assert found["etcd alarms"].message == "none"
+    assert found["clocks"] == Finding("ok", "clocks", "this machine's and etcd's agree to within 2 s", "")
     assert found["metadata"].message == "there is no cluster below /orders yet: the first start makes it"
     make_cluster(etcd.hosts, "ours")
     assert examine(etcd.hosts, tmp_path)["metadata"].message == "/orders holds the cluster ours"

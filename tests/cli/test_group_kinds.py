@@ -74,6 +74,8 @@ def test_what_is_said_of_them(busy: Any) -> None:
     assert ["flights", "0", "1", "available", "2"] in lines
     assert [MEMBER, str(member["epoch"]), "-", member["client"], member["host"], "active", "0:0,1"] in lines
     assert "topology epoch 0" in " ".join(next(line for line in lines if line[0] == "streaming"))
+    lags = json.loads(busy.run("top", "--json", "--interval", "0.01").stdout)["groups"]
+    assert (lags["shared"]["lag"], lags["streaming"]["lag"]) == (4, 0)
     listed = [line.split() for line in busy.run("group", "list").stdout.decode().splitlines()]
     assert listed[1:] == [["shared", "share", "Stable", "share"], ["streaming", "streams", "Stable", "streams"]]
 

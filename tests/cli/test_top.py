@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.top import compare, lines
-from ottla.cli.top_sample import Sample
+from ottla.cli.top_sample import NodeSample, Sample, _sums
 from ottla.client.offsets import TopicPartition
 
 
@@ -78,11 +78,38 @@ def test_a_small_terminal_shows_the_busiest(topics: int, groups: int, shown: tup
         "topics": {f"t{n:02}": busy | {"records_per_second": float(n)} for n in range(topics)},
         "groups": {f"g{n:02}": {"state": "Stable", "lag": n, "lag_per_second": 0.0} for n in range(groups)},
         "filters": {},
+        "nodes": {},
     }
     drawn = lines(rates, 10)
     assert [sum(line.startswith(letter) for line in drawn) for letter in ("t", "g")] == list(shown)
     assert any(line.startswith(f"t{topics - 1:02}") for line in drawn)
     assert any(line.startswith(f"g{groups - 1:02}") for line in drawn)
+
+
+def test_several_nodes_have_a_line_each() -> None:
+    leaders = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 2, TopicPartition("t", 2): 2}
+    nodes = {1: NodeSample(1000, 1, {"cpu_seconds": 1.0}), 2: NodeSample(3000, 2)}
+    later = {
+        1: NodeSample(2000, 1, {"cpu_seconds": 1.5, "memory_bytes": 5e7, "connections": 3.0}),
+        2: NodeSample(5000, 2),
+    }
+    rates = compare(
+        sample(10.0, [100, 50, 0], leaders=leaders, nodes=nodes),
+        sample(12.0, [300, 60, 10], leaders=leaders, nodes=later),
+    )
+    assert rates["nodes"][2] == {"leads": 2, "records_per_second": 10.0, "size_bytes": 5000, "groups": 2}
+    shown = [line.split() for line in lines(rates)]
+    head = shown.index(["NODE", "LEADS", "RECORDS/S", "SIZE", "GROUPS", "CPU", "MEMORY", "CONNECTIONS"])
+    assert shown[head + 1] == ["1", "1", "100", "2.0", "kB", "1", "25%", "50.0", "MB", "3"]
+    assert shown[head + 2] == ["2", "2", "10", "5.0", "kB", "2", "-", "-", "-"]
+    rates["nodes"].pop(2)
+    assert not any("NODE" in line for line in lines(rates))
+
+
+def test_the_page_of_all_nodes_is_read_node_by_node() -> None:
+    page = 'process_cpu_seconds_total{node="1"} 1.5\nprocess_cpu_seconds_total{node="12"} 2\nottla_connections 7\n'
+    assert _sums(page) == {"cpu_seconds": 3.5, "connections": 7.0}
+    assert _sums(page, 1) == {"cpu_seconds": 1.5}
 
 
 def test_once_as_json_and_as_text(broker: Any) -> None:
