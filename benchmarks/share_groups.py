@@ -38,6 +38,8 @@ PARTITIONS: Final = 10
 MEMBERS: Final = 10
 RECORD_BYTES: Final = 100
 IDLE_S: Final = 20.0
+TOGETHER: Final = 100
+"""Groups that wait together: with all of them their sessions might end meanwhile."""
 PATIENCE_S: Final = 120.0
 _GROUP_RESOURCE: Final = 32
 _NOT_READY: Final = {
@@ -63,7 +65,9 @@ def idle(broker: BrokerProcess, groups: int) -> Figures:
     """The broker's CPU while share groups are there that nobody uses, in percent of a core."""
     create_topic(broker, "idle", 1)
     with closing(Wire(broker.bootstrap)) as wire:
-        join_and_leave(wire, [f"idle-{number}" for number in range(groups)], "idle")
+        names = [f"idle-{number}" for number in range(groups)]
+        for start in range(0, groups, TOGETHER):
+            join_and_leave(wire, names[start : start + TOGETHER], "idle")
         time.sleep(2.0)  # What the last of them left to be done is done.
         before, began = cost(broker.pid).cpu_s, time.perf_counter()
         time.sleep(IDLE_S)
@@ -81,7 +85,7 @@ def begin_early(wire: Wire, group: str) -> None:
 def join_and_leave(wire: Wire, groups: Sequence[str], topic: str) -> None:
     """A member comes to each group, stays until it has the topic's partition, and leaves.
 
-    All come first: between two assignments of one group lies a second (`group.share.assignment.interval.ms`).
+    They wait together: between two assignments of one group lies a second (`group.share.assignment.interval.ms`).
     """
     wire.call(FindCoordinatorRequest(coordinator_keys=[groups[0]]), 6)
     deadline = time.monotonic() + PATIENCE_S
