@@ -1,7 +1,8 @@
 """TLS for a listener, out of Kafka's ssl.* settings: PEM in files and inline, and PKCS12.
 
-Kafka's counterpart is org.apache.kafka.common.security.ssl.DefaultSslEngineFactory. What kind a store is shows in its
-bytes: Kafka's default type is JKS, and Java writes PKCS12 under that name since version 9.
+Kafka's counterpart is org.apache.kafka.common.security.ssl.DefaultSslEngineFactory, which knows no lists of revoked
+certificates: here a truststore in PEM may have some. What kind a store is shows in its bytes: Kafka's default type is
+JKS, and Java writes PKCS12 under that name since version 9.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ottla.client.tls import as_file
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _PEM: Final = b"-----BEGIN "
+_REVOKED: Final = b"-----BEGIN X509 CRL-----"
 _JKS: Final = b"\xfe\xed\xfe\xed"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {
@@ -169,8 +171,14 @@ def _load_authorities(context: ssl.SSLContext, config: BrokerConfig, purpose: ss
         context.load_default_certs(purpose)
         return
     try:
-        context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
-    except (ssl.SSLError, ValueError) as error:
+        if _REVOKED in pem:
+            # Lists of revoked certificates are read out of files only.
+            with as_file(pem) as path:
+                context.load_verify_locations(cafile=path)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        else:
+            context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError, OSError) as error:
         raise ConfigError(f"{where} has no certificates that can be used: {_reason(error)}.") from None
 
 

@@ -7,6 +7,7 @@ import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 import trio
 
 pytest.importorskip("cryptography")
+
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from ottla.client.client import Client as BlockingClient
 from ottla.client.errors import AuthenticationError, ClientError, ConnectionLostError, SecurityConfigError
@@ -522,3 +525,43 @@ def _pkcs12(pair: Pair, authority: Pair, password: bytes) -> bytes:
         b"broker", key, load_pem_x509_certificate(pair.certificate), chain, BestAvailableEncryption(password)
     )
     return store
+
+
+def revoked(authority: Pair, *pairs: Pair, days: int = 1) -> bytes:
+    """An authority's list of certificates that are good no more."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    now = datetime.now(UTC)
+    builder = x509.CertificateRevocationListBuilder(
+        x509.load_pem_x509_certificate(authority.certificate).subject, now - timedelta(2), now + timedelta(days)
+    )
+    for pair in pairs:
+        number = x509.load_pem_x509_certificate(pair.certificate).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now - timedelta(1)).build()
+        builder = builder.add_revoked_certificate(entry)
+    key: Any = load_pem_private_key(authority.key, None)
+    made: bytes = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    return made
+
+
+@pytest.mark.parametrize(("days", "is_let_in"), [(1, True), (-1, False)])
+async def test_who_is_on_the_list_of_the_revoked_is_not_let_in(
+    serve_tls: Callable[..., Any],
+    certificates: Certificates,
+    days: int,
+    is_let_in: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    authority = certificates.authority
+    alice, eve = issue(authority, "CN=alice", [], 1), issue(authority, "CN=eve", [], 1)
+    store = certificates.written("with-list", authority.certificate + revoked(authority, eve, days=days))
+    async with serve_tls({"ssl.truststore.location": store, "listener.name.ssl.ssl.client.auth": "required"}) as node:
+        shown = [certificates.written(name, b"".join(pair)) for name, pair in (("alice", alice), ("eve", eve))]
+        if is_let_in:
+            assert await brokers(node, properties(certificates, ssl_keystore_location=shown[0])) == 1
+        for location in shown[is_let_in:]:
+            with pytest.raises(ClientError):
+                await brokers(node, properties(certificates, ssl_keystore_location=location))
+    assert ("certificate revoked" if is_let_in else "CRL has expired") in caplog.text
