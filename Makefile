@@ -177,18 +177,18 @@ $(LINKS):
 	@touch $@
 
 # Without Maven the tests that need Java skip, and say so.
-clients: ## kafkajs and the programs by franz-go, where there are Node.js and Go
+clients: ## kafkajs and the programs by franz-go and Sarama, where there are Node.js and Go
 	@command -v npm >/dev/null && $(MAKE) --no-print-directory compat_tests/node/node_modules/.complete \
 	|| echo "no npm, or nothing to fetch it from: the scenarios with kafkajs are skipped"
 	@command -v go >/dev/null && $(MAKE) --no-print-directory compat_tests/go/build/member \
-	|| echo "no Go, or nothing to fetch from: the scenarios with franz-go are skipped"
+	|| echo "no Go, or nothing to fetch from: the scenarios with franz-go and Sarama are skipped"
 
 compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
-compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go
-	cd compat_tests/go && go build -o build/admin ./admin && go build -o build/secure ./secure && go build -o build/member .
+compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go compat_tests/go/sarama/main.go
+	cd compat_tests/go && go build -o build/admin ./admin && go build -o build/secure ./secure && go build -o build/sarama ./sarama && go build -o build/member .
 
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \

@@ -11,11 +11,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from compat_tests.clients import franz_go as franz
-from compat_tests.clients import kafkajs
+from compat_tests.clients import kafkajs, sarama
 from compat_tests.java.tools import JavaTools
 
 Properties = Mapping[str, str]
@@ -128,10 +130,23 @@ def node(bootstrap: str, topic: str, properties: Properties) -> bytes:
     return done.stdout.encode()
 
 
-def java(tools: JavaTools, folder: Path, bootstrap: str, topic: str, properties: Properties) -> bytes:
-    """Java's producer and consumer, by the tools that have them."""
+def java(
+    tools: JavaTools,
+    folder: Path,
+    bootstrap: str,
+    topic: str,
+    properties: Properties,
+    own: Properties = MappingProxyType({}),
+) -> bytes:
+    """Java's producer and consumer, by the tools that have them; `own` are settings that only Java has."""
     path = folder / "client.properties"
-    lines = {"delivery.timeout.ms": "4000", "request.timeout.ms": "3000", "linger.ms": "0", **for_java(properties)}
+    lines = {
+        "delivery.timeout.ms": "4000",
+        "request.timeout.ms": "3000",
+        "linger.ms": "0",
+        **for_java(properties),
+        **own,
+    }
     path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     payload = folder / "payload"
     payload.write_bytes(VALUE)
@@ -152,9 +167,10 @@ def java(tools: JavaTools, folder: Path, bootstrap: str, topic: str, properties:
     return read.out.rstrip("\n").encode()
 
 
-def franz_go(bootstrap: str, topic: str, properties: Properties) -> bytes:
+def go(program: Path, bootstrap: str, topic: str, properties: Properties) -> bytes:
+    """A program in Go that takes what it is asked for as one argument."""
     asked = {"bootstrap": bootstrap, "topic": topic, "value": VALUE.decode(), "properties": dict(properties)}
-    command = [str(franz.SECURE), json.dumps(asked)]
+    command = [str(program), json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=2 * TIMEOUT_S)
     if done.returncode:
         raise RefusedError(done.stderr.decode())
@@ -167,7 +183,8 @@ CLIENTS: Final[Mapping[str, Callable[[str, str, Properties], bytes]]] = {
     "aiokafka": aiokafka,
     "kcat": kcat,
     "kafkajs": node,
-    "franz-go": franz_go,
+    "franz-go": partial(go, franz.SECURE),
+    "sarama": partial(go, sarama.PROGRAM),
 }
 
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
@@ -179,6 +196,8 @@ def missing(client: str) -> str | None:
         return None if shutil.which("kcat") else "kcat is not installed"
     if client == "franz-go":
         return franz.missing()
+    if client == "sarama":
+        return sarama.missing()
     return kafkajs.missing() if client == "kafkajs" else None
 
 

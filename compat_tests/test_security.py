@@ -18,7 +18,11 @@ from compat_tests.secure_clients import CLIENTS, VALUE, RefusedError
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-secret";'
 
-MARKS = {"kcat": [pytest.mark.kcat], "franz-go": [pytest.mark.security, pytest.mark.franz_go]}
+MARKS = {
+    "kcat": [pytest.mark.kcat],
+    "franz-go": [pytest.mark.security, pytest.mark.franz_go],
+    "sarama": [pytest.mark.security],
+}
 
 _numbers = itertools.count(1)
 

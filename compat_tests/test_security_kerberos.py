@@ -59,14 +59,13 @@ def broker(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield process
 
 
-@pytest.mark.parametrize("client", [pytest.param("kcat", marks=pytest.mark.kcat), "kafka-python", "aiokafka"])
+@pytest.mark.parametrize("client", [pytest.param("kcat", marks=pytest.mark.kcat), "kafka-python", "aiokafka", "sarama"])
 def test_who_has_a_ticket_is_let_in(broker: SecureOttla, realm: Realm, client: str) -> None:
-    properties = PROPERTIES
-    if client == "kcat":
-        properties = PROPERTIES | {
-            "sasl.kerberos.keytab": f"{realm.folder}/alice.keytab",
-            "sasl.kerberos.principal": "alice",
-        }
+    if reason := secure_clients.missing(client):
+        pytest.skip(reason)
+    keytab = {"sasl.kerberos.keytab": f"{realm.folder}/alice.keytab", "sasl.kerberos.principal": "alice"}
+    own = {"kcat": keytab, "sarama": keytab | {"sasl.kerberos.realm": kerberos.REALM}}
+    properties = PROPERTIES | own.get(client, {})
     assert CLIENTS[client](broker.bootstrap, f"t{next(_numbers)}", properties) == VALUE
 
 
