@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from ottla.client.errors import ClientError
 from ottla.client.security import from_properties
 from ottla.client.users import credential
 from ottla.kproto.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.kproto.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -38,7 +40,8 @@ WRONG: Final = "planted-wrong-password"
 TOKEN: Final = "planted-metrics-token"
 ETCD: Final = "planted-etcd-password"
 LATER: Final = "planted-dynamic-password"
-SECRETS: Final = (ADMIN, ALICE, WRONG, TOKEN, ETCD, LATER, "PRIVATE KEY")
+TOKENS_KEY: Final = "planted-key-of-tokens"
+SECRETS: Final = (ADMIN, ALICE, WRONG, TOKEN, ETCD, LATER, TOKENS_KEY, "PRIVATE KEY")
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -62,6 +65,7 @@ def settings() -> dict[str, str]:
         "ottla.http.security.protocol": "SASL_PLAINTEXT",
         "ottla.http.metrics.token": TOKEN,
         "ottla.metadata.store.password": ETCD,
+        "delegation.token.secret.key": TOKENS_KEY,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",
         "connection.failed.authentication.delay.ms": "1",
@@ -74,12 +78,14 @@ def none_in(where: str, text: str) -> None:
 
 
 def properties(settings: dict[str, str], user: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
-    return {
-        "security.protocol": "SASL_SSL",
+    common = {"security.protocol": "SASL_SSL", "ssl.ca.pem": settings["ssl.truststore.certificates"]}
+    if mechanism == "token":
+        jaas = f'ScramLoginModule required username="{user}" password="{password}" tokenauth="true";'
+        return common | {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
+    return common | {
         "sasl.mechanism": mechanism,
         "sasl.username": user,
         "sasl.password": password,
-        "ssl.ca.pem": settings["ssl.truststore.certificates"],
     }
 
 
@@ -88,6 +94,7 @@ async def test_nothing_tells_them(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     told: list[str] = []
+    tokens: list[bytes] = []
     async with serve_node(settings, data_dir=tmp_path / "data") as node:
 
         def ask() -> None:
@@ -98,6 +105,8 @@ async def test_nothing_tells_them(
             with BlockingClient(where, 10, security=known) as admin:
                 upsertion = credential("alice", ALICE, "SCRAM-SHA-256")
                 told.append(str(admin.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]))))
+                token = admin.call(CreateDelegationTokenRequest(max_lifetime_ms=-1))
+                tokens.append(token.hmac)
                 later = AlterableConfig(
                     name="listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config",
                     config_operation=0,
@@ -115,12 +124,15 @@ async def test_nothing_tells_them(
             for user, password, mechanism in (
                 ("alice", ALICE, "SCRAM-SHA-256"),
                 ("alice", ALICE, "PLAIN"),
+                (token.token_id, b64encode(token.hmac).decode(), "token"),
                 ("alice", WRONG, "PLAIN"),
                 ("alice", WRONG, "SCRAM-SHA-256"),
                 ("nobody", WRONG, "PLAIN"),
                 (WRONG, ALICE, "PLAIN"),
             ):
                 how = from_properties(properties(settings, user, password, mechanism))
+                if user != WRONG:
+                    told.append(repr(how))
                 try:
                     with BlockingClient(where, 10, security=how) as client:
                         client.metadata(None)
@@ -137,6 +149,12 @@ async def test_nothing_tells_them(
     kept = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
     # What was set while it ran is kept, and docs/security.md says so; passwords of users are kept as what they hash to.
     assert LATER.encode() in kept
+    (secret,) = tokens
+    logged = caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    for form in (b64encode(secret).decode(), secret.hex(), repr(secret)):
+        assert form not in logged + "\n".join(told)
+        assert form.encode() not in kept
+    assert secret not in kept
     none_in("the data folder", kept.decode("latin-1").replace(LATER, ""))
 
 
