@@ -209,6 +209,7 @@ class LogManager:
 
         What a call deletes of a store is one write, and held against the event loop: of a large topic, a few dozen.
         Whoever still uses a log gets LogClosedError; what is being written or read of the store's files is waited for.
+        Raises StorageError or OSError if the disk refuses: then a log is what it was, or empty, for whoever opens it.
         """
         deleted: dict[MessageStore, list[PartitionLog]] = {}
         for partition in partitions:
@@ -357,11 +358,16 @@ async def _delete_from(store: MessageStore, logs: Sequence[PartitionLog]) -> Non
             store.forget_log(log)
         return
     # A block with some of their records may be on its way: it must be published before they are void.
-    await store.writer.flush(sync=False)
-    for log in logs:
-        store.files.truncate_tables(log.key, 0)
-        log.emptied(0)
-        store.writer.add_note(log, RunKind.DELETE, -1, 0)
-    await store.writer.flush(sync=False)
+    try:
+        await store.writer.flush(sync=False)
+        for log in logs:
+            store.files.truncate_tables(log.key, 0)
+            log.emptied(0)
+            store.writer.add_note(log, RunKind.DELETE, -1, 0)
+        await store.writer.flush(sync=False)
+    except StorageError:
+        for log in logs:
+            log.reopen()
+        raise
     for log in logs:
         store.forget_log(log)

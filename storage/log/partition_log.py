@@ -76,6 +76,10 @@ class PartitionLog(AppendableLog):
         self.is_closed = True
         self._reader.forget(self)
 
+    def reopen(self) -> None:
+        """It was closed to be deleted, and could not be: it is used again, if anybody opens it."""
+        self.is_closed = False
+
     # Reading.
 
     def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> ReadPlan:

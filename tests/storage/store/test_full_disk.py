@@ -115,6 +115,30 @@ async def test_deletion_makes_room(harness: Any, autojump_clock: Any) -> None:
         assert disk.exists(manager.node_dir.reserve_path)
 
 
+async def test_a_log_that_could_not_be_deleted_serves_when_it_is_opened_again(
+    harness: Any, autojump_clock: Any
+) -> None:
+    """A replica is moved away from a full disk, which refuses that, and is moved back."""
+    disk = SimulatedDisk(1, capacity_bytes=9000)
+    async with harness.manager(disk, tail_cache_bytes=0) as manager:
+        log = await harness.open(manager)
+        other = await manager.open_log(harness.topic_id, "topic", 1, log.config)
+        assert other.store is log.store
+        harness.append(other, VALUE)
+        count = await fill_up(harness, log)
+        with pytest.raises(DiskFullError):
+            await manager.delete_logs(harness.topic_id, [0])
+        disk.capacity_bytes = None
+        await trio.sleep(2)
+        log = await harness.open(manager)
+        harness.append(log, b"again")
+        await log.flush()
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(count + 2))
+        await manager.delete_logs(harness.topic_id, [0])
+        log = await harness.open(manager)
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+
+
 @pytest.mark.parametrize("reserve_bytes", [0, 30_000])
 async def test_retention_makes_room_with_the_reserve(harness: Any, reserve_bytes: int, autojump_clock: Any) -> None:
     disk = SimulatedDisk(1, capacity_bytes=4_000_000)
