@@ -7,9 +7,9 @@ Stop is the same backwards, and no step waits for what nobody may ever do:
 
 0. Follow nobody any more, and let other replicas lead (`HAND_OVER_SECONDS` at most).
 1. Accept nothing more and take no further request; answer who waits for other clients (fetches, share fetches, joins,
-   syncs).
-2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read.
-   Then give the session up, so that the other nodes know at once.
+   syncs), for other replicas, which fetch nothing from here any more, or for other brokers.
+2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read, or
+   the disk does not answer. Then give the session up, so that the other nodes know at once.
 3. End the share partitions and close the coordinators, which settles every write that anybody waits for, shielded or
    not; end all other waits.
 4. Cancel what runs in the background, close the metadata, flush and sync, mark the folder as cleanly closed.
@@ -365,9 +365,7 @@ class Node:
                     await listeners.run(STOP_GRACE_SECONDS)
                     await membership.leave()
                 finally:
-                    broker.share.close()
-                    broker.coordinators.close()
-                    replica_manager.close()
+                    _close_services(broker)
                 nursery.cancel_scope.cancel()
         finally:
             listeners.close()
@@ -396,7 +394,19 @@ class Node:
         # Waiting for what other clients may do is over; waiting for a flush that is under way is not.
         broker.replica_manager.fetch_purgatory.close()
         broker.replica_manager.share_fetch_purgatory.close()
+        broker.replica_manager.lose_followers()
         broker.coordinators.answer_waiting()
+        broker.peers.close()
+        # By then everything has ended. Whatever has not, and is shielded, waits for what is closed here.
+        await trio.sleep(STOP_GRACE_SECONDS)
+        _close_services(broker)
+
+
+def _close_services(broker: Broker) -> None:
+    """End every wait for what this node serves. Once it is done, nothing happens."""
+    broker.share.close()
+    broker.coordinators.close()
+    broker.replica_manager.close()
 
 
 async def _refuse_other_cluster(node_dir: NodeDir, store: MetadataStore) -> None:

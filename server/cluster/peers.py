@@ -69,6 +69,11 @@ class Peers:
                 self._nursery = None  # nothing begins any more, while what there is ends
                 self._links.clear()
 
+    def close(self) -> None:
+        """Call nobody any more: who waits for an answer is told that the connection is lost."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
     async def call(
         self,
         node_id: int,
@@ -106,13 +111,14 @@ class Peers:
 
     async def follow(self, delta: MetadataDelta) -> None:
         """Hear of a change of the metadata: a broker that moved is reached where it is now, and one that came back is
-        tried at once."""
+        tried at once. A connection to the process that it was before would be waited on in vain: where its machine has
+        gone down nobody says that it has ended."""
         changed = set(delta.changed_brokers)
         for (node_id, channel), link in list(self._links.items()):
             if node_id not in changed:
                 continue
             link.refused_until = 0.0
-            if self._endpoint(delta.after, node_id) != link.endpoint:
+            if self._endpoint(delta.after, node_id) != link.endpoint or _process(delta.after, node_id) != link.process:
                 del self._links[node_id, channel]
                 if link.connection is not None:
                     link.connection.close()
@@ -133,7 +139,7 @@ class Peers:
             endpoint = self._endpoint(self._image(), node_id)
             if endpoint is None:
                 raise UnreachableError(f"node {node_id}", "it is not registered")
-            link = self._links[node_id, channel] = _Link(endpoint)
+            link = self._links[node_id, channel] = _Link(endpoint, _process(self._image(), node_id))
         return link
 
     async def _open(self, link: _Link) -> TrioConnection:
@@ -164,13 +170,19 @@ class Peers:
         return opened
 
 
+def _process(image: MetadataImage, node_id: int) -> str:
+    broker = image.brokers.get(node_id)
+    return "" if broker is None else broker.incarnation
+
+
 class _Link:
-    """A broker's address, the shared connection to it, and until when it is not tried again."""
+    """A broker's address and process, the shared connection to it, and until when it is not tried again."""
 
-    __slots__ = ("backoff_seconds", "connection", "endpoint", "opening", "refusal", "refused_until")
+    __slots__ = ("backoff_seconds", "connection", "endpoint", "opening", "process", "refusal", "refused_until")
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, process: str) -> None:
         self.endpoint = endpoint
+        self.process = process
         self.opening = trio.Lock()
         self.connection: TrioConnection | None = None
         self.backoff_seconds = FIRST_BACKOFF_SECONDS

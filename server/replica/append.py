@@ -133,7 +133,8 @@ class AppendOperation:
     """The delayed append: complete when each of its partitions has what `required_acks` asks for, or an error.
 
     acks=1 asks that the leader has flushed the records, acks=all that they lie below the high watermark. Both are
-    refused at once when this node stops leading, also for a moment, since what it appended may be gone then.
+    refused at once when this node stops leading, also for a moment, since what it appended may be gone then; and when
+    it stops, where other replicas do not have the records, since they will not get them from here any more.
     """
 
     __slots__ = ("_pending", "_required_acks", "_waits_for_room", "deadline", "results")
@@ -186,11 +187,10 @@ class AppendOperation:
         """The deadline has come: what is still pending is answered so. Its records stay in the log."""
         for result in self._pending:
             assert result.partition is not None
-            name = f"{result.partition.topic}-{result.partition.index}"
-            end_offset = result.last_offset + 1
             if shutting_down:
-                result.fail(NotLeaderError(f"{name} stopped before offset {end_offset} was acknowledged"))
+                result.fail(_unacknowledged(result.partition, result))
             else:
+                name, end_offset = f"{result.partition.topic}-{result.partition.index}", result.last_offset + 1
                 result.fail(RequestTimedOutError(f"offset {end_offset} of {name} is not acknowledged in time"))
         self._pending = []
 
@@ -203,18 +203,25 @@ class AppendOperation:
             return True
         log = partition.log
         if log.flushed_end_offset <= result.last_offset:
-            if log.is_stalled and not self._waits_for_room:
+            if log.is_stalled and (partition.is_leaving or not self._waits_for_room):
                 result.fail(DiskFullError(f"the disk of {partition.topic}-{partition.index} is full"))
                 return True
             return False
         if self._required_acks != ACKS_ALL:
             return True
         if partition.log.high_watermark <= result.last_offset:
-            return False
+            if partition.is_leaving:
+                result.fail(_unacknowledged(partition, result))
+            return partition.is_leaving
         if partition.is_under_min_isr:
             name = f"{partition.topic}-{partition.index}"
             result.fail(NotEnoughReplicasAfterAppendError(f"{name} has too few replicas in sync"))
         return True
+
+
+def _unacknowledged(partition: Partition, result: AppendResult) -> Exception:
+    name = f"{partition.topic}-{partition.index}"
+    return NotLeaderError(f"{name} stopped before offset {result.last_offset + 1} was acknowledged")
 
 
 def _lost_leadership(partition: Partition) -> Exception:

@@ -491,6 +491,13 @@ class ReplicaManager:
         keys = {"partitions": count, "error": str(error)}
         logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)
 
+    def lose_followers(self) -> None:
+        """This node stops, and nobody fetches from it any more: end every wait for other replicas, none for a flush."""
+        for partition in self._partitions:
+            partition.is_leaving = True
+            self._signal(partition)
+        self.delete_records_purgatory.close()
+
     def close(self) -> None:
         """End every wait now: nothing more will be acknowledged by this manager."""
         self._closed = True

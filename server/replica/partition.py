@@ -99,6 +99,7 @@ class Partition:
         "epoch_start_offset",
         "index",
         "is_internal",
+        "is_leaving",
         "is_throttled_follower",
         "is_throttled_leader",
         "is_under_min_isr",
@@ -147,6 +148,8 @@ class Partition:
         #: What is sent, and fetched, of it counts for the quotas of throttled replicas.
         self.is_throttled_leader = False
         self.is_throttled_follower = False
+        #: This node stops: no follower fetches from it any more.
+        self.is_leaving = False
         #: Fewer replicas are in sync than `min.insync.replicas` asks for, or all of them if that is more.
         self.is_under_min_isr = False
         self.role = Role.FOLLOWER

@@ -17,6 +17,7 @@ keys. This is the table of them; each line has a test for append and one for fet
 | store went offline                         | `ReplicaManager.on_offline`                | yes    | yes   |
 | follower progress (its end, its log start) | `ReplicaManager.fetch` of the follower     | yes    | yes   |
 | log start offset moved                     | `ReplicaManager.delete_records`, retention | yes    | yes   |
+| no follower comes any more, as it stops    | `ReplicaManager.lose_followers`            | yes    | no    |
 | shutdown                                   | `ReplicaManager.close`                     | yes    | yes   |
 """
 

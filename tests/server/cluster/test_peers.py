@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ import trio.testing
 from ottla.client.errors import ConnectionLostError, UnreachableError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.fetch import FetchRequest
 from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Door, Peers
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from tests.clusters import RunCluster
@@ -94,6 +96,37 @@ async def test_a_node_stops_while_others_wait_for_it_and_while_it_waits(run_clus
             with pytest.raises(ConnectionLostError):
                 await connection.call(ApiVersionsRequest())
         with pytest.raises(ConnectionLostError, match="this broker stops"):
+            await peers.call(2, ApiVersionsRequest())
+
+
+async def test_a_connection_to_a_process_that_another_follows_is_waited_on_no_longer(run_cluster: RunCluster) -> None:
+    """Its machine went down, and nobody has said that it has ended."""
+    async with run_cluster(2) as cluster:
+        peers, before = cluster[1].broker.peers, cluster[1].image
+        failures: list[Exception] = []
+
+        async def wait_for_records() -> None:
+            try:
+                await peers.call(2, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=[]))
+            except ConnectionLostError as error:
+                failures.append(error)
+
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_for_records)
+                await trio.testing.wait_all_tasks_blocked()
+                restarted = before.brokers[2]._replace(incarnation="another")
+                after = replace(before, brokers={**before.brokers, 2: restarted})
+                await peers.follow(MetadataDelta(before, after, changed_brokers=[2]))
+        assert len(failures) == 1
+
+
+async def test_who_waits_for_an_answer_is_told_when_peers_are_closed(run_cluster: RunCluster) -> None:
+    async with run_cluster(2) as cluster:
+        peers = cluster[1].broker.peers
+        await peers.call(2, ApiVersionsRequest())
+        peers.close()
+        with pytest.raises(ConnectionLostError):
             await peers.call(2, ApiVersionsRequest())
 
 

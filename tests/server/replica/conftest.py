@@ -291,10 +291,17 @@ class Node:
         self.manager.on_offline(logs, OSError("no such disk"))  # type: ignore[arg-type]
 
     async def append(
-        self, topic: TopicImage, partition: int = 0, *, acks: int = -1, timeout_ms: int = 1000, count: int = 1
+        self,
+        topic: TopicImage,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 1000,
+        count: int = 1,
+        **options: Any,
     ) -> AppendResult:
         key = TopicIdPartition(topic.topic_id, partition)
-        results = await self.manager.append({key: batch(count)}, required_acks=acks, timeout_ms=timeout_ms)
+        results = await self.manager.append({key: batch(count)}, required_acks=acks, timeout_ms=timeout_ms, **options)
         return results[key]
 
     async def append_flushed(self, topic: TopicImage, partition: int = 0, *, count: int = 1) -> None:

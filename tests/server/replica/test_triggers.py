@@ -18,7 +18,8 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
 )
 from ottla.server.replica.partition import Isolation
-from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
+from ottla.storage.errors import DiskFullError, OffsetOutOfRangeError, StoreOfflineError
+from ottla.storage.log.append_types import AppendOrigin
 
 # No deadline comes by itself: what completes was woken.
 pytestmark = pytest.mark.frozen_clock
@@ -203,6 +204,37 @@ async def test_append_shutdown(node: Node, nursery: trio.Nursery, topic: TopicIm
     node.manager.close()
     assert isinstance((await append.settles()).error, NotLeaderError)
     assert_nobody_is_left(node)
+
+
+async def test_append_followers_lost(node: Node, nursery: trio.Nursery, topic: TopicImage) -> None:
+    """A node that stops waits for its disk, and not for replicas that fetch nothing from it any more."""
+    replicated = await node.create_topic("replicated", replicas=(0, 1))
+    alone = Waiting(nursery, lambda: node.append(topic))
+    shared = Waiting(nursery, lambda: node.append(replicated))
+    await shared.still_waits()
+    node.manager.lose_followers()
+    await shared.still_waits()
+    node.flush(node.log(replicated))
+    error = (await shared.settles()).error
+    assert isinstance(error, NotLeaderError)
+    assert "stopped before offset 1" in str(error)
+    await alone.still_waits()
+    node.flush(node.log(topic))
+    assert (await alone.settles()).error is None
+    assert_nobody_is_left(node)
+
+
+async def test_append_of_a_coordinator_on_a_full_disk(
+    node: Node, nursery: trio.Nursery, topic: TopicImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for room, as its state follows the log; a node that stops does not."""
+    append = Waiting(nursery, lambda: node.append(topic, origin=AppendOrigin.COORDINATOR))
+    await append.still_waits()
+    monkeypatch.setattr(type(node.log(topic)), "is_stalled", True)
+    node.manager.on_stalled([node.log(topic)])
+    await append.still_waits()
+    node.manager.lose_followers()
+    assert isinstance((await append.settles()).error, DiskFullError)
 
 
 async def test_append_deadline(node: Node, nursery: trio.Nursery, topic: TopicImage, mock_clock: MockClock) -> None:
