@@ -18,7 +18,7 @@ from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from simulation.cluster.client import Client
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Partition
+    from simulation.cluster.attempts import Partition
     from simulation.cluster.world import World
 
 __all__ = ["Administrator", "make_topic"]

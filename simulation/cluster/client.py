@@ -17,7 +17,7 @@ from ottla.kproto.versions import OPEN_END
 from simulation.cluster.machine import PORT
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Partition
+    from simulation.cluster.attempts import Partition
     from simulation.cluster.world import World
 
 __all__ = ["Client"]

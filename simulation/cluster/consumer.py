@@ -16,7 +16,7 @@ from simulation.cluster.client import Client
 from simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Partition
+    from simulation.cluster.attempts import Partition
     from simulation.cluster.world import World
 
 __all__ = ["Consumer"]

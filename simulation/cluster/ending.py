@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
+    from ottla.server.broker import Broker
     from ottla.server.metadata.image import MetadataImage
+    from ottla.storage.disk.simulated_disk import SimulatedDisk
     from simulation.cluster.world import World
 
 __all__ = ["check_nothing_held", "check_replicas", "stop_all", "until_in_sync"]
 
 _IN_SYNC_S: Final = 60.0
-_STOP_S: Final = 6.0
+_STOP_S: Final = 1.0
 _GIVEN_BACK_S: Final = 5.0
 
 
@@ -54,6 +56,7 @@ async def check_replicas(world: World) -> None:
             contents: dict[int, tuple[int, int, bytes]] = {}
             with trio.move_on_after(30):
                 while True:
+                    contents.clear()
                     for node_id in state.replicas:
                         broker = brokers[node_id]
                         log = None if broker is None else broker.log_manager.get_log(topic.topic_id, index)
@@ -76,15 +79,38 @@ async def check_replicas(world: World) -> None:
 
 
 async def check_nothing_held(world: World) -> None:
-    """Clients are gone: what their requests took has been given back, but for what nodes ask each other."""
+    """Clients are gone: nothing that they asked for is held, or waits, any more. What nodes ask each other may be."""
     for node_id, machine in world.machines.items():
         broker = machine.broker
         assert broker is not None
-        with trio.move_on_after(_GIVEN_BACK_S) as patience:
-            while broker.budget.used_bytes:  # noqa: ASYNC110 - it is simulated time
+        with trio.move_on_after(_GIVEN_BACK_S):
+            while _held(broker, machine.disk, followers=len(world.machines) - 1):  # noqa: ASYNC110 - it is simulated time
                 await trio.sleep(0.01)
-        held = broker.budget.used_bytes
-        world.check(not patience.cancelled_caught, f"node {node_id} holds {held} bytes of requests, and nobody asks")
+        _check_held(world, node_id, _held(broker, machine.disk, followers=len(world.machines) - 1))
+
+
+def _held(broker: Broker, disk: SimulatedDisk, *, followers: int) -> dict[str, int]:
+    """What is more than a node has to which only so many followers come: one fetch of each waits."""
+    replicas, storage = broker.replica_manager, broker.log_manager
+    groups = vars(broker.coordinators).get("groups")
+    purgatories = [replicas.append_purgatory, replicas.delete_records_purgatory, replicas.share_fetch_purgatory]
+    if groups is not None:
+        purgatories.append(groups.answers)
+    handles = 1 + len(storage.context.fd_cache) + sum(1 for _ in storage.stores())
+    found = {
+        "bytes of requests": 0 if followers else broker.budget.used_bytes,
+        "bytes of responses": replicas.response_budget.used_bytes,
+        "tasks that wait for room": broker.budget.waiting + replicas.response_budget.waiting,
+        "fetches that wait": max(0, replicas.fetch_purgatory.watching - followers),
+        "files open": max(0, disk.open_handles - handles),
+        **{f"operations in the purgatory of {each.name}": each.watching for each in purgatories},
+    }
+    return {what: count for what, count in found.items() if count}
+
+
+def _check_held(world: World, node_id: int, held: dict[str, int]) -> None:
+    told = ", ".join(f"{count} {what}" for what, count in held.items())
+    world.check(not held, f"node {node_id} holds {told}, and nobody asks")
 
 
 async def stop_all(world: World) -> None:
@@ -102,3 +128,4 @@ async def stop_all(world: World) -> None:
         world.check(disk.open_handles == 0, f"node {node_id} leaves {disk.open_handles} files open")
         held = broker.pool.counters.in_use
         world.check(held == 0, f"node {node_id} leaves {held} buffers in use")
+        _check_held(world, node_id, _held(broker, disk, followers=0))

@@ -13,19 +13,35 @@ if TYPE_CHECKING:
 
 __all__ = ["FAULTS", "Faults"]
 
-FAULTS: Final = ("kill", "power", "stop", "pause", "cut", "isolate", "slow", "reset", "store", "lease")
+FAULTS: Final = (
+    "kill",
+    "power",
+    "stop",
+    "pause",
+    "cut",
+    "isolate",
+    "slow",
+    "reset",
+    "store",
+    "lease",
+    "full",
+    "clock",
+    "replace",
+)
 
 
 class Faults:
-    """Chooses and does them. `unlucky` is the one machine that may lose power: acknowledged records are on two.
+    """Chooses and does them. `unlucky` is the one machine that may lose power, or its disk.
 
-    (What was acknowledged by two machines need not survive that both lose power before it was synced.)
+    (Acknowledged records are on two machines, and need not survive that both lose power before they are synced.)
     """
 
     def __init__(self, world: World, kinds: Collection[str]) -> None:
         self._world = world
         self._rng = world.rng
-        self._kinds = [kind for kind in FAULTS if kind in kinds]
+        # Who is alone has nobody to get back from what was on the disk.
+        left_out = ("replace",) if len(world.machines) == 1 else ()
+        self._kinds = [kind for kind in FAULTS if kind in kinds and kind not in left_out]
         self._pause_s = world.rng.choice((0.5, 1.5, 4.0))
         self.unlucky = world.rng.choice(list(world.machines))
 
@@ -46,6 +62,7 @@ class Faults:
         world.network.heal()
         for machine in world.machines.values():
             machine.go_on()
+            machine.free_disk()
             if machine.process is None:
                 machine.start()
             else:
@@ -72,6 +89,23 @@ class Faults:
     async def _power(self) -> None:
         machine = self._world.machines[self.unlucky]
         await self._down(machine, machine.lose_power)
+
+    async def _replace(self) -> None:
+        machine = self._world.machines[self.unlucky]
+        await self._down(machine, machine.be_replaced)
+
+    async def _full(self) -> None:
+        machine = self._any()
+        machine.fill_disk(self._rng.choice((0, 500, 5_000)))
+        await self._last((0.5, 3.0, 6.0))
+        machine.free_disk()
+
+    async def _clock(self) -> None:
+        """The wall clock of a machine jumps, forth or back."""
+        machine = self._any()
+        by_ms = int(self._rng.choice((500, 10_000, 3_600_000)) * self._rng.uniform(-1, 1))
+        self._world.note(f"the clock of node {machine.node_id} jumps by {by_ms} ms")
+        machine.clock.ahead_ms += by_ms
 
     async def _stop(self) -> None:
         machine = self._any()

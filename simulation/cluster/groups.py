@@ -32,7 +32,7 @@ from simulation.cluster.client import Client
 from simulation.cluster.transactions import COORDINATOR_MOVES, find_coordinator
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Partition
+    from simulation.cluster.attempts import Partition
     from simulation.cluster.world import World
 
 __all__ = ["ClassicMember", "ConsumerMember", "Offsets"]

@@ -5,38 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from simulation.cluster.attempts import Attempt, Partition, Transaction
+from simulation.cluster.moves import Move, contradiction
+
 if TYPE_CHECKING:
     from simulation.cluster.world import World
 
-__all__ = ["Attempt", "History", "Partition"]
-
-Partition = tuple[str, int]
-
-
-class Attempt:
-    """A record that a producer sends, perhaps several times. No two have the same value."""
-
-    __slots__ = ("number", "offset", "partition", "producer", "transaction", "value")
-
-    def __init__(self, producer: str, partition: Partition, number: int, transaction: Transaction | None) -> None:
-        self.producer = producer
-        self.partition = partition
-        #: Of the producer's records for this partition, in the order in which it sends them.
-        self.number = number
-        self.transaction = transaction
-        self.value = f"{producer}/{partition[1]}/{number}".encode()
-        #: Where it was acknowledged, -1 if it was without an offset; None if it was not.
-        self.offset: int | None = None
-
-
-class Transaction:
-    """What is to be seen of it together, or not at all. `outcome` is None while nobody knows."""
-
-    __slots__ = ("name", "outcome")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.outcome: bool | None = None
+__all__ = ["History"]
 
 
 class History:
@@ -48,6 +23,7 @@ class History:
         #: What any reader has seen at an offset: below the high watermark a log never changes.
         self.seen: defaultdict[Partition, dict[int, bytes]] = defaultdict(dict)
         self.acknowledged = 0
+        self.moves: list[Move] = []
 
     def begin(
         self, producer: str, partition: Partition, number: int, transaction: Transaction | None = None
@@ -122,6 +98,8 @@ class History:
         for transaction, kinds in shown.items():
             if len(kinds) > 1:
                 self._world.fail(f"half of {transaction.name} is visible")
+        finding = contradiction(self.moves, logs)
+        self._world.check(not finding, finding)
 
 
 def _at(partition: Partition, offset: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.errors import DiskFullError
 from simulation.cluster.metadata import StoreLink
 from simulation.cluster.pauses import PROCESS
 
@@ -20,20 +21,21 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage
     from simulation.cluster.world import World
 
-__all__ = ["PORT", "Machine", "Process"]
+__all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
 
 PORT = 9092
 _STOP_S = 60.0
+_SUPERVISOR_S = 1.0
 
 
 class Clock:
     """A machine's wall clock, which is not quite right."""
 
     def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
+        self.ahead_ms = ahead_ms
 
     def time_ms(self) -> int:
-        return 1_700_000_000_000 + self._ahead_ms + int(trio.current_time() * 1000)
+        return 1_700_000_000_000 + self.ahead_ms + int(trio.current_time() * 1000)
 
 
 class Process:
@@ -70,12 +72,9 @@ class Machine:
         self.world = world
         self.node_id = node_id
         self.host = world.network.host(f"10.0.0.{node_id}")
-        self.disk = SimulatedDisk(
-            world.rng.getrandbits(32),
-            cold_probability=world.rng.choice((0.0, 0.3)),
-            pause=world.workers.pause,
-        )
-        self.clock = Clock(world.rng.randint(-2000, 2000))
+        self.disk = self._empty_disk()
+        off_ms = world.rng.choice((2_000, 2_000, 600_000))
+        self.clock = Clock(world.rng.randint(-off_ms, off_ms))
         self.settings = {
             **settings,
             "node.id": str(node_id),
@@ -83,6 +82,12 @@ class Machine:
             "listeners": f"PLAINTEXT://{self.host.address}:{PORT}",
         }
         self.process: Process | None = None
+        #: The disk had no room at some time in the life of this process.
+        self.has_been_full = False
+
+    def _empty_disk(self) -> SimulatedDisk:
+        rng, pause = self.world.rng, self.world.workers.pause
+        return SimulatedDisk(rng.getrandbits(32), cold_probability=rng.choice((0.0, 0.3)), pause=pause)
 
     @property
     def is_running(self) -> bool:
@@ -104,6 +109,7 @@ class Machine:
         if not self.host.is_up:
             self.host.came_up()
         self.process = Process(self, self.world)
+        self.has_been_full = self.disk.capacity_bytes is not None
         self.world.note(f"node {self.node_id} starts")
         self.world.nursery.start_soon(self._live, self.process)
 
@@ -120,10 +126,21 @@ class Machine:
         if process.is_dead:
             return
         self._left(process)
-        if failure is not None and not _is_excused(failure):
+        if failure is not None and not self._is_excused(failure):
             self.world.fail(f"the process of node {self.node_id} ended: {_first(failure)!r}", failure)
         if not process.is_stopping:
             self.world.note(f"node {self.node_id} has ended: {_first(failure) if failure else 'by itself'!r}")
+            await trio.sleep(_SUPERVISOR_S)
+            if self.process is None:
+                self.start()
+
+    def _is_excused(self, failure: BaseException) -> bool:
+        """Whether a supervisor would start it again: it found no metadata store or room, or was taken for another."""
+        if isinstance(failure, BaseExceptionGroup):
+            return all(self._is_excused(each) for each in failure.exceptions)
+        if self.has_been_full and is_of_full_disk(failure):
+            return True
+        return isinstance(failure, StoreUnavailableError | DuplicateBrokerIdError)
 
     def _left(self, process: Process) -> None:
         process.stack.is_dead = True
@@ -134,20 +151,39 @@ class Machine:
 
     async def kill(self) -> None:
         """kill -9: what was written is there, and connections end."""
-        await self._die(power=False)
+        self.world.note(f"node {self.node_id} is killed")
+        await self._die(self.disk.crash())
 
     async def lose_power(self) -> None:
         """The machine is off: what was not synced may be gone, and nobody is told."""
-        await self._die(power=True)
+        self.world.note(f"node {self.node_id} loses power")
+        self.host.went_down()
+        await self._die(self.disk.power_loss())
 
-    async def _die(self, *, power: bool) -> None:
+    async def be_replaced(self) -> None:
+        """The machine is off, and another one with an empty disk has its place."""
+        self.world.note(f"node {self.node_id} is replaced by a machine with an empty disk")
+        self.host.went_down()
+        self.disk.crash()
+        await self._die(self._empty_disk())
+
+    def fill_disk(self, room_bytes: int) -> None:
+        """Leave no more room than that."""
+        self.world.note(f"node {self.node_id} has room for {room_bytes} bytes")
+        self.has_been_full = True
+        self.disk.capacity_bytes = self.disk._media.used_bytes + room_bytes
+
+    def free_disk(self) -> None:
+        """There is room."""
+        if self.disk.capacity_bytes is not None:
+            self.world.note(f"node {self.node_id} has room again")
+            self.disk.capacity_bytes = None
+
+    async def _die(self, disk: SimulatedDisk) -> None:
         process = self.process
         assert process is not None
-        self.world.note(f"node {self.node_id} {'loses power' if power else 'is killed'}")
         process.is_dead = True
-        self.disk = self.disk.power_loss() if power else self.disk.crash()
-        if power:
-            self.host.went_down()
+        self.disk = disk
         self._left(process)
         self.world.pauses.release(self.node_id)
         process.scope.cancel()
@@ -178,11 +214,9 @@ class Machine:
             self.world.pauses.release(self.node_id)
 
 
-def _is_excused(failure: BaseException) -> bool:
-    """Whether a supervisor would start it again: it found no metadata store, or was taken for another."""
-    with contextlib.suppress(AttributeError):
-        return all(_is_excused(each) for each in failure.exceptions)  # type: ignore[attr-defined]
-    return isinstance(failure, StoreUnavailableError | DuplicateBrokerIdError)
+def is_of_full_disk(error: BaseException | None) -> bool:
+    """Whether it comes from a disk without room."""
+    return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
 def _first(failure: BaseException) -> BaseException:

@@ -15,7 +15,7 @@ from ottla.kproto.records import BatchBuilder
 from simulation.cluster.client import Client
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Attempt, Partition
+    from simulation.cluster.attempts import Attempt, Partition
     from simulation.cluster.world import World
 
 __all__ = ["Producer"]

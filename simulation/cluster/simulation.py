@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import trio
 
 from simulation.cluster.admin import Administrator, make_topic
+from simulation.cluster.attempts import Partition
 from simulation.cluster.client import Client
 from simulation.cluster.consumer import Auditor, Consumer
 from simulation.cluster.determinism import deterministic
@@ -17,7 +18,7 @@ from simulation.cluster.ending import check_nothing_held, check_replicas, stop_a
 from simulation.cluster.errors import SimulationError
 from simulation.cluster.faults import FAULTS, Faults
 from simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
-from simulation.cluster.history import Partition
+from simulation.cluster.movers import MOVED, Mover
 from simulation.cluster.producer import Producer
 from simulation.cluster.transactions import TransactionalProducer
 from simulation.cluster.world import LogWatch, World
@@ -25,17 +26,17 @@ from simulation.storage import determinism
 
 __all__ = ["Outcome", "simulate"]
 
+EVENTS: Final = "events"
 _LIMIT_S: Final = 1_000.0
 _PATIENCE_S: Final = 90.0
 """How long what clients have begun may take when nothing is wrong any more."""
 
 
 class Outcome(NamedTuple):
-    """What came of a seed. `finding` is empty if all is well, `excuse` says why it ended before its time."""
+    """What came of a seed. `finding` is empty if all is well."""
 
     seed: int
     finding: str
-    excuse: str
     trace: list[str]
     digest: str
     simulated_s: float
@@ -73,7 +74,7 @@ def simulate(seed: int, *, nodes: int = 3, faults: Collection[str] = FAULTS, sec
         logger.removeHandler(watch)
     lines = [*world.trace, f"{world.network.sent_bytes} bytes sent in {ended_s:.6f} s"]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return Outcome(seed, world.finding, world.excuse, lines, digest, ended_s, world.history.acknowledged, world.cause)
+    return Outcome(seed, world.finding, lines, digest, ended_s, world.history.acknowledged, world.cause)
 
 
 async def _live(world: World, kinds: Collection[str], seconds: float) -> None:
@@ -101,14 +102,15 @@ async def _live(world: World, kinds: Collection[str], seconds: float) -> None:
 
 
 class _Founder(Client):
-    """Makes the topic that all clients use."""
+    """Makes the topics that all clients use."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "founder")
-        self.partitions: list[Partition] = [("events", index) for index in range(self.rng.choice((1, 2, 3)))]
+        self.partitions: list[Partition] = [(EVENTS, index) for index in range(self.rng.choice((1, 2, 3)))]
 
     async def work(self) -> None:
-        await make_topic(self, "events", len(self.partitions))
+        for topic in (EVENTS, MOVED):
+            await make_topic(self, topic, len(self.partitions))
 
 
 async def _make_topics(world: World) -> list[Partition]:
@@ -122,7 +124,7 @@ async def _make_topics(world: World) -> list[Partition]:
 def _clients(world: World, partitions: list[Partition]) -> list[Client]:
     """Those of one seed: a reader, and one or two kinds of others."""
     rng = world.rng
-    clients: list[Client] = [Consumer(world, "reader", partitions, is_committed=rng.random() < 0.5)]
+    clients: list[Client] = [Consumer(world, "reader", _with_moved(partitions), is_committed=rng.random() < 0.5)]
     for kind in dict.fromkeys(rng.choices(_KINDS, k=rng.randint(1, 2))):
         clients += kind(world, partitions)
     if len(world.machines) > 1 and rng.random() < 0.3:
@@ -130,12 +132,12 @@ def _clients(world: World, partitions: list[Partition]) -> list[Client]:
     return clients
 
 
-def _producers(world: World, partitions: list[Partition]) -> list[Client]:
-    return [Producer(world, f"p{number}", partitions) for number in range(world.rng.randint(1, 2))]
+def _producers(world: World, partitions: list[Partition], name: str = "p") -> list[Client]:
+    return [Producer(world, f"{name}{number}", partitions) for number in range(world.rng.randint(1, 2))]
 
 
-def _transactions(world: World, partitions: list[Partition]) -> list[Client]:
-    return [TransactionalProducer(world, f"t{number}", partitions) for number in range(world.rng.randint(1, 2))]
+def _transactions(world: World, partitions: list[Partition], name: str = "t") -> list[Client]:
+    return [TransactionalProducer(world, f"{name}{number}", partitions) for number in range(world.rng.randint(1, 2))]
 
 
 def _classic_group(world: World, partitions: list[Partition]) -> list[Client]:
@@ -148,12 +150,23 @@ def _consumer_group(world: World, partitions: list[Partition]) -> list[Client]:
     return [ConsumerMember(world, f"member{number}", offsets, partitions) for number in range(world.rng.randint(1, 3))]
 
 
-_KINDS: Final = (_producers, _producers, _transactions, _transactions, _classic_group, _consumer_group)
+def _movers(world: World, partitions: list[Partition]) -> list[Client]:
+    """With somebody whose records they move."""
+    source = _transactions if world.rng.random() < 0.3 else _producers
+    return [*source(world, partitions, "source"), *(Mover(world, f"mover{number}", partitions) for number in range(2))]
+
+
+def _with_moved(partitions: list[Partition]) -> list[Partition]:
+    return [*partitions, *((MOVED, index) for _, index in partitions)]
+
+
+_KINDS: Final = (_producers, _producers, _transactions, _movers, _movers, _classic_group, _consumer_group)
 """What there may be; records are what most is promised of."""
 
 
 async def _audit(world: World, partitions: list[Partition]) -> None:
     """Read all there is, and compare it with the history."""
+    partitions = _with_moved(partitions)
     auditors = [Auditor(world, f"auditor{kind}", partitions, is_committed=bool(kind)) for kind in range(2)]
     with trio.move_on_after(_PATIENCE_S) as patience:
         async with trio.open_nursery() as nursery:

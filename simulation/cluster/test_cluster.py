@@ -26,11 +26,11 @@ def quiet() -> Iterator[None]:
 def test_seeds(seed: int) -> None:
     outcome = simulate(seed)
     outcome.check()
-    assert outcome.excuse or outcome.simulated_s > 10
+    assert outcome.simulated_s > 10
 
 
 def test_one_node_alone() -> None:
-    outcome = simulate(7, nodes=1, faults=("kill", "stop", "pause", "cut", "reset"), seconds=5)
+    outcome = simulate(7, nodes=1, seconds=5)
     outcome.check()
     assert outcome.acknowledged
 

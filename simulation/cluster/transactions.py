@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -16,12 +17,12 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import BatchBuilder
 from ottla.kproto.schema import Request
+from simulation.cluster.attempts import Attempt, Transaction
 from simulation.cluster.client import Client
-from simulation.cluster.history import Attempt, Transaction
 from simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
-    from simulation.cluster.history import Partition
+    from simulation.cluster.attempts import Partition
     from simulation.cluster.world import World
 
 __all__ = ["COORDINATOR_MOVES", "TransactionalProducer", "find_coordinator"]
@@ -69,8 +70,11 @@ async def find_coordinator(client: Client, key: str, *, is_transaction: bool) ->
 class TransactionalProducer(Client):
     """One transaction after the other, with either version of the protocol."""
 
-    def __init__(self, world: World, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(
+        self, world: World, name: str, partitions: Sequence[Partition], *, transactional_id: str | None = None
+    ) -> None:
         super().__init__(world, name)
+        self.transactional_id = transactional_id or name
         self._partitions = partitions
         self._is_implicit = (
             world.rng.random() < 0.6
@@ -80,7 +84,8 @@ class TransactionalProducer(Client):
         self._producer_id = -1
         self._epoch = -1
         self._sequences: dict[Partition, int] = {}
-        self._numbers = dict.fromkeys(partitions, 0)
+        self._numbers: dict[Partition, int] = {}
+        self._may_be_committed = False
 
     async def work(self) -> None:
         count = 0
@@ -90,19 +95,23 @@ class TransactionalProducer(Client):
             await trio.sleep(self.rng.uniform(0, 2 * self._pause_s))
             transaction = Transaction(f"{self.name}#{count}")
             count += 1
-            await self._transact(transaction)
+            send = partial(self._send_some, transaction)
+            await self._transact(transaction, send, is_committed=self.rng.random() < 0.7)
         if self._producer_id < 0:
             await self._begin_anew()  # which aborts what is left open
 
-    async def _transact(self, transaction: Transaction) -> None:
+    async def _send_some(self, transaction: Transaction) -> None:
+        for partition in self.rng.sample(self._partitions, self.rng.randint(1, len(self._partitions))):
+            await self._add(partition)
+            await self._deliver(partition, self._batch(partition, self.rng.randint(1, 2), transaction))
+
+    async def _transact(
+        self, transaction: Transaction, send: Callable[[], Awaitable[None]], *, is_committed: bool
+    ) -> None:
         """Send, and commit or abort."""
-        is_committed = self.rng.random() < 0.7
-        partitions = self.rng.sample(self._partitions, self.rng.randint(1, len(self._partitions)))
+        self._may_be_committed = False
         try:
-            for partition in partitions:
-                await self._add(partition)
-                batch = self._batch(partition, transaction)
-                await self._deliver(partition, batch)
+            await send()
             if not is_committed:
                 transaction.outcome = False
             await self._end(transaction, is_committed=is_committed)
@@ -112,21 +121,18 @@ class TransactionalProducer(Client):
             self.note(f"gives {transaction.name} up: {error}; {self._told(transaction)}")
             self._producer_id = -1
 
-    _may_be_committed = False
-
     @staticmethod
     def _told(transaction: Transaction) -> str:
         return {None: "nobody knows", True: "committed", False: "aborted"}[transaction.outcome]
 
-    def _batch(self, partition: Partition, transaction: Transaction) -> list[Attempt]:
-        count = self.rng.randint(1, 2)
-        first = self._numbers[partition]
-        self._numbers[partition] += count
+    def _batch(self, partition: Partition, count: int, transaction: Transaction) -> list[Attempt]:
+        first = self._numbers.get(partition, 0)
+        self._numbers[partition] = first + count
         return [self.world.history.begin(self.name, partition, first + each, transaction) for each in range(count)]
 
     async def _begin_anew(self) -> None:
         """Ask for a producer id and epoch, which ends what was open."""
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=8_000)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=8_000)
         while True:
             answer = await self._ask(request, "begins anew", at_most=4)
             if answer is not None and answer.error_code == ErrorCode.NONE:
@@ -141,7 +147,7 @@ class TransactionalProducer(Client):
     async def _ask(self, request: Request, what: str, *, at_most: int) -> Any:
         """The coordinator's answer, None if there was none; whoever moved is looked for the next time."""
         if self._coordinator < 0:
-            self._coordinator = await find_coordinator(self, self.name, is_transaction=True)
+            self._coordinator = await find_coordinator(self, self.transactional_id, is_transaction=True)
         try:
             answer = await self.call(self._coordinator, request, at_most=at_most)
         except ClientError:
@@ -162,7 +168,7 @@ class TransactionalProducer(Client):
             return
         topic = AddPartitionsToTxnTopic(name=partition[0], partitions=[partition[1]])
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
+            v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self._producer_id,
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[topic],
@@ -214,7 +220,7 @@ class TransactionalProducer(Client):
         topic, index = partition
         data = PartitionProduceData(index=index, records=records)
         named = TopicProduceData(name=topic, topic_id=self.topic_id(topic), partition_data=[data])
-        request = ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=2_000, topic_data=[named])
+        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=2_000, topic_data=[named])
         try:
             answer = await self.call(leader, request, at_most=13 if self._is_implicit else 11)
         except ClientError:
@@ -225,12 +231,11 @@ class TransactionalProducer(Client):
     async def _end(self, transaction: Transaction, *, is_committed: bool) -> None:
         what = f"{'commits' if is_committed else 'aborts'} {transaction.name}"
         request = EndTxnRequest(
-            transactional_id=self.name,
+            transactional_id=self.transactional_id,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             committed=is_committed,
         )
-        self._may_be_committed = False
         while True:
             answer = await self._ask(request, what, at_most=5 if self._is_implicit else 4)
             code = None if answer is None else ErrorCode(answer.error_code)
