@@ -3,68 +3,104 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 import time
 import traceback
-from collections import Counter
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
 
 from simulation.cluster.faults import FAULTS
-from simulation.cluster.simulation import simulate
+from simulation.cluster.shrinking import shrunk, timeline
+from simulation.cluster.simulation import Outcome, simulate
 
-_SHOWN = 120
+_COLLECTED_EVERY: Final = 10
 
 
 def main() -> int:
     """The exit code is 0 if all is well."""
+    arguments = _parsed()
+    # Garbage is of no interest between seeds, and a seed lasts half a second.
+    gc.disable()
+    logging.getLogger("ottla").propagate = False
+    live = partial(simulate, nodes=arguments.nodes, faults=arguments.faults, seconds=arguments.seconds)
+    if arguments.seed is not None:
+        return _one(live, arguments.seed, arguments.only)
+    return _many(live, range(arguments.first, arguments.first + arguments.seeds), go_on=arguments.go_on)
+
+
+def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulation.cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=3, choices=range(1, 6), help="how many nodes (3)")
     parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="one alone: print what happens, and its hash")
-    parser.add_argument("--faults", default=",".join(FAULTS), help=f"kinds of them, of {','.join(FAULTS)}, or none")
+    parser.add_argument("--faults", type=_kinds, default=FAULTS, help=f"kinds of them, of {','.join(FAULTS)}, or none")
+    parser.add_argument("--only", type=_numbers, help="of one seed: the numbers of the faults that come")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long faults come, in simulated time (10)")
     parser.add_argument("--go-on", action="store_true", help="after a failure too; print every finding's first line")
-    arguments = parser.parse_args()
-    logging.getLogger("ottla").propagate = False
-    kinds = [kind for kind in arguments.faults.split(",") if kind not in ("", "none")]
+    return parser.parse_args()
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = [kind for kind in text.split(",") if kind not in ("", "none")]
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
-        parser.error(f"there are no faults called {', '.join(unknown)}: there are {', '.join(FAULTS)}")
-    if arguments.seed is not None:
-        outcome = simulate(arguments.seed, nodes=arguments.nodes, faults=kinds, seconds=arguments.seconds)
-        print(*outcome.trace, sep="\n")
-        if outcome.cause is not None:
-            traceback.print_exception(outcome.cause)
-        if outcome.finding:
-            print(f"FAILED: {outcome.finding}")
-        print(outcome.digest)
-        return 1 if outcome.finding else 0
-    return _many(arguments, kinds)
+        raise argparse.ArgumentTypeError(
+            f"there are no faults called {', '.join(unknown)}: there are {', '.join(FAULTS)}"
+        )
+    return kinds
 
 
-def _many(arguments: argparse.Namespace, kinds: list[str]) -> int:
+def _numbers(text: str) -> set[int]:
+    return {int(number) for number in text.split(",") if number}
+
+
+def _one(live: Callable[..., Outcome], seed: int, only: Collection[int] | None) -> int:
+    outcome = live(seed, only=only)
+    print(*outcome.trace, sep="\n")
+    if outcome.cause is not None:
+        traceback.print_exception(outcome.cause)
+    if outcome.finding:
+        print(f"FAILED: {outcome.finding}")
+    print(outcome.digest)
+    return 1 if outcome.finding else 0
+
+
+def _many(live: Callable[..., Outcome], seeds: range, *, go_on: bool) -> int:
     started = time.perf_counter()
-    findings: Counter[str] = Counter()
     simulated_s = 0.0
-    acknowledged = 0
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        outcome = simulate(seed, nodes=arguments.nodes, faults=kinds, seconds=arguments.seconds)
+    lived = failed = acknowledged = 0
+    for seed in seeds:
+        outcome = live(seed)
+        lived += 1
         simulated_s += outcome.simulated_s
         acknowledged += outcome.acknowledged
+        if not seed % _COLLECTED_EVERY:
+            gc.collect()
         if not outcome.finding:
             continue
+        failed += 1
         print(f"seed {seed}: {outcome.finding[:300]}", flush=True)
-        findings[outcome.finding] += 1
-        if not arguments.go_on:
-            print(*outcome.trace[-_SHOWN:], sep="\n")
+        if not go_on:
+            _explain(outcome, partial(live, seed))
             break
     took_s = time.perf_counter() - started
-    lived = seed - arguments.first + 1
     print(
-        f"{lived} seeds from {arguments.first} on in {took_s:.0f} s, {findings.total()} of them failed; "
+        f"{lived} seeds from {seeds.start} on in {took_s:.0f} s, {failed} of them failed; "
         f"{simulated_s:.0f} simulated seconds, {simulated_s / took_s:.0f} a second; {acknowledged} records acknowledged"
     )
-    return 1 if findings else 0
+    return 1 if failed else 0
+
+
+def _explain(outcome: Outcome, again: Callable[..., Outcome]) -> None:
+    """What it needs to fail, and what happens then."""
+    least = shrunk(outcome, lambda only: again(only=only))
+    print(*timeline(least), sep="\n")
+    print(f"\nfails with {len(least.faults)} of {len(outcome.faults)} faults: {least.finding}")
+    print(*least.faults.values(), sep="\n")
+    print(f"to see it: --seed {least.seed} --only {','.join(map(str, sorted(least.faults)))}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import trio
+
 from simulation.cluster.attempts import Attempt, Partition, Transaction
 from simulation.cluster.moves import Move, contradiction
 
@@ -23,6 +25,8 @@ class History:
         #: What any reader has seen at an offset: below the high watermark a log never changes.
         self.seen: defaultdict[Partition, dict[int, bytes]] = defaultdict(dict)
         self.acknowledged = 0
+        #: The next one.
+        self.acknowledgement = trio.Event()
         self.moves: list[Move] = []
 
     def begin(
@@ -37,6 +41,8 @@ class History:
         """It was acknowledged at an offset, or (-1) without one."""
         attempt.offset = offset
         self.acknowledged += 1
+        self.acknowledgement.set()
+        self.acknowledgement = trio.Event()
         if offset >= 0:
             self._found(attempt.partition, offset, attempt.value, "was acknowledged")
 

@@ -19,16 +19,18 @@ from ottla.server import main as server_main
 from ottla.server.cluster import elections
 from ottla.server.cluster.membership import Membership
 from ottla.server.coordinator import replica_log
+from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.metadata import partition_changes
+from ottla.server.replica import manager
 from ottla.server.replica.append import AppendOperation
 from ottla.server.replica.follower import FollowerProgress
 from ottla.server.replica.isr_change import IsrChange
+from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.storage.log.log_state import LogState
-from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.state.producer_entry import ProducerEntry
 from simulation.cluster.simulation import simulate
 
@@ -66,17 +68,23 @@ async def _no_markers(self: Any, *_: Any, **__: Any) -> dict[Any, Any]:
     return {}
 
 
-def _readable_in_any_epoch(self: Any, current_leader_epoch: int, *, from_follower: bool = False) -> None:
-    del current_leader_epoch
-    _require_readable(self, -1, from_follower=from_follower)
-
-
 def _enough_in_sync(self: Any) -> None:
     self.is_under_min_isr = False
 
 
 def _join_at_once(self: Any, replica: int) -> bool:
     return replica in self._followers and replica not in self.isr
+
+
+def _put_at_once(self: Any, producer_id: int, group_id: str, key: bytes, raw: Any) -> None:
+    del producer_id
+    self.put(group_id, key, raw)
+
+
+def _eligible_do_not_count(self: Any) -> None:
+    change = self._isr_change
+    joining = () if change is None else tuple(it for it in change.joining if it not in self.isr)
+    self._maximal_isr = self.isr + joining
 
 
 def _joining_do_not_count(self: Any) -> None:
@@ -103,7 +111,6 @@ def _fetch_from_the_end(self: Any, offset: int, start: int, leader_end: int, now
 
 
 _settle: Final[Callable[..., Any]] = AppendOperation._settle
-_require_readable: Final[Callable[..., Any]] = Partition.require_readable
 _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
 _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
 _record_fetch: Final[Callable[..., Any]] = FollowerProgress.record_fetch
@@ -119,8 +126,11 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         "a follower is taken to have what it was sent", ((FollowerProgress, "record_fetch", _fetch_from_the_end),)
     ),
     PlantedFault("a follower cuts nothing off", ((ReplicaFetcher, "_truncate", _nothing),)),
-    PlantedFault("fetches of former epochs are not fenced", ((Partition, "require_readable", _readable_in_any_epoch),)),
-    PlantedFault("min.insync.replicas is forgotten", ((Partition, "_count_isr", _enough_in_sync),)),
+    PlantedFault("where logs part is not told", ((Partition, "diverging_epoch", lambda self, offset, epoch: None),)),
+    PlantedFault(
+        "min.insync.replicas is forgotten, and who is eligible does not count",
+        ((Partition, "_count_isr", _enough_in_sync), (Partition, "_count_maximal_isr", _eligible_do_not_count)),
+    ),
     PlantedFault("a follower joins without having caught up", ((Partition, "may_join", _join_at_once),)),
     PlantedFault("who is about to join does not count", ((Partition, "_count_maximal_isr", _joining_do_not_count),)),
     PlantedFault(
@@ -129,7 +139,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     ),
     PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
     PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
-    PlantedFault("a session is believed to last for ever", ((Membership, "follow", _nothing),)),
+    PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _nothing),)),
     PlantedFault("readers see what is not committed", ((Partition, "visible_end", _visible_to_the_end),)),
     PlantedFault(
         "a batch that is sent again is not known", ((ProducerEntry, "find_duplicate", lambda self, header: None),)
@@ -138,12 +148,12 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         "readers of committed records see open transactions",
         ((LogState, "last_stable_offset", property(lambda self: self.high_watermark)),),
     ),
-    PlantedFault(
-        "aborted transactions are not named", ((PartitionLog, "aborted_transactions", lambda self, offset, end: ()),)
-    ),
+    PlantedFault("aborted transactions are not named", ((manager, "aborted_transactions", lambda result: ()),)),
     PlantedFault("no markers are written", ((ReplicaMarkers, "write", _no_markers),)),
     PlantedFault("coordinators do not wait for the other replicas", ((replica_log, "ACKS_ALL", 1),)),
     PlantedFault("a group's coordinator forgets what it reads", ((GroupShard, "replay", lambda self, *_: None),)),
+    PlantedFault("offsets of a transaction are committed at once", ((OffsetCache, "put_pending", _put_at_once),)),
+    PlantedFault("a stop waits for replicas that are gone", ((ReplicaManager, "lose_followers", lambda self: None),)),
 )
 
 

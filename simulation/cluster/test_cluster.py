@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulation.cluster.planted_faults import FAULTS, seeds_until_found
 from simulation.cluster.simulation import simulate
 
 
@@ -30,9 +31,14 @@ def test_seeds(seed: int) -> None:
 
 
 def test_one_node_alone() -> None:
-    outcome = simulate(7, nodes=1, seconds=5)
+    outcome = simulate(14, nodes=1, seconds=5)
     outcome.check()
     assert outcome.acknowledged
+
+
+def test_a_planted_fault_is_found() -> None:
+    fault = next(it for it in FAULTS if it.name == "the high watermark does not wait for the slowest member")
+    assert seeds_until_found(fault, most=3) is not None
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:

@@ -48,6 +48,8 @@ class World:
         self.store = MemoryMetadataStore()
         self.pauses = Pauses()
         self.trace: list[str] = []
+        #: What has befallen it, by number.
+        self.faults: dict[int, str] = {}
         self.finding = ""
         self.cause: BaseException | None = None
         self.history = History(self)

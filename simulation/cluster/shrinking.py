@@ -1,0 +1,39 @@
+"""What a failure needs: as few of its faults as possible, and what happened then, for people to read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from simulation.cluster.simulation import Outcome
+
+__all__ = ["shrunk", "timeline"]
+
+_LAST: Final = 30
+_TELLING: Final = re.compile(r" *[0-9.]+ (fault|node|nodes|nothing|the |it takes|they|all|lease|FINDING|[0-9]+ conn)")
+
+
+def shrunk(failed: Outcome, again: Callable[[Collection[int]], Outcome]) -> Outcome:
+    """The failure with fewer faults. `again` lives the seed with those alone that it is given by number.
+
+    First halves are left out, then quarters, in the end one fault at a time. What it fails with may change.
+    """
+    best = failed
+    size = max(1, len(failed.faults) // 2)
+    while True:
+        numbers = sorted(best.faults)
+        for first in range(0, len(numbers), size):
+            tried = again(best.faults.keys() - set(numbers[first : first + size]))
+            if tried.finding:
+                best = tried
+        if size == 1:
+            return best
+        size //= 2
+
+
+def timeline(outcome: Outcome) -> list[str]:
+    """What befell the cluster and what its nodes said, and all that happened last."""
+    trace = outcome.trace
+    return [*(line for line in trace[:-_LAST] if _TELLING.match(line)), "  ...", *trace[-_LAST:]]

@@ -1,0 +1,68 @@
+"""What is found in histories of transactions that move records on, of which each has one thing wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simulation.cluster.attempts import Attempt, Partition
+from simulation.cluster.moves import NOTHING, Move, contradiction, wrong_offset
+
+A, B = ("events", 0), ("events", 1)
+_RECORDS = {partition: {at: f"{partition[1]}/{at}".encode() for at in range(10)} for partition in (A, B)}
+
+
+def moving(name: str, *, outcome: bool | None = True, **offsets: tuple[int, int]) -> Move:
+    """Records of partitions `A` and `B` are moved, from an offset to another; one that it has written is seen."""
+    move = Move(name)
+    move.outcome = outcome
+    for named, (begins, ends) in offsets.items():
+        partition = {"A": A, "B": B}[named]
+        move.read[partition], move.written[partition] = begins, ends
+        move.inputs[partition] = {at: value for at, value in _RECORDS[partition].items() if begins <= at < ends}
+    move.outputs = [Attempt(name, ("moved", 0), 0, move)]
+    return move
+
+
+def found(*moves: Move, hidden: tuple[Move, ...] = ()) -> str:
+    seen = {at: move.outputs[0].value for at, move in enumerate(moves)}
+    logs: Mapping[Partition, Mapping[int, bytes]] = {**_RECORDS, ("moved", 0): seen}
+    return contradiction([*moves, *hidden], logs)
+
+
+def test_what_is_right() -> None:
+    first, second = moving("1", A=(NOTHING, 3), B=(NOTHING, 2)), moving("2", A=(3, 5), B=(2, 4))
+    assert found(second, first) == ""
+    assert found(first, second, hidden=(moving("3", A=(3, 6)),)) == ""
+    assert found() == ""
+
+
+def test_a_lost_update() -> None:
+    assert found(moving("1", A=(NOTHING, 3)), moving("2", A=(NOTHING, 4))) == (
+        "lost update: 1 and 2 have both read -1 of ('events', 0)"
+    )
+
+
+def test_a_dirty_read() -> None:
+    aborted = moving("2", A=(3, 5), outcome=False)
+    assert "dirty read: 3 has read 5" in found(moving("1", A=(NOTHING, 3)), moving("3", A=(5, 6)), hidden=(aborted,))
+
+
+def test_a_record_that_was_missed() -> None:
+    move = moving("1", A=(NOTHING, 3))
+    del move.inputs[A][1]
+    assert found(move) == "1 has not moved what is in ('events', 0) from -1 to 3: [(1, b'0/1')]"
+
+
+def test_a_cycle() -> None:
+    """Each has read one partition before the other has written it."""
+    first = moving("1", A=(NOTHING, 3), B=(2, 4))
+    second = moving("2", A=(3, 5), B=(NOTHING, 2))
+    assert found(first, second).startswith("no order of these transactions gives what they read: ")
+
+
+def test_what_a_register_may_hold() -> None:
+    moves = [moving("1", A=(NOTHING, 3)), moving("2", A=(3, 5), outcome=False), moving("3", A=(3, 6), outcome=None)]
+    assert wrong_offset(moves, A, 3, least=3) == ""
+    assert wrong_offset(moves, A, 6, least=3) == ""
+    assert "no transaction has committed" in wrong_offset(moves, A, 5, least=3)
+    assert "and 3 was committed" in wrong_offset(moves, A, NOTHING, least=3)
