@@ -9,7 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
-LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing)
+LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
 .PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
@@ -22,7 +22,7 @@ run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that k
 
 # Real clients mostly wait, and would be in each other's way; the rest is work for every core.
 test: .venv/.test-ready jars clients ## every test
-	$(PYTEST) --numprocesses=auto --dist=loadfile tests simulation examples
+	$(PYTEST) --numprocesses=auto --dist=loadfile tests examples
 	$(PYTEST) compat_tests
 	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
 
@@ -95,17 +95,17 @@ sink-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a stream from topic to t
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
-	$(BIN)/python -m simulation.storage --seeds $${SEEDS:-5000}
-	$(BIN)/python -m simulation.storage.planted_faults
+	$(BIN)/python -m ottla.simulation.storage --seeds $${SEEDS:-5000}
+	$(BIN)/python -m ottla.simulation.storage.planted_faults
 
 simulate-cluster: .venv/.test-ready ## whole clusters of NODES (3) under every fault, SEEDS histories (1000)
-	$(BIN)/python -m simulation.cluster --seeds $${SEEDS:-1000} --nodes $${NODES:-3} --go-on
+	$(BIN)/ottla simulate --seeds $${SEEDS:-1000} --nodes $${NODES:-3} --go-on
 
 soak: .venv/.test-ready ## TOPICS (50000) topics made and deleted, and what is left of them in memory
-	$(BIN)/python -m simulation.storage.soak --topics $${TOPICS:-50000}
+	$(BIN)/python -m ottla.simulation.storage.soak --topics $${TOPICS:-50000}
 
 simulate-coordinators: .venv/.test-ready ## groups and offsets with every order of their steps, SEEDS histories (5000)
-	$(BIN)/python -m simulation.coordinators --seeds $${SEEDS:-5000}
+	$(BIN)/python -m ottla.simulation.coordinators --seeds $${SEEDS:-5000}
 
 attack: .venv/.test-ready ## what one client can do to the others: every attack, measured, as a table
 	$(BIN)/python -m tests.attack

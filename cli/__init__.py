@@ -46,11 +46,16 @@ COMMANDS: Final = {
     "dump": "show the blocks, runs and records of data files",
     "salvage": "take records out of data files that are damaged or were set aside",
     "completion": "complete commands, options and topics in bash, zsh and fish",
+    "simulate": "live whole clusters under faults that a seed decides, and check what their clients saw",
     "table": "keep tables in step with topics, or send a table to a topic, on Spark",
 }
 
 # Commands that live in another part of the house. The server never imports it: their modules go by name.
-ELSEWHERE: Final = {"table": "ottla.pipeline.cli", "test-broker": "ottla.testing.control"}
+ELSEWHERE: Final = {
+    "table": "ottla.pipeline.cli",
+    "test-broker": "ottla.testing.control",
+    "simulate": "ottla.simulation.cluster.command",
+}
 
 
 class CommandError(Exception):

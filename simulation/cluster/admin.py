@@ -15,11 +15,11 @@ from ottla.kproto.messages.alter_partition_reassignments import (
 )
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from simulation.cluster.client import Client
+from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["Administrator", "make_topic"]
 

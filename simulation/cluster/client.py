@@ -14,11 +14,11 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
-from simulation.cluster.machine import PORT
+from ottla.simulation.cluster.machine import PORT
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["Client"]
 

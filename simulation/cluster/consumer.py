@@ -12,12 +12,12 @@ from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import iter_batches, iter_records
-from simulation.cluster.client import Client
-from simulation.cluster.producer import RETRIABLE
+from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["Consumer"]
 

@@ -15,8 +15,8 @@ from unittest import mock
 import trio
 
 from ottla.server.metadata.controller import Controller
-from simulation.storage.engine import repeatable
-from simulation.storage.workers import Workers
+from ottla.simulation.storage.engine import repeatable
+from ottla.simulation.storage.workers import Workers
 
 __all__ = ["deterministic"]
 

@@ -9,8 +9,8 @@ import trio
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.metadata.image import MetadataImage
+    from ottla.simulation.cluster.world import World
     from ottla.storage.disk.simulated_disk import SimulatedDisk
-    from simulation.cluster.world import World
 
 __all__ = ["check_nothing_held", "check_replicas", "stop_all", "until_in_sync"]
 

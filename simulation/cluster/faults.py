@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
-    from simulation.cluster.machine import Machine
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.machine import Machine
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["FAULTS", "Faults"]
 

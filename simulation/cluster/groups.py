@@ -28,12 +28,12 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.kproto.schema import Request
-from simulation.cluster.client import Client
-from simulation.cluster.transactions import COORDINATOR_MOVES, find_coordinator
+from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, find_coordinator
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["ClassicMember", "ConsumerMember", "Offsets"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from simulation.cluster.attempts import Attempt, Partition, Transaction
-from simulation.cluster.moves import Move, contradiction
+from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
+from ottla.simulation.cluster.moves import Move, contradiction
 
 if TYPE_CHECKING:
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["History"]
 

@@ -12,14 +12,14 @@ from ottla.server.broker import Broker
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
 from ottla.server.settings.config import BrokerConfig
+from ottla.simulation.cluster.metadata import StoreLink
+from ottla.simulation.cluster.pauses import PROCESS
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError
-from simulation.cluster.metadata import StoreLink
-from simulation.cluster.pauses import PROCESS
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
 

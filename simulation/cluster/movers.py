@@ -21,13 +21,13 @@ from ottla.kproto.messages.txn_offset_commit import (
 )
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.kproto.schema import Request
-from simulation.cluster.moves import NOTHING, Move, wrong_offset
-from simulation.cluster.producer import RETRIABLE
-from simulation.cluster.transactions import COORDINATOR_MOVES, TransactionalProducer, find_coordinator
+from ottla.simulation.cluster.moves import NOTHING, Move, wrong_offset
+from ottla.simulation.cluster.producer import RETRIABLE
+from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, TransactionalProducer, find_coordinator
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["MOVED", "Mover"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from simulation.cluster.attempts import Attempt, Partition, Transaction
+from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
 
 __all__ = ["NOTHING", "Move", "contradiction", "wrong_offset"]
 

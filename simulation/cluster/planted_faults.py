@@ -1,6 +1,6 @@
 """Faults that are planted in the product, to see that the simulation finds them.
 
-    python -m simulation.cluster.planted_faults        the table: after how many seeds each is found
+    python -m ottla.simulation.cluster.planted_faults        the table: after how many seeds each is found
 
 Each spoils a line or two for as long as it is planted. One that is not found is a hole in the simulation.
 """
@@ -30,9 +30,9 @@ from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.simulation.cluster.simulation import simulate
 from ottla.storage.log.log_state import LogState
 from ottla.storage.state.producer_entry import ProducerEntry
-from simulation.cluster.simulation import simulate
 
 __all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
 
@@ -182,7 +182,7 @@ def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[i
 
 def main() -> int:
     """The exit code is 0 if every fault is found within its seeds."""
-    parser = argparse.ArgumentParser(prog="python -m simulation.cluster.planted_faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.cluster.planted_faults", description=__doc__)
     parser.add_argument("--most", type=int, default=MOST_SEEDS, help="how many seeds to try")
     parser.add_argument("--only", default="", help="the faults with this in their names")
     parser.add_argument("--tell", action="store_true", help="what is found as well")

@@ -12,11 +12,11 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import BatchBuilder
-from simulation.cluster.client import Client
+from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Attempt, Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Attempt, Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["Producer"]
 

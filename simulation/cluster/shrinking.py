@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from simulation.cluster.simulation import Outcome
+    from ottla.simulation.cluster.simulation import Outcome
 
 __all__ = ["shrunk", "timeline"]
 

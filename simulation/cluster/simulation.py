@@ -9,20 +9,20 @@ from typing import Final, NamedTuple
 
 import trio
 
-from simulation.cluster.admin import Administrator, make_topic
-from simulation.cluster.attempts import Partition
-from simulation.cluster.client import Client
-from simulation.cluster.consumer import Auditor, Consumer
-from simulation.cluster.determinism import deterministic
-from simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
-from simulation.cluster.errors import SimulationError
-from simulation.cluster.faults import FAULTS, Faults
-from simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
-from simulation.cluster.movers import MOVED, Mover
-from simulation.cluster.producer import Producer
-from simulation.cluster.transactions import TransactionalProducer
-from simulation.cluster.world import LogWatch, World
-from simulation.storage import determinism
+from ottla.simulation.cluster.admin import Administrator, make_topic
+from ottla.simulation.cluster.attempts import Partition
+from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.consumer import Auditor, Consumer
+from ottla.simulation.cluster.determinism import deterministic
+from ottla.simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
+from ottla.simulation.cluster.errors import SimulationError
+from ottla.simulation.cluster.faults import FAULTS, Faults
+from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
+from ottla.simulation.cluster.movers import MOVED, Mover
+from ottla.simulation.cluster.producer import Producer
+from ottla.simulation.cluster.transactions import TransactionalProducer
+from ottla.simulation.cluster.world import LogWatch, World
+from ottla.simulation.storage import determinism
 
 __all__ = ["Outcome", "simulate"]
 

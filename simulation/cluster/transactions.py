@@ -17,13 +17,13 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import BatchBuilder
 from ottla.kproto.schema import Request
-from simulation.cluster.attempts import Attempt, Transaction
-from simulation.cluster.client import Client
-from simulation.cluster.producer import RETRIABLE
+from ottla.simulation.cluster.attempts import Attempt, Transaction
+from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
-    from simulation.cluster.attempts import Partition
-    from simulation.cluster.world import World
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.world import World
 
 __all__ = ["COORDINATOR_MOVES", "TransactionalProducer", "find_coordinator"]
 

@@ -10,11 +10,11 @@ from typing import Final
 import trio
 
 from ottla.server.metadata.memory import MemoryMetadataStore
-from simulation.cluster.history import History
-from simulation.cluster.machine import Machine, is_of_full_disk
-from simulation.cluster.network import Network
-from simulation.cluster.pauses import PROCESS, Pauses
-from simulation.storage.workers import Workers
+from ottla.simulation.cluster.history import History
+from ottla.simulation.cluster.machine import Machine, is_of_full_disk
+from ottla.simulation.cluster.network import Network
+from ottla.simulation.cluster.pauses import PROCESS, Pauses
+from ottla.simulation.storage.workers import Workers
 
 __all__ = ["SETTINGS", "World"]
 

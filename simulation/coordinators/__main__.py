@@ -1,4 +1,4 @@
-"""`python -m simulation.coordinators --seeds 5000 [--seed FIRST] [--stop] [--trace] [--without WHAT]`."""
+"""`python -m ottla.simulation.coordinators --seeds 5000 [--seed FIRST] [--stop] [--trace] [--without WHAT]`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter
 
-from simulation.coordinators.life import live
-from simulation.coordinators.planted import FAULTS, without
+from ottla.simulation.coordinators.life import live
+from ottla.simulation.coordinators.planted import FAULTS, without
 
 
 def main() -> int:

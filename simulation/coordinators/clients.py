@@ -17,8 +17,8 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.replay import Producer
-from simulation.coordinators.history import Commit, Key, Removal
-from simulation.coordinators.world import GROUPS, TOPIC_PARTITIONS, TOPICS, World
+from ottla.simulation.coordinators.history import Commit, Key, Removal
+from ottla.simulation.coordinators.world import GROUPS, TOPIC_PARTITIONS, TOPICS, World
 
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")
 

@@ -12,7 +12,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroup, held
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.streams_assignor import Task
 from ottla.server.coordinator.group.streams_group import StreamsGroup, each_task
-from simulation.coordinators.world import World
+from ottla.simulation.coordinators.world import World
 
 MAX_STEPS = 40_000
 """Many times what a seed takes."""

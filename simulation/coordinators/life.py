@@ -8,11 +8,11 @@ import traceback
 import trio
 import trio.testing
 
-from simulation.coordinators.clients import Administrator, Client, Operator, SimpleClient, TransactionalClient
-from simulation.coordinators.determinism import deterministic
-from simulation.coordinators.invariants import StepChecks, groups_of, groups_with_offsets
-from simulation.coordinators.members import ClassicMember, ConsumerMember, StreamsMember
-from simulation.coordinators.world import CHECK_INTERVAL_MS, OFFSETS_PARTITIONS, RETENTION_MS, World
+from ottla.simulation.coordinators.clients import Administrator, Client, Operator, SimpleClient, TransactionalClient
+from ottla.simulation.coordinators.determinism import deterministic
+from ottla.simulation.coordinators.invariants import StepChecks, groups_of, groups_with_offsets
+from ottla.simulation.coordinators.members import ClassicMember, ConsumerMember, StreamsMember
+from ottla.simulation.coordinators.world import CHECK_INTERVAL_MS, OFFSETS_PARTITIONS, RETENTION_MS, World
 
 SILENCE_S = 20
 """Longer than a new classic member may wait, which is the longest of all timeouts."""

@@ -24,8 +24,8 @@ from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.streams import StreamsHeartbeat, StreamsHeartbeatResult
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
 from ottla.server.coordinator.group.streams_topology import Topology
-from simulation.coordinators.clients import Client
-from simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
+from ottla.simulation.coordinators.clients import Client
+from ottla.simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
 
 TOPOLOGY = Topology(0, [Subtopology(subtopology_id=topic, source_topics=[topic]) for topic in TOPICS])
 """One subtopology for each topic: a topic that is deleted leaves all of them without tasks until it is back."""

@@ -18,8 +18,8 @@ from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.waiting.purgatory import Purgatory
-from simulation.coordinators.history import History, Key
-from simulation.coordinators.log import SimulatedLog
+from ottla.simulation.coordinators.history import History, Key
+from ottla.simulation.coordinators.log import SimulatedLog
 
 HERE, ELSEWHERE = 1, 2
 GROUPS = ("g0", "g1", "g2")

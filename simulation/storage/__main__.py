@@ -8,15 +8,15 @@ import sys
 import time
 from collections import Counter
 
-from simulation.storage.errors import SimulationError
-from simulation.storage.simulation import Simulation
+from ottla.simulation.storage.errors import SimulationError
+from ottla.simulation.storage.simulation import Simulation
 
 _SHOWN = 200
 
 
 def main() -> int:
     """The exit code is 0 if all is well."""
-    parser = argparse.ArgumentParser(prog="python -m simulation.storage", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.storage", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="one alone: print what happens, and its hash")

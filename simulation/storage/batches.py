@@ -16,8 +16,8 @@ from ottla.kproto.records import (
     parse_end_txn_marker,
     verify_crc,
 )
-from simulation.storage.engine import AbortedTransaction
-from simulation.storage.model import Batch, Seen
+from ottla.simulation.storage.engine import AbortedTransaction
+from ottla.simulation.storage.model import Batch, Seen
 
 __all__ = ["ReadBatch", "build", "committed", "parse"]
 

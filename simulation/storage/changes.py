@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.storage.history import Event
-from simulation.storage.model import LogModel
-from simulation.storage.reading import observe
-from simulation.storage.tracked import TrackedLog
+from ottla.simulation.storage.history import Event
+from ottla.simulation.storage.model import LogModel
+from ottla.simulation.storage.reading import observe
+from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["delete", "move_start", "restart_at", "truncate"]
 

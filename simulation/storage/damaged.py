@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.storage.batches import parse
-from simulation.storage.engine import SimulatedDisk, StorageError, read
-from simulation.storage.tracked import TrackedLog
+from ottla.simulation.storage.batches import parse
+from ottla.simulation.storage.engine import SimulatedDisk, StorageError, read
+from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["flip_a_bit", "read_what_is_left"]
 

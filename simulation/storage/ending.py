@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from simulation.storage.engine import check_node, partitions_on_disk, what_is_held
+from ottla.simulation.storage.engine import check_node, partitions_on_disk, what_is_held
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["check_files", "check_nothing_held"]
 

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Final
 from uuid import UUID
 
-from simulation.storage.model import Batch, LogModel
+from ottla.simulation.storage.model import Batch, LogModel
 
 __all__ = ["Change", "Event", "Key", "StoreHistory"]
 

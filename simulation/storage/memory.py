@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulation.storage.engine import Fragment
+from ottla.simulation.storage.engine import Fragment
 
 __all__ = ["ReceivedMemory"]
 

@@ -9,16 +9,16 @@ from uuid import UUID
 
 import trio
 
-from simulation.storage.changes import delete, move_start, restart_at, truncate
-from simulation.storage.engine import StorageError
-from simulation.storage.history import Key
-from simulation.storage.reading import fetch, observe
-from simulation.storage.settings import random_log_config
-from simulation.storage.tracked import Topic, TrackedLog
-from simulation.storage.writing import append, append_as_follower, append_many, end_transaction
+from ottla.simulation.storage.changes import delete, move_start, restart_at, truncate
+from ottla.simulation.storage.engine import StorageError
+from ottla.simulation.storage.history import Key
+from ottla.simulation.storage.reading import fetch, observe
+from ottla.simulation.storage.settings import random_log_config
+from ottla.simulation.storage.tracked import Topic, TrackedLog
+from ottla.simulation.storage.writing import append, append_as_follower, append_many, end_transaction
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["Operations"]
 

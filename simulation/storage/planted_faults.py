@@ -1,6 +1,6 @@
 """Faults that are planted in the engine, to see that the simulation finds them.
 
-    python -m simulation.storage.planted_faults        the table: after how many seeds each is found
+    python -m ottla.simulation.storage.planted_faults        the table: after how many seeds each is found
 
 Each takes a line of the engine back, or spoils one, for as long as it is planted. One that is not found is a hole in
 the simulation.
@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from ottla.simulation.storage.errors import SimulationError
+from ottla.simulation.storage.simulation import Simulation
 from ottla.storage import log_manager
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.format.block import RunKind
@@ -34,8 +36,6 @@ from ottla.storage.store.gate import Gate, Life
 from ottla.storage.store.maintenance import Maintenance
 from ottla.storage.store.memstore import RunGroup
 from ottla.storage.store.message_store import MessageStore
-from simulation.storage.errors import SimulationError
-from simulation.storage.simulation import Simulation
 
 __all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
 
@@ -245,7 +245,7 @@ def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[i
 
 def main() -> int:
     """The exit code is 0 if every fault is found within its seeds."""
-    parser = argparse.ArgumentParser(prog="python -m simulation.storage.planted_faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.storage.planted_faults", description=__doc__)
     parser.add_argument("--most", type=int, default=MOST_SEEDS, help="how many seeds to try")
     parser.add_argument("--tell", action="store_true", help="what is found as well")
     arguments = parser.parse_args()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.kproto.errors import ProtocolError
-from simulation.storage.batches import ReadBatch, committed, parse
-from simulation.storage.engine import AbortedTransaction, ReadPlan, StorageError, cleaned_end, read
-from simulation.storage.model import Seen
-from simulation.storage.tracked import TrackedLog
+from ottla.simulation.storage.batches import ReadBatch, committed, parse
+from ottla.simulation.storage.engine import AbortedTransaction, ReadPlan, StorageError, cleaned_end, read
+from ottla.simulation.storage.model import Seen
+from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["fetch", "note_last_start", "observe", "read_everything"]
 

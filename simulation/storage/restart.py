@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.storage.history import Key
-from simulation.storage.model import LogModel, Seen
-from simulation.storage.reading import read_everything
-from simulation.storage.tracked import TrackedLog
+from ottla.simulation.storage.history import Key
+from ottla.simulation.storage.model import LogModel, Seen
+from ottla.simulation.storage.reading import read_everything
+from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["compare_after_start"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from simulation.storage.engine import INT64_MAX, LogConfig, StorageConfig, StoreLayout
+from ottla.simulation.storage.engine import INT64_MAX, LogConfig, StorageConfig, StoreLayout
 
 __all__ = ["random_log_config", "random_storage_config"]
 

@@ -10,11 +10,11 @@ from random import Random
 
 import trio
 
-from simulation.storage import determinism
-from simulation.storage.cramped import cramped
-from simulation.storage.damaged import flip_a_bit, read_what_is_left
-from simulation.storage.ending import check_files, check_nothing_held
-from simulation.storage.engine import (
+from ottla.simulation.storage import determinism
+from ottla.simulation.storage.cramped import cramped
+from ottla.simulation.storage.damaged import flip_a_bit, read_what_is_left
+from ottla.simulation.storage.ending import check_files, check_nothing_held
+from ottla.simulation.storage.engine import (
     Fault,
     FaultKind,
     LogClosedError,
@@ -26,16 +26,16 @@ from simulation.storage.engine import (
     repeatable,
     store_name,
 )
-from simulation.storage.errors import SimulationError
-from simulation.storage.history import Key, StoreHistory
-from simulation.storage.memory import ReceivedMemory
-from simulation.storage.model import LogModel, Seen
-from simulation.storage.operations import Operations
-from simulation.storage.reading import note_last_start
-from simulation.storage.restart import compare_after_start
-from simulation.storage.settings import random_storage_config
-from simulation.storage.tracked import Topic, TrackedLog
-from simulation.storage.workers import Workers
+from ottla.simulation.storage.errors import SimulationError
+from ottla.simulation.storage.history import Key, StoreHistory
+from ottla.simulation.storage.memory import ReceivedMemory
+from ottla.simulation.storage.model import LogModel, Seen
+from ottla.simulation.storage.operations import Operations
+from ottla.simulation.storage.reading import note_last_start
+from ottla.simulation.storage.restart import compare_after_start
+from ottla.simulation.storage.settings import random_storage_config
+from ottla.simulation.storage.tracked import Topic, TrackedLog
+from ottla.simulation.storage.workers import Workers
 
 __all__ = ["FOLDER", "Simulation"]
 

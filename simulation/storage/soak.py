@@ -1,6 +1,6 @@
 """Topics are made, written, read, compacted and deleted, again and again: in the end nothing of them is left in memory.
 
-    make soak        or        python -m simulation.storage.soak [--topics 50000]
+    make soak        or        python -m ottla.simulation.storage.soak [--topics 50000]
 
 Objects are counted, by type, not bytes: what grows by one with each topic is a leak.
 """
@@ -16,10 +16,10 @@ from uuid import UUID
 
 import trio
 
-from simulation.storage import determinism
-from simulation.storage.batches import build
-from simulation.storage.engine import LogConfig, LogManager, ManualClock, MemoryDisk, StorageConfig, read
-from simulation.storage.model import Batch
+from ottla.simulation.storage import determinism
+from ottla.simulation.storage.batches import build
+from ottla.simulation.storage.engine import LogConfig, LogManager, ManualClock, MemoryDisk, StorageConfig, read
+from ottla.simulation.storage.model import Batch
 
 __all__ = ["left_over", "main"]
 
@@ -92,7 +92,7 @@ async def _in_place(function: object) -> object:
 
 def main() -> int:
     """The exit code is 0 if nothing is left."""
-    parser = argparse.ArgumentParser(prog="python -m simulation.storage.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.storage.soak", description=__doc__)
     parser.add_argument("--topics", type=int, default=50_000)
     arguments = parser.parse_args()
     started = time.perf_counter()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from simulation.storage.engine import LogConfig, PartitionLog
-from simulation.storage.history import Event, StoreHistory
-from simulation.storage.model import Batch, LogModel, Seen
+from ottla.simulation.storage.engine import LogConfig, PartitionLog
+from ottla.simulation.storage.history import Event, StoreHistory
+from ottla.simulation.storage.model import Batch, LogModel, Seen
 
 __all__ = ["Topic", "TrackedLog"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.storage.batches import build
-from simulation.storage.engine import AppendOrigin, gathered
-from simulation.storage.model import Batch, Row
-from simulation.storage.tracked import TrackedLog
+from ottla.simulation.storage.batches import build
+from ottla.simulation.storage.engine import AppendOrigin, gathered
+from ottla.simulation.storage.model import Batch, Row
+from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.simulation import Simulation
 
 __all__ = ["append", "append_as_follower", "append_many", "end_transaction"]
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from simulation.cluster.shrinking import shrunk, timeline
-from simulation.cluster.simulation import Outcome
+from ottla.simulation.cluster.shrinking import shrunk, timeline
+from ottla.simulation.cluster.simulation import Outcome
 
 
 def outcome(faults: Collection[int], *, failing: bool, trace: Collection[str] = ()) -> Outcome:

@@ -1,11 +1,11 @@
-"""Some of the seeds; `python -m simulation.coordinators --seeds 5000` lives thousands."""
+"""Some of the seeds; `python -m ottla.simulation.coordinators --seeds 5000` lives thousands."""
 
 from __future__ import annotations
 
 import pytest
 
-from simulation.coordinators.life import live
-from simulation.coordinators.planted import FAULTS, without
+from ottla.simulation.coordinators.life import live
+from ottla.simulation.coordinators.planted import FAULTS, without
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.storage.simulation import Simulation
-from simulation.storage.soak import left_over
+from ottla.simulation.storage.simulation import Simulation
+from ottla.simulation.storage.soak import left_over
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_seeds(first: int) -> None:
 
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Whatever the order of sets, and wherever objects lie in memory."""
-    code = "import sys; from simulation.storage.test_storage import digests; print(*digests(range(15)))"
+    code = "import sys; from tests.simulation.storage.test_storage import digests; print(*digests(range(15)))"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],

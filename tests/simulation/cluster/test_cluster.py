@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster.planted_faults import FAULTS, seeds_until_found
-from simulation.cluster.simulation import simulate
+from ottla.simulation.cluster.simulation import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +35,9 @@ def test_one_node_alone() -> None:
     assert outcome.acknowledged
 
 
-def test_a_planted_fault_is_found() -> None:
-    fault = next(it for it in FAULTS if it.name == "the high watermark does not wait for the slowest member")
-    assert seeds_until_found(fault, most=3) is not None
-
-
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Whatever the order of sets, and wherever objects lie in memory."""
-    code = "import sys; from simulation.cluster.test_cluster import digests; print(*digests(range(3)))"
+    code = "import sys; from tests.simulation.cluster.test_cluster import digests; print(*digests(range(3)))"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.storage.planted_faults import FAULTS, PlantedFault, seeds_until_found
+from ottla.simulation.storage.planted_faults import FAULTS, PlantedFault, seeds_until_found
 
 
 @pytest.fixture(autouse=True)

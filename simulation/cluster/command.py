@@ -1,0 +1,131 @@
+"""`ottla simulate`: live whole clusters under faults that a seed decides, or look at one of them.
+
+Exit codes: 0 every seed is well, 1 one has failed. With the same version a seed is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from ottla.simulation.cluster.faults import FAULTS
+from ottla.simulation.cluster.shrinking import shrunk, timeline
+
+if TYPE_CHECKING:
+    from ottla.simulation.cluster.simulation import Outcome
+
+_COLLECTED_EVERY: Final = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--nodes", type=int, default=3, choices=range(1, 6), help="how many nodes (default: 3)")
+    parser.add_argument("--seeds", type=int, default=100, metavar="COUNT", help="how many seeds to live (default: 100)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, help="one seed alone: print what happens, and in the last line the hash of that"
+    )
+    parser.add_argument(
+        "--faults",
+        type=_kinds,
+        default=FAULTS,
+        metavar="KINDS",
+        help=f"kinds of faults with commas between them, or none (default: {','.join(FAULTS)})",
+    )
+    parser.add_argument(
+        "--only", type=_numbers, metavar="NUMBERS", help="of the faults of --seed those with these numbers alone"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="how long faults come, in simulated time (default: 10)"
+    )
+    parser.add_argument(
+        "--go-on", action="store_true", help="go on after a seed that fails, and print the first line of each"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit code is 0 if all is well. Needs greenlet, which is installed with `ottla[simulation]`."""
+    if find_spec("greenlet") is None:
+        print("ottla simulate: greenlet is missing: pip install 'ottla[simulation]'", file=sys.stderr)
+        return 1
+    from ottla.simulation.cluster.simulation import simulate
+
+    live = partial(simulate, nodes=arguments.nodes, faults=arguments.faults, seconds=arguments.seconds)
+    logger = logging.getLogger("ottla")
+    # The simulation looks at what nodes log. Garbage is collected between seeds, each of which takes half a second.
+    logger.propagate = False
+    gc.disable()
+    try:
+        if arguments.seed is not None:
+            return _one(live, arguments.seed, arguments.only)
+        return _many(live, range(arguments.first, arguments.first + arguments.seeds), go_on=arguments.go_on)
+    finally:
+        gc.enable()
+        logger.propagate = True
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = [kind for kind in text.split(",") if kind not in ("", "none")]
+    if unknown := [kind for kind in kinds if kind not in FAULTS]:
+        raise argparse.ArgumentTypeError(
+            f"there are no faults called {', '.join(unknown)}: there are {', '.join(FAULTS)}"
+        )
+    return kinds
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(number) for number in text.split(",") if number not in ("", "none")}
+
+
+def _one(live: Callable[..., Outcome], seed: int, only: Collection[int] | None) -> int:
+    outcome = live(seed, only=only)
+    print(*outcome.trace, sep="\n")
+    if outcome.cause is not None:
+        traceback.print_exception(outcome.cause)
+    if outcome.finding:
+        print(f"FAILED: {outcome.finding}")
+    print(outcome.digest)
+    return 1 if outcome.finding else 0
+
+
+def _many(live: Callable[..., Outcome], seeds: range, *, go_on: bool) -> int:
+    started = time.perf_counter()
+    simulated_s = 0.0
+    lived = failed = acknowledged = 0
+    for seed in seeds:
+        outcome = live(seed)
+        lived += 1
+        simulated_s += outcome.simulated_s
+        acknowledged += outcome.acknowledged
+        if not seed % _COLLECTED_EVERY:
+            gc.collect()
+        if not outcome.finding:
+            continue
+        failed += 1
+        print(f"seed {seed}: {outcome.finding[:300]}", flush=True)
+        if not go_on:
+            _explain(outcome, partial(live, seed))
+            break
+    took_s = time.perf_counter() - started
+    print(
+        f"{lived} seeds from {seeds.start} on in {took_s:.0f} s, {failed} of them failed; "
+        f"{simulated_s:.0f} simulated seconds, {simulated_s / took_s:.0f} a second; {acknowledged} records acknowledged"
+    )
+    return 1 if failed else 0
+
+
+def _explain(outcome: Outcome, again: Callable[..., Outcome]) -> None:
+    """What it needs to fail, and what happens then."""
+    least = shrunk(outcome, lambda only: again(only=only))
+    print(*timeline(least), sep="\n")
+    print(f"\nfails with {len(least.faults)} of {len(outcome.faults)} faults: {least.finding}")
+    print(*least.faults.values(), sep="\n")
+    print(f"to see it: --seed {least.seed} --only {','.join(map(str, sorted(least.faults))) or 'none'}")

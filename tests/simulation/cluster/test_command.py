@@ -1,0 +1,35 @@
+"""`ottla simulate`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ottla.cli import main
+from ottla.simulation.cluster import ending
+
+
+def test_a_seed_is_told_with_its_hash(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--seconds", "1", "--faults", "kill,cut"]) == 0
+    told = capfd.readouterr().out.splitlines()
+    assert re.fullmatch("[0-9a-f]{64}", told[-1])
+    assert told[0].endswith("node 1 starts")
+
+
+def test_a_failure_is_told_with_the_faults_that_it_needs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node stops in less than no time, whatever befalls it."""
+    monkeypatch.setattr(ending, "_STOP_S", -1.0)
+    assert main(["simulate", "--first", "7", "--seeds", "2", "--seconds", "2"]) == 1
+    told = capfd.readouterr().out.splitlines()
+    assert re.fullmatch(r"seed 7: node 1 has taken [0-9.]+ s to stop", told[0])
+    assert any(re.match(r"fails with 0 of [1-9] faults: node 1 has taken", line) for line in told)
+    assert "to see it: --seed 7 --only none" in told
+
+
+def test_faults_that_there_are_not(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", "--faults", "kill,flood"])
+    assert "there are no faults called flood" in capfd.readouterr().err
