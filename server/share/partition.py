@@ -18,12 +18,13 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
 from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError, ReplicaError
 from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
 from ottla.server.share.config import duration_ms
 from ottla.server.share.in_flight import InFlight
-from ottla.server.share.records import Lock
+from ottla.server.share.records import Lock, Transition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
     from ottla.server.replica.partition import Partition
     from ottla.server.share.config import ShareConfig
-    from ottla.server.share.records import Acknowledgement, Acquired, Span, Transition
+    from ottla.server.share.records import Acknowledgement, Acquired, Span
     from ottla.server.waiting.deadlines import Deadlines
     from ottla.storage.clock import Clock
 
@@ -257,8 +258,18 @@ class SharePartition:
         Raises ShareError, and then nothing has changed; or CoordinatorError, and then it is the member's still.
         """
         self.require_active()
+        transition, pace = Transition(), Pace()
         may_renew = self._config().may_renew
-        await self._settle(self._in_flight.acknowledge(member_id, acknowledgements, may_renew=may_renew))
+        steps = self._in_flight.acknowledging(transition, member_id, acknowledgements, may_renew=may_renew)
+        try:
+            for _ in steps:
+                await pace.rest()
+                self.require_active()
+        except BaseException:
+            steps.close()
+            self._changed(self)  # A lock may have ended meanwhile.
+            raise
+        await self._settle(transition)
 
     async def release(self, member_id: str) -> None:
         """Take back all that a member holds: its session has ended. Raises as `acknowledge` does."""

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedShareLeaderError
 from ottla.server.coordinator.share.state import DeliveryState, SharePartitionKey, ShareState, StateBatch, StateChange
+from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.share.config import ShareConfig, duration_ms
 from ottla.server.share.errors import InvalidRecordStateError
@@ -253,3 +254,82 @@ async def test_state_that_makes_no_sense_ends_the_share_partition_alone(
 )
 def test_durations(text: str, milliseconds: int | None) -> None:
     assert duration_ms(text) == milliseconds
+
+
+MANY = 1_000
+
+
+@pytest.fixture
+async def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Acknowledgement]:
+    """A member holds many records, and says something else of each than of its neighbours, in many steps."""
+    monkeypatch.setattr(Pace, "is_over", True)
+    assert world.acquire("m", MANY) == [Acquired(0, MANY - 1, 1)]
+    world.persister.writes.clear()
+    return [Acknowledgement(0, MANY - 1, [ACCEPT, RELEASE] * (MANY // 2))]
+
+
+async def test_others_run_while_many_records_are_acknowledged(
+    world: World, busy: list[Acknowledgement], autojump_clock: MockClock
+) -> None:
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.share.acknowledge, "m", busy)
+        while not world.persister.writes:
+            turns += 1
+            # What was begun is nobody's, and the rest is held.
+            assert not any(run.is_available for run in world.share.in_flight.runs())
+            await trio.lowlevel.checkpoint()
+    assert turns > MANY // 100
+    assert world.share.in_flight.start_offset == 1
+    assert world.share.in_flight.delivery_complete_count() == MANY // 2 - 1
+
+
+async def test_who_gives_up_amid_an_acknowledgement_has_said_nothing(
+    world: World, busy: list[Acknowledgement], autojump_clock: MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.share.acknowledge, "m", busy)
+        while not any(run.before for run in world.share.in_flight.runs()):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert world.persister.writes == []
+    assert {(run.state, run.before) for run in world.share.in_flight.runs()} == {(DeliveryState.ACQUIRED, None)}
+    await world.share.acknowledge("m", accept(0, MANY - 1))
+    assert world.share.in_flight.start_offset == MANY
+
+
+async def test_what_was_begun_is_taken_back_where_the_rest_is_not_the_members(
+    world: World, busy: list[Acknowledgement], autojump_clock: MockClock
+) -> None:
+    async def release() -> None:
+        while not any(run.before for run in world.share.in_flight.runs()):
+            await trio.lowlevel.checkpoint()
+        await world.share.release("m")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(release)
+        with pytest.raises(InvalidRecordStateError):
+            await world.share.acknowledge("m", busy)
+    assert len(world.persister.writes) == 1
+    # What the acknowledgement had begun is the member's still, until its lock ends; the rest was given back.
+    states = {run.state for run in world.share.in_flight.runs()}
+    assert states == {DeliveryState.ACQUIRED, DeliveryState.AVAILABLE}
+    await trio.sleep(LOCK_SECONDS + 1)
+    assert {run.state for run in world.share.in_flight.runs()} == {DeliveryState.AVAILABLE}
+
+
+async def test_leadership_that_ends_amid_an_acknowledgement(
+    world: World, busy: list[Acknowledgement], autojump_clock: MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+
+        async def acknowledge() -> None:
+            with pytest.raises(NotLeaderError):
+                await world.share.acknowledge("m", busy)
+
+        nursery.start_soon(acknowledge)
+        while not any(run.before for run in world.share.in_flight.runs()):
+            await trio.lowlevel.checkpoint()
+        world.share.end(NotLeaderError("it moved"))
+    assert world.persister.writes == []
+    assert not any(run.before for run in world.share.in_flight.runs())
