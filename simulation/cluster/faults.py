@@ -93,6 +93,12 @@ class Faults:
                 return machines.get(leaders[int(place * len(leaders))], chosen)
         return chosen
 
+    def _two(self, rng: Random) -> list[str]:
+        """The addresses of two hosts, of two machines in half of all cases."""
+        machines = [machine.host.address for machine in self._world.machines.values()]
+        is_between_machines = rng.random() < 0.5 and len(machines) > 1
+        return rng.sample(machines if is_between_machines else list(self._world.network.hosts), 2)
+
     async def _moment(self, rng: Random) -> None:
         """Now, or when the next records are acknowledged: what does not hold then is not held elsewhere yet."""
         if rng.random() < 0.5:
@@ -152,7 +158,7 @@ class Faults:
 
     async def _cut(self, rng: Random) -> None:
         """Two hosts do not reach each other, perhaps in one direction alone."""
-        source, target = rng.sample(list(self._world.network.hosts), 2)
+        source, target = self._two(rng)
         is_both = rng.random() < 0.5
         self._world.note(f"nothing gets from {source} to {target}{', nor back' if is_both else ''}")
         self._world.network.block(source, target)
@@ -187,7 +193,7 @@ class Faults:
                 machine.process.store.heal()
 
     async def _slow(self, rng: Random) -> None:
-        source, target = rng.sample(list(self._world.network.hosts), 2)
+        source, target = self._two(rng)
         self._world.network.delay(source, target, rng.choice((0.05, 0.5, 2.0)))
         self._world.note(f"it takes longer from {source} to {target}")
         await _last(rng, (0.5, 5.0))
@@ -197,9 +203,17 @@ class Faults:
         self._world.note(f"{self._world.network.reset_some(count)} connections are reset")
 
     async def _store(self, rng: Random) -> None:
-        """A node does not reach the metadata store, or none does."""
+        """A node does not reach the metadata store, or none does; or what it asks there takes its time."""
         machines = list(self._world.machines.values()) if rng.random() < 0.3 else [self._any(rng)]
         processes = [machine.process for machine in machines if machine.process is not None]
+        if rng.random() < 0.3:
+            self._world.note(f"nodes {[each.node_id for each in machines]} wait long for the metadata store")
+            for process in processes:
+                process.store.slow_down(0.5)
+            await _last(rng, (2.0, 6.0))
+            for process in processes:
+                process.store.slow_down(0.0)
+            return
         self._world.note(f"nodes {[each.node_id for each in machines]} do not reach the metadata store")
         for process in processes:
             process.store.cut()

@@ -28,7 +28,11 @@ class StoreLink:
         self._is_dead = False
         self._receiving: dict[trio.CancelScope, None] = {}
         #: Up to how long a request, its answer, and what is watched are under way.
-        self.latency_s = rng.choice((0.001, 0.01))
+        self.latency_s = self._usual_latency_s = rng.choice((0.001, 0.01))
+
+    def slow_down(self, seconds: float) -> None:
+        """Everything takes up to so much longer."""
+        self.latency_s = self._usual_latency_s + seconds
 
     def cut(self) -> None:
         """It cannot be reached."""
@@ -39,6 +43,7 @@ class StoreLink:
     def heal(self) -> None:
         """It can be reached again, unless its process is dead."""
         self._is_cut = self._is_dead
+        self.slow_down(0.0)
 
     def die(self) -> None:
         """Its process is dead: it changes nothing any more."""
