@@ -14,18 +14,20 @@ from typing import Any, Final
 
 import pytest
 import trio
+from trio.testing import memory_stream_pair
 
 pytest.importorskip("cryptography")
 
 from ottla.client import sasl
 from ottla.client.users import credential
+from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.server.metadata.scram_changes import ScramUpsertion
 from ottla.server.security.certificates import issue, make_authority
-from tests.server.security.handshakes import Conversation
+from tests.server.security.handshakes import Conversation, ViolationError
 from tests.servers import Client, RunningNode
 
 HOST: Final = "127.0.0.1"
@@ -148,3 +150,26 @@ async def test_who_takes_for_ever_is_sent_away_and_keeps_nobody_out(
                 assert await client.is_closed()
     assert caplog.text.count("it has not authenticated within 30 s") == 30
     assert caplog.text.count("its TLS handshake has not ended within 30 s") == 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "frame", "is_taken"),
+    [
+        ((ApiKey.SASL_HANDSHAKE, 1), b"\0\0\0\1\0\x21\0\0\0\0", True),
+        ((ApiKey.SASL_HANDSHAKE, 1), b"\0\0\0\2\0\x21\0\0\0\0", False),
+        ((ApiKey.SASL_HANDSHAKE, 1), b"\0\0\0\1\0\x21\0\0\0", False),
+        ((ApiKey.SASL_HANDSHAKE, 1), b"\0\0\0\1\0\x21\0\0\0\0\0", False),
+        ((ApiKey.SASL_AUTHENTICATE, 0), b"\0\0\0\1\0\0\xff\xff\0\0\0\2r=", True),
+        ((ApiKey.SASL_AUTHENTICATE, 0), b"\0\0\0\1\0\0\xff\xff\0\0\0\0", False),
+        ((ApiKey.SASL_AUTHENTICATE, 0), b"\0\0\0\1\0\0\xff\xff\0\0\0\2v=", False),
+        ((ApiKey.LIST_GROUPS, 0), b"\0\0\0\1\0\0\0\0\0\0", False),
+    ],
+)
+def test_what_strangers_may_be_answered(asked: tuple[ApiKey, int], frame: bytes, is_taken: bool) -> None:
+    """The judge of those conversations takes no answer that it cannot read, that nobody asked for, or that lets in."""
+    conversation = Conversation(memory_stream_pair()[0], random.Random(1), [], {1: asked})
+    if is_taken:
+        assert conversation.judged(frame)[0] == 1
+    else:
+        with pytest.raises(ViolationError):
+            conversation.judged(frame)
