@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 from compat_tests.spark.topics import FORMATS
 from ottla.testing import Broker
 
-pytestmark = pytest.mark.security
-
 VALUES = [str(number) for number in range(100)]
 
 
