@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+import trio
+
 from ottla.server import main as server_main
 from ottla.server.cluster import elections
 from ottla.server.cluster.membership import Membership
@@ -61,6 +63,10 @@ def _advance_alone(self: Any, now_ms: int = 0) -> bool:
 
 async def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+async def _wait_for_ever(*_: Any) -> None:
+    await trio.sleep_forever()
 
 
 async def _no_markers(self: Any, *_: Any, **__: Any) -> dict[Any, Any]:
@@ -139,7 +145,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     ),
     PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
     PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
-    PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _nothing),)),
+    PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _wait_for_ever),)),
     PlantedFault("readers see what is not committed", ((Partition, "visible_end", _visible_to_the_end),)),
     PlantedFault(
         "a batch that is sent again is not known", ((ProducerEntry, "find_duplicate", lambda self, header: None),)
