@@ -84,8 +84,8 @@ class StorageConfig(NamedTuple):
 
     # Flushed blocks stay in memory for tail reads up to this size for the whole node.
     tail_cache_bytes: int = 33_554_432
-    # The largest read that is tried on the event loop; larger and cold ones go to a worker thread.
-    inline_read_bytes: int = 1_048_576
+    # The largest read that is tried on the event loop, in steps; larger and cold ones go to a worker thread.
+    inline_read_bytes: int = 67_108_864
     # Check the CRC of every batch which was read from a file before it is served.
     verify_reads: bool = True
     fd_cache_capacity: int = 32

@@ -115,7 +115,10 @@ class OttlaSettings:
         importance=LOW,
     )
     ottla_inline_read_bytes: int = integer(
-        1_048_576, "Reads up to this size are tried on the event loop first.", check=between(0), importance=LOW
+        67_108_864,
+        "Reads up to this size are tried on the event loop first, in short steps.",
+        check=between(0),
+        importance=LOW,
     )
     ottla_run_bytes: int = integer(
         262_144,
