@@ -83,16 +83,16 @@ def test_targets_say_what_was_reached_and_what_was_not_measured() -> None:
 
     table = targets.table({"1 KB": one_kb, "start": measured({"first_answer_ms": 335.0})})
 
-    assert row_of(table, "produce 1 KB, MB/s").split("|")[2:7] == [
+    assert row_of(table, "1 KB: produce, MB/s").split("|")[2:7] == [
         " 200 ",
         " 300 ",
         " 1.50× ",
         " ≥ 1.5 × Kafka's ",
         " yes ",
     ]
-    assert row_of(table, "consume 1 KB, MB/s").endswith("| – |")
+    assert row_of(table, "1 KB: consume, MB/s").endswith("| – |")
     assert row_of(table, "start to the first answer, ms").endswith("| **no** |")
-    assert row_of(table, "produce 10 KB, MB/s").endswith("| – |")
+    assert row_of(table, "10 KB: produce, MB/s").endswith("| – |")
 
 
 def test_a_line_has_the_ratio_then_both_medians() -> None:
