@@ -30,6 +30,8 @@ _MAX_ATTEMPTS = 8
 # While there are no descriptors.
 _MAX_WAITS = 100
 _SCAN_BYTES = 1_048_576
+# A small read takes as long as it takes to copy and check so much.
+_LEAST_STEP_BYTES = 16_384
 # A fetch of more partitions lets others run in between.
 _PREPARED_AT_ONCE = 32
 
@@ -233,7 +235,7 @@ async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> li
             if not read_bytes and not work.is_done:
                 cold.append(work)
                 break
-            held_bytes += read_bytes
+            held_bytes += max(read_bytes, _LEAST_STEP_BYTES)
     return cold
 
 
