@@ -43,6 +43,7 @@ from ottla.client.errors import (
 from ottla.kproto import codec, framing, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError, ErrorCode, ProtocolError
+from ottla.kproto.messages import response_class
 from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -207,8 +208,23 @@ class ClientProtocol:
         try:
             return codec.parse_response(key, version, answer.frame, answer.body_start)
         except ProtocolError as error:
-            what = f"{self.peer} answered {key.name} with what is no answer: {error}"
-            raise self.lose(UnexpectedAnswerError(what)) from error
+            raise self._lose_by(answer, error) from error
+
+    def parse_in_steps(self, answer: Answer) -> codec.Steps[Any]:
+        """`parse` with stops, for an answer that is large, and carries no records."""
+        try:
+            key, version = answer.request.key, answer.request.version
+            steps = codec.parse_prefix_in_steps(response_class(key), version, answer.frame, answer.body_start)
+            message, end = yield from steps
+            if end != len(answer.frame):
+                raise DecodeError(f"it ends {len(answer.frame) - end} bytes before its frame does")
+        except ProtocolError as error:
+            raise self._lose_by(answer, error) from error
+        return message
+
+    def _lose_by(self, answer: Answer, error: ProtocolError) -> ClientError:
+        what = f"{self.peer} answered {answer.request.key.name} with what is no answer: {error}"
+        return self.lose(UnexpectedAnswerError(what))
 
     def lose(self, error: ClientError) -> ClientError:
         """The connection is of no more use, and every verb says so from now on. Returns the error that came first."""

@@ -30,18 +30,20 @@ import trio
 from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
 from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State, has_answer
 from ottla.client.security import NO_SECURITY, Security
+from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.kproto.api_keys import ApiKey
     from ottla.kproto.schema import Request
     from ottla.kproto.types import Buffer
 
 MAX_IN_FLIGHT: Final = 64
 _RECEIVE_BYTES: Final = 64 * 1024
 _JOINED_BYTES: Final = 256 * 1024
+_PARSED_AT_ONCE_BYTES: Final = 16 * 1024
+_CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.FETCH_SNAPSHOT})
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
@@ -188,10 +190,22 @@ class TrioConnection:
         if call.failure is not None:
             raise call.failure
         try:
-            return None if call.answer is None else self._protocol.parse(call.answer)
+            return None if call.answer is None else await self._parse(call.answer)
         except ConnectionLostError as error:
             self._lose(error)
             raise
+
+    async def _parse(self, answer: Answer) -> Any:
+        """The message. One with much in it, such as the metadata of many topics, is parsed while others run."""
+        if len(answer.frame) <= _PARSED_AT_ONCE_BYTES or answer.request.key in _CARRY_RECORDS:
+            return self._protocol.parse(answer)
+        steps = self._protocol.parse_in_steps(answer)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            await trio.lowlevel.checkpoint()
 
     # What happens to a call
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -23,10 +24,16 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.framing import frame_prefix
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.versions import VersionRange
-from tests.client.brokers import BrokerSide, Received, beat, versions
+from tests.client.brokers import BrokerSide, Received, answer, beat, versions
 
 HEARTBEAT = HeartbeatRequest(group_id="g", member_id="m")
 
@@ -379,6 +386,46 @@ class TestStart:
             nursery.start_soon(close)
             with pytest.raises(ConnectionLostError, match="closed before it was made"):
                 await nursery.start(connection.run)
+
+
+async def test_others_run_while_a_large_answer_is_parsed() -> None:
+    topics = [
+        MetadataResponseTopic(name=f"t{it}", topic_id=UUID(int=it), partitions=[MetadataResponsePartition()] * 4)
+        for it in range(2_000)
+    ]
+    large = MetadataResponse(topics=topics)
+    found: list[Any] = []
+    turns: list[int] = []
+
+    async with connected() as (connection, peer), trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            found.append(await connection.call(MetadataRequest(topics=None)))
+
+        async def count() -> None:
+            while not found:
+                turns.append(len(connection._in_flight))
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(call)
+        request = await peer.request()
+        nursery.start_soon(count)
+        await peer.stream.send_all(answer(request, large))
+    assert found == [large]
+    assert turns.count(0) > 20  # turns of the other task behind the answer's arrival
+
+
+async def test_an_answer_that_is_large_and_none_ends_the_connection() -> None:
+    async with connected() as (connection, peer), trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(UnexpectedAnswerError, match="answered METADATA with what is no answer"):
+                await connection.call(MetadataRequest(topics=None))
+
+        nursery.start_soon(call)
+        request = await peer.request()
+        good = answer(request, MetadataResponse(topics=[MetadataResponseTopic(name="t" * 20_000)]))
+        await peer.stream.send_all(frame_prefix(len(good) - 4 + 1) + good[4:] + b"x")
 
 
 async def test_against_a_broker(serve_node: Callable[..., Any]) -> None:

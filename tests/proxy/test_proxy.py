@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -134,6 +135,46 @@ async def test_all_answers_that_name_brokers_name_the_proxy(serve_proxy: Serve) 
         for request, version in ((FetchRequest(), 17), (produce(1), 12)):
             named = (await running.call(request, version)).node_endpoints[0]
             assert (named.host, named.port) == known[2]
+
+
+@pytest.mark.parametrize("size_bytes", [65_000, 400_000, 3_000_001])
+async def test_large_frames_pass_as_they_are(serve_proxy: Serve, size_bytes: int) -> None:
+    records = Random(size_bytes).randbytes(size_bytes)
+    partitions = [PartitionData(partition_index=it, records=records) for it in range(3)]
+    fetched = FetchResponse(responses=[FetchableTopicResponse(topic_id=UUID(int=9), partitions=partitions)])
+    upstream = Upstream()
+    upstream.handlers |= {
+        ApiKey.PRODUCE: lambda received: ProduceResponse(),
+        ApiKey.FETCH: lambda received: fetched,
+        ApiKey.HEARTBEAT: lambda received: HeartbeatResponse(throttle_time_ms=7),
+    }
+    produced = produce(1)
+    produced.topic_data[0].partition_data[0].records = records
+    async with serve_proxy(upstream) as running:
+        client = await running.connect()
+        for _ in range(2):
+            await client.call(produced, 9)
+            assert upstream.requests[-1].request == produced
+            for version in (11, 17):
+                fetched.responses[0].topic = "t" if version == 11 else ""
+                found = await client.call(FetchRequest(), version)
+                assert [bytes(it.records) for it in found.responses[0].partitions] == [records] * 3
+            assert (await client.call(HEARTBEAT, 4)).throttle_time_ms == 7
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_large_frame(serve_proxy: Serve) -> None:
+    upstream = Upstream()
+    upstream.by_hand = True
+    async with serve_proxy(upstream) as running:
+        upstream.handlers[ApiKey.PRODUCE] = lambda received: ProduceResponse()
+        client = await running.connect()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, produce(1, 50_000_000), 9)
+            connection = await upstream.connections.receive()
+            await connection.stream.receive_some(1000)
+            nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(client.stream)
+        await until(lambda: running.proxy._doors.connection_count == 0)
 
 
 async def test_versions_are_those_that_both_sides_know(serve_proxy: Serve) -> None:
