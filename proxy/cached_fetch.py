@@ -217,9 +217,8 @@ class CachedFetch:
                     await self._send(FetchResponse(error_code=response.error_code), pending)
                     return
                 self._note(response, wanted, request.isolation_level, asked_at)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._keep, asked, request.isolation_level)
-                    await self._send_found(request, pending, wanted, response)
+                await self._send_found(request, pending, wanted, response)
+                await self._keep(asked, request.isolation_level)
         finally:
             for key in flights:
                 del self._cache.flights[key]

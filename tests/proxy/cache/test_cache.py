@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from random import Random
 from uuid import uuid4
 
 import pytest
 import trio
-import trio.testing
 
 from ottla.kproto.messages.fetch import PartitionData
 from ottla.kproto.records import iter_batches
 from ottla.proxy.cache.cache import Cache, Partition, Told
-from ottla.proxy.cache.segments import Segments
+from ottla.proxy.cache.segments import Place, Segments
 from ottla.storage.disk.memory_disk import MemoryDisk
 from tests.proxy.cache.leader import Log
 
@@ -114,17 +114,25 @@ async def test_small_pieces_do_not_grow_without_a_bound() -> None:
     segments.sweep()
 
 
-async def test_records_that_come_when_their_partition_has_gone_are_not_kept() -> None:
+async def test_records_that_come_when_their_partition_has_gone_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     log.append()
     cache, _ = make(64 * MIB)
     await keep(cache, log, 0, 1000)
     assert cache.partition(KEY, EPOCH) is None
     cache.note(KEY, EPOCH, told(log))
+    writes, goes_on = trio.Event(), threading.Event()
+
+    def write(place: Place, data: memoryview) -> None:
+        trio.from_thread.run_sync(writes.set)
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(cache._segments, "write", write)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep, cache, log, 0, 1000)
-        await trio.testing.wait_all_tasks_blocked()
+        await writes.wait()
         cache.note(KEY, EPOCH + 1, told(log))
+        goes_on.set()
     assert cache.counters.kept_bytes == 0
     cache.close()
 
