@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.process import BrokerProcess
 from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.topics import await_that
 
 
 def test_json_into_a_delta_table_by_an_inferred_schema_that_evolves(
@@ -38,6 +41,43 @@ def test_json_into_a_delta_table_by_an_inferred_schema_that_evolves(
     ]
     assert (dead[0].topic, dead[0].partition, dead[1].value) == (topic, 0, b"not json")
     assert tables.sync({"topic": topic}) == []
+
+
+def test_a_batch_is_read_once_also_where_its_schema_is_inferred(
+    tables: Tables, reference: Confluent, topic: str
+) -> None:
+    read = RowsRead()
+    tables.spark.streams.addListener(read)
+    try:
+        for start in (0, 50):
+            send(reference, topic, [{"id": n, f"since_{start}": n} for n in range(start, start + 50)])
+            (report,) = tables.sync({"topic": topic, "format": "parquet"})
+            assert report["rows"] == 50
+        await_that(lambda: read.ended == 2)
+    finally:
+        tables.spark.streams.removeListener(read)
+    assert read.rows == [50, 50]
+
+
+class RowsRead(StreamingQueryListener):
+    """How many rows each batch took out of its source, counted as often as they were read."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.ended = 0
+
+    def onQueryStarted(self, event: object) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        if event.progress.numInputRows:
+            self.rows.append(event.progress.numInputRows)
+
+    def onQueryIdle(self, event: object) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: object) -> None:  # noqa: N802
+        self.ended += 1
 
 
 @pytest.mark.quick

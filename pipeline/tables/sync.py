@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,21 +96,20 @@ class TableSync:
         assert self._decoder is not None
         app_id = self._identity.app_id
         is_raw = self.table.decode == "raw" and self.table.key is None
-        self._decoder.learn(rows)
-        self._keep_schema(self._decoder.schema or StructType())
-        decoded = judged(self._decoder.decode(rows), self.table)
-        # It is counted and then written, once or twice: decoding it each time would cost more than keeping it.
-        decoded = decoded if is_raw else decoded.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counts = _counted(decoded)
+        with ExitStack() as keeping:
+            # What is learned from is decoded next: it is kept until then, so that it comes from the broker once.
+            with _kept(rows, self._decoder.learns) as read:
+                self._decoder.learn(read)
+                self._keep_schema(self._decoder.schema or StructType())
+                decoded = judged(self._decoder.decode(read), self.table)
+                # It is counted and then written, once or twice: decoding it each time would cost more than keeping it.
+                decoded = keeping.enter_context(_kept(decoded, not is_raw))
+                counts = _counted(decoded)
             preflight.check_topic(self._cluster, self.table, self._identity, self.checkpoint)
             if counts.rows:
                 self._write_rows(decoded, app_id, batch_id)
             if counts.dead:
                 self._dead_letters.append(self._dead(decoded), app_id, batch_id)
-        finally:
-            if not is_raw:
-                decoded.unpersist()
         self.counts[batch_id] = counts
         self.last_batch = batch_id
         if counts.rows:
@@ -206,6 +207,19 @@ def _given(table: TableConfig) -> StructType | None:
     if not isinstance(kind, StructType):
         raise ConfigError(f"The schema of topic {table.topic!r} is {kind.simpleString()}, not a list of columns.")
     return kind
+
+
+@contextmanager
+def _kept(rows: DataFrame, wanted: bool) -> Iterator[DataFrame]:
+    """The rows, which are kept from their first use on if that is wanted."""
+    if not wanted:
+        yield rows
+        return
+    held = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield held
+    finally:
+        held.unpersist()
 
 
 def _counted(decoded: DataFrame) -> Counts:

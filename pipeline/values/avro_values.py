@@ -58,6 +58,10 @@ class AvroDecoder:
             if registry is None:
                 self._writers[BARE] = json.dumps(file_schema)
 
+    @property
+    def learns(self) -> bool:
+        return self._registry is not None
+
     def learn(self, rows: DataFrame) -> bool:
         if self._registry is None:
             return False

@@ -23,6 +23,10 @@ class Decoder(Protocol):
     schema: StructType | None
     """What values are decoded into; None as long as nobody knows."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether `learn` looks at the rows at all."""
+
     def learn(self, rows: DataFrame) -> bool:
         """Take in what is new in a batch, before it is decoded. Whether the schema changed."""
 
@@ -34,6 +38,10 @@ class RawDecoder:
     """Keeps keys, values and headers as they are."""
 
     schema: StructType | None = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+
+    @property
+    def learns(self) -> bool:
+        return False
 
     def learn(self, rows: DataFrame) -> bool:
         return False

@@ -58,6 +58,10 @@ class JsonDecoder:
         self._refused: tuple[str, ...] = ()
         self._refused_within: tuple[str, ...] = ()
 
+    @property
+    def learns(self) -> bool:
+        return self._evolves
+
     def learn(self, rows: DataFrame) -> bool:
         if not self._evolves:
             return False

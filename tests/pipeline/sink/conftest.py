@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -66,3 +67,11 @@ def committed(broker: OttlaBroker) -> Callable[[str], list[str]]:
         return sorted(row["value"].decode() for batch in batches for row in batch.to_pylist())
 
     return read
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Against Apache Kafka with `-m spark` only: its JVM takes as long as all the others."""
+    if "spark" not in config.option.markexpr:
+        left_out = [item for item in items if item.path.parent == Path(__file__).parent and "kafka" in item.path.stem]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
