@@ -91,7 +91,8 @@ replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed,
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop
 
-sink-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a stream from topic to topic and of its broker, and a check of every record
+sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topic and of its broker, 200 times without Spark, 20 with it
+	$(BIN)/python -m compat_tests.spark.sink_kill_loop --small
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it

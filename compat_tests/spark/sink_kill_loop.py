@@ -7,6 +7,8 @@ source.
 
     make sink-kill-loop        or        python -m compat_tests.spark.sink_kill_loop [--kills 20] [--broker kafka]
 
+With `--small` the job is `small_driver`, which does without Spark what Spark does, and is killed far more often.
+
 The exit code is 0 only if that holds.
 """
 
@@ -38,15 +40,18 @@ from compat_tests.spark.kill_loop import PARTITIONS, TOPIC, Load
 TARGET: Final = "copies"
 BATCH_TIMEOUT_S: Final = 400.0
 READ_TIMEOUT_S: Final = 120.0
+START_TIMEOUT_S: Final = 120.0
+LONGEST_S: Final = {"sink_job": 3.0, "small_driver": 0.5}
+"""A kill comes at most so long after the first batch that the job has done since its start."""
 
 Records = Counter[tuple[bytes | None, bytes | None]]
 
 
 class Job:
-    """`sink_job` as a process group of its own."""
+    """`sink_job` or `small_driver`, as a process group of its own."""
 
-    def __init__(self, broker: BrokerProcess, folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "compat_tests.spark.sink_job", broker.bootstrap, TOPIC, TARGET]
+    def __init__(self, program: str, broker: BrokerProcess, folder: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", f"compat_tests.spark.{program}", broker.bootstrap, TOPIC, TARGET]
         with (folder / "job.log").open("a") as log:
             self._process = subprocess.Popen(
                 [*command, str(folder / "checkpoint"), *arguments],
@@ -79,8 +84,9 @@ class Job:
         return self._process.returncode
 
 
-def run(broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
+def run(program: str, broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
     """Kills so often, lets the job catch up; the exit code of its last run."""
+    broker.start_timeout_s = START_TIMEOUT_S
     client = Confluent(broker.bootstrap)
     for topic in (TOPIC, TARGET):
         client.create_topic(topic, partitions=PARTITIONS)
@@ -92,14 +98,14 @@ def run(broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
     try:
         for number in range(1, kills + 1):
             began = time.monotonic()
-            job = job or Job(broker, folder)
+            job = job or Job(program, broker, folder)
             while not job.await_batch():
                 job.finish()
                 ends += 1
                 if ends > kills:
                     raise ChildProcessError(f"the job ends by itself\n{(folder / 'job.log').read_text()[-3000:]}")
-                job = Job(broker, folder)
-            time.sleep(moments.uniform(0.0, 3.0))
+                job = Job(program, broker, folder)
+            time.sleep(moments.uniform(0.0, LONGEST_S[program]))
             victim = ("broker", "job with JVM", "job")[number % 3]
             if victim == "broker":
                 broker.kill()
@@ -112,7 +118,7 @@ def run(broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
         load.stop()
         if job is not None:
             job.kill(with_jvm=True)
-    return Job(broker, folder, "--until-caught-up").finish()
+    return Job(program, broker, folder, "--until-caught-up").finish()
 
 
 def committed(broker: BrokerProcess, topic: str) -> Records:
@@ -155,17 +161,20 @@ def faults(source: Records, target: Records) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--broker", choices=("ottla", "kafka"), default="ottla")
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="without Spark")
+    parser.add_argument("--kills", type=int, help="default: 20, and 200 without Spark")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments = parser.parse_args()
-    if reason := session.missing():
+    program = "small_driver" if arguments.small else "sink_job"
+    arguments.kills = arguments.kills or (200 if arguments.small else 20)
+    if not arguments.small and (reason := session.missing()):
         parser.exit(2, f"{reason}\n")
     print(f"seed {arguments.seed}", flush=True)
     kind = OttlaBroker if arguments.broker == "ottla" else ApacheKafka
     with tempfile.TemporaryDirectory(prefix="sink-kill-loop-") as temporary:
         folder = Path(temporary)
         with kind(folder / "broker") as broker:
-            code = run(broker, folder, arguments.kills, arguments.seed)
+            code = run(program, broker, folder, arguments.kills, arguments.seed)
             if code != 0:
                 sys.exit(f"the last run ended with exit code {code}\n{(folder / 'job.log').read_text()[-3000:]}")
             source, target = committed(broker, TOPIC), committed(broker, TARGET)
