@@ -6,6 +6,7 @@ sentence names the file's entry.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -21,25 +22,22 @@ T = TypeVar("T")
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "trigger": ("availableNow", "continuous"),
     "source": ("ottla", "kafka"),
-    "format": ("parquet", "delta"),
+    "format": ("parquet", "delta", "iceberg"),
     "mode": ("append", "upsert"),
     "decode": ("raw", "json", "avro"),
     "start": ("earliest", "latest"),
     "on_data_loss": ("fail", "continue"),
     "key_type": ("string", "binary", "long", "int"),
 }
-ICEBERG_REFUSED: Final = (
-    "format is 'iceberg', which has no package for Spark 4.2 yet (the one for Spark 4.1 does not load): "
-    "write 'delta' or 'parquet'"
-)
 METADATA_COLUMNS: Final = ("_topic", "_partition", "_offset", "_timestamp")
 DATE_COLUMN: Final = "_date"
+_ICEBERG_NAME: Final = re.compile(r"[^./\s]+(\.[^./\s]+)+")
 RAW_COLUMNS: Final = ("key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """One topic and its table.
+    """One topic and its table. The `path` of an Iceberg table is its name in the catalogue, such as `shop.orders`.
 
     `key` names the column that the record's key goes into, as `key_type`; upserts go by it, and a record without a
     value deletes the row. `schema` is Spark DDL or, for Avro, a schema file; without one JSON is inferred from the
@@ -78,7 +76,8 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """Everything that one file declares. `spark` holds Spark's settings, `kafka` the client's, as `kafka.` options."""
+    """Everything that one file declares. `spark` holds Spark's settings, `kafka` the client's, as `kafka.` options,
+    `iceberg` those of the catalogue, by PyIceberg's names."""
 
     bootstrap: str
     tables: tuple[TableConfig, ...]
@@ -89,6 +88,7 @@ class JobConfig:
     metrics: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
+    iceberg: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(path: str | Path) -> JobConfig:
@@ -111,12 +111,14 @@ def parse(document: Mapping[str, Any]) -> JobConfig:
     raw_tables = entries.pop("tables", None)
     if not isinstance(raw_tables, list) or not raw_tables:
         raise ConfigError("there is no [[tables]] entry: declare at least one with a topic and a path.")
-    for group in ("spark", "kafka"):
+    for group in ("spark", "kafka", "iceberg"):
         entries[group] = _texts(entries.get(group, {}), f"[{group}]")
     checkpoint = str(entries.get("checkpoint", "checkpoints")).rstrip("/")
     tables = tuple(_table(raw, number, checkpoint) for number, raw in enumerate(raw_tables, start=1))
     job = _build(JobConfig, entries | {"tables": tables}, "the job")
     _refuse_doubles(tables)
+    if in_catalogue := [table for table in tables if table.format == "iceberg"]:
+        _check_iceberg(in_catalogue, job.iceberg)
     return job
 
 
@@ -125,8 +127,6 @@ def _table(raw: object, number: int, checkpoint: str) -> TableConfig:
     if not isinstance(raw, dict):
         raise ConfigError(f"{where} is not a table of TOML.")
     entries = dict(raw)
-    if entries.get("format") == "iceberg":
-        raise ConfigError(f"{where}: {ICEBERG_REFUSED}.")
     entries["options"] = _texts(entries.get("options", {}), f"{where} options")
     columns = entries.get("partition_by", [])
     if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
@@ -144,8 +144,8 @@ def _check_table(table: TableConfig, where: str) -> None:
     def refuse(what: str) -> None:
         raise ConfigError(f"{where} (topic {table.topic}): {what}.")
 
-    if table.mode == "upsert" and table.format != "delta":
-        refuse("mode upsert needs format delta: Parquet files cannot be changed row by row")
+    if table.mode == "upsert" and table.format == "parquet":
+        refuse("mode upsert needs format delta or iceberg: Parquet files cannot be changed row by row")
     if table.mode == "upsert" and table.key is None:
         refuse('mode upsert needs key = "…", the name of the column that the record\'s key goes into')
     if table.schema is not None and table.schema_file is not None:
@@ -165,6 +165,22 @@ def _check_table(table: TableConfig, where: str) -> None:
         refuse(f"key = {table.key!r} is the name of a column that the table has already: give the key's column another")
     if not table.metadata and (set(table.partition_by) & {*METADATA_COLUMNS, DATE_COLUMN}):
         refuse("partition_by names a column of the record's metadata, which metadata = false leaves out")
+
+
+def _check_iceberg(tables: list[TableConfig], settings: Mapping[str, str]) -> None:
+    """A catalogue is named, or a folder to have one in, and the tables' names in it."""
+    for path in [path for table in tables for path in (table.path, table.dead_letters)]:
+        if not _ICEBERG_NAME.fullmatch(path):
+            raise ConfigError(
+                f'path and dead_letters of an Iceberg table are names in its catalogue, such as "shop.orders": {path!r} is '
+                "none."
+            )
+    warehouse = settings.get("warehouse", "")
+    if not settings.keys() & {"type", "uri", "py-catalog-impl"} and (not warehouse or "://" in warehouse):
+        raise ConfigError(
+            'tables of format iceberg need a catalogue: write [iceberg] with warehouse = "lake", a folder of this '
+            'machine, or with PyIceberg\'s settings, such as type = "rest" and uri = "https://…".'
+        )
 
 
 def _refuse_doubles(tables: tuple[TableConfig, ...]) -> None:

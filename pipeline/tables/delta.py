@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 __all__ = ["DeltaSink"]
 
@@ -77,7 +77,7 @@ class DeltaSink:
             ).collect()
         session.catalog.dropTempView(view)
 
-    def widens(self) -> bool:
+    def widens(self, kept: DataType, given: DataType) -> bool:
         if self._schema() is None:
             return False
         properties = self._spark.sql(f"DESCRIBE DETAIL delta.`{self.path}`").select("properties").collect()[0][0]

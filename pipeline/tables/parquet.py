@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from ottla.pipeline.tables.errors import TableError
 from ottla.pipeline.tables.files import FileSystem
@@ -66,9 +67,9 @@ class ParquetSink:
             self._files.delete(f"{commits}/{name}")
 
     def upsert(self, rows: DataFrame, key: str, deleted: str, app_id: str, batch_id: int) -> None:
-        raise TableError(f"The table {self.path} is Parquet, which cannot be changed row by row: use delta.")
+        raise TableError(f"The table {self.path} is Parquet, which cannot be changed row by row: use delta or iceberg.")
 
-    def widens(self) -> bool:
+    def widens(self, kept: DataType, given: DataType) -> bool:
         return False  # each file has the types that it was written with
 
     def compact(self) -> None:

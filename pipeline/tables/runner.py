@@ -33,9 +33,11 @@ _PAUSE_S: Final = 5.0
 _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
 
-# A broker that restarts; and Spark waits only seconds for its Python processes, which a busy machine may not keep.
+# A broker or a catalogue that restarts; and Spark waits only seconds for its Python processes, which a busy machine may
+# not keep.
 _PASSING: Final = re.compile(
     "BrokerUnavailableError|TimeoutException|Python worker failed to connect back|CANNOT_OPEN_SOCKET"
+    "|CommitFailedException|CommitStateUnknownException|ServiceUnavailableError"
 )
 
 Say = Callable[[str], None]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
+from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.delta import DeltaSink
 from ottla.pipeline.tables.errors import TableError
+from ottla.pipeline.tables.iceberg.sink import IcebergSink
 from ottla.pipeline.tables.parquet import ParquetSink
 
 __all__ = ["Sink", "open_sink"]
@@ -38,22 +40,23 @@ class Sink(Protocol):
         `rows` has each key once. TableError if the format cannot.
         """
 
-    def widens(self) -> bool:
-        """Whether the table's columns may become wider, and its readers follow."""
+    def widens(self, kept: DataType, given: DataType) -> bool:
+        """Whether a column may become wider in this way, and the table's readers follow."""
 
     def compact(self) -> None:
         """Put small files together, if there are many."""
 
 
-def open_sink(
-    spark: SparkSession, kind: str, path: str, partition_by: Sequence[str] = (), compact_files: int = 16
-) -> Sink:
-    """The table at a path. TableError if its format needs what this session lacks."""
-    if kind == "parquet":
-        return ParquetSink(spark, path, partition_by, compact_files)
+def open_sink(spark: SparkSession, job: JobConfig, table: TableConfig, *, dead_letters: bool = False) -> Sink:
+    """A table, or that of its dead letters. TableError if its format needs what this session lacks."""
+    path, partition_by = (table.dead_letters, ()) if dead_letters else (table.path, table.partition_by)
+    if table.format == "parquet":
+        return ParquetSink(spark, path, partition_by, table.compact_files)
+    if table.format == "iceberg":
+        return IcebergSink(spark, job.iceberg, path, partition_by, table.compact_files)
     if not DeltaSink.is_available(spark):
         raise TableError(
             "This Spark session lacks Delta Lake: let spark.jars.packages name io.delta:delta-spark_4.2_2.13:4.4.0 and "
-            "io.delta:delta-storage:4.4.0, as docs/spark.md shows, or keep the table as parquet."
+            "io.delta:delta-storage:4.4.0, as docs/spark.md shows, or keep the table as parquet or iceberg."
         )
-    return DeltaSink(spark, path, partition_by, compact_files)
+    return DeltaSink(spark, path, partition_by, table.compact_files)

@@ -44,8 +44,8 @@ class TableSync:
         self.counts: dict[int, Counts] = {}
         self.last_batch = -1
         self.checkpoint = Checkpoint(spark, table.checkpoint)
-        self.sink: Sink = open_sink(spark, table.format, table.path, table.partition_by, table.compact_files)
-        self._dead_letters = open_sink(spark, table.format, table.dead_letters, (), table.compact_files)
+        self.sink: Sink = open_sink(spark, job, table)
+        self._dead_letters = open_sink(spark, job, table, dead_letters=True)
         self._spark = spark
         self._job = job
         self._cluster = preflight.connect(job)  # Batches are written by a thread of their own.

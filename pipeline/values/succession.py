@@ -28,7 +28,10 @@ from pyspark.sql.types import (
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.values.evolution import is_fit, nullable
 
-__all__ = ["SchemaChangeError", "check_columns", "succeed"]
+__all__ = ["SchemaChangeError", "Widens", "check_columns", "succeed"]
+
+Widens = Callable[[DataType, DataType], bool]
+"""Whether a table lets a column of the one type become one of the other, which is wider."""
 
 _WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
@@ -58,17 +61,17 @@ def check_columns(given: StructType, reserved: frozenset[str] = frozenset()) -> 
         )
 
 
-def succeed(kept: StructType, given: StructType, *, evolves: bool, widens: Callable[[], bool]) -> StructType:
+def succeed(kept: StructType, given: StructType, *, evolves: bool, widens: Widens) -> StructType:
     """The schema that follows the kept one when this one is given. SchemaChangeError if readers could not follow.
 
     With `evolves` columns that are not given stay, for they may have come with the records. `widens` is asked whether
-    the table keeps account of columns that became wider, only if there are any.
+    the table keeps account of a column that became wider, only if there are any.
     """
     return _Succession(evolves=evolves, widens=widens).struct(kept, given, "")
 
 
 class _Succession:
-    def __init__(self, *, evolves: bool, widens: Callable[[], bool]) -> None:
+    def __init__(self, *, evolves: bool, widens: Widens) -> None:
         self._evolves = evolves
         self._widens = widens
 
@@ -101,11 +104,11 @@ class _Succession:
             return MapType(kept.keyType, self._type(kept.valueType, given.valueType, f"{path}.*"), True)
         if nullable(kept) == nullable(given):
             return nullable(given)
-        if _is_wider(kept, given) and self._widens():
+        if _is_wider(kept, given) and self._widens(kept, given):
             return given
         widening = (
             " A Delta table can also widen the column, once somebody has set its property "
-            "delta.enableTypeWidening to true."
+            "delta.enableTypeWidening to true; an Iceberg table can, but for digits behind the point."
             if _is_wider(kept, given)
             else ""
         )
@@ -117,7 +120,7 @@ class _Succession:
 
 
 def _is_wider(kept: DataType, given: DataType) -> bool:
-    """Whether each value of the one type is one of the other, in a way that Delta widens columns by itself."""
+    """Whether each value of the one type is one of the other, in a way that Delta or Iceberg widens columns."""
     if isinstance(kept, _WHOLE_NUMBERS) and isinstance(given, _WHOLE_NUMBERS):
         return _WHOLE_NUMBERS.index(type(kept)) < _WHOLE_NUMBERS.index(type(given))
     if isinstance(kept, DecimalType) and isinstance(given, DecimalType):

@@ -95,10 +95,14 @@ def test_a_given_schema_does_not_evolve_unless_asked(tmp_path: Path) -> None:
     ("line", "complaint"),
     [
         ('colour = "red"', "has 'colour', which is unknown: known are "),
-        ('format = "iceberg"', "format is 'iceberg', which has no package for Spark 4.2"),
-        ('format = "csv"', "format is 'csv', but must be one of parquet, delta"),
+        ('format = "iceberg"', "path and dead_letters of an Iceberg table are names in its catalogue"),
+        (
+            'name = "x"\n[[tables]]\ntopic = "b"\npath = "shop.b"\nformat = "iceberg"',
+            "need a catalogue: write [iceberg]",
+        ),
+        ('format = "csv"', "format is 'csv', but must be one of parquet, delta, iceberg"),
         ('mode = "upsert"', 'mode upsert needs key = "…"'),
-        ('mode = "upsert"\nkey = "id"\nformat = "parquet"', "mode upsert needs format delta"),
+        ('mode = "upsert"\nkey = "id"\nformat = "parquet"', "mode upsert needs format delta or iceberg"),
         ('decode = "avro"', 'decode avro needs registry = "http://…" or schema_file'),
         ('decode = "raw"\nschema = "id INT"', "decode raw takes no schema"),
         ('decode = "raw"\nkey = "Key"', "key = 'Key' is the name of a column that the table has already"),

@@ -26,7 +26,7 @@ def within(name: str, kind: DataType) -> StructType:
 
 
 def after(kept: str, given: str, *, evolves: bool = False, widens: bool = False) -> StructType:
-    return succeed(columns(kept), columns(given), evolves=evolves, widens=lambda: widens)
+    return succeed(columns(kept), columns(given), evolves=evolves, widens=lambda *_: widens)
 
 
 def test_the_same_schema_and_new_columns() -> None:
@@ -65,7 +65,7 @@ def test_a_wider_type_only_where_readers_follow(kept: str, given: str) -> None:
 
 
 def test_the_table_is_asked_only_when_a_column_would_be_wider() -> None:
-    def never() -> bool:
+    def never(*_: DataType) -> bool:
         raise AssertionError("asked")
 
     assert succeed(columns("id int"), columns("id int, a int"), evolves=False, widens=never) == columns("id int, a int")
@@ -85,14 +85,14 @@ def test_within_structures_and_arrays() -> None:
         return kinds.add("by", MapType(StringType(), columns(inner)))
 
     def change(kept: str, given: str) -> StructType:
-        return succeed(nested(kept), nested(given), evolves=False, widens=lambda: False)
+        return succeed(nested(kept), nested(given), evolves=False, widens=lambda *_: False)
 
     assert change("x int", "x int, y int") == nested("x int, y int")
     with pytest.raises(SchemaChangeError, match=r"Column 'at\.x' of the table is INT, but STRING"):
         change("x int", "x string")
     lines = within("lines", ArrayType(columns("x int")))
     with pytest.raises(SchemaChangeError, match=r"Column 'lines\[\]\.x' of the table is INT"):
-        succeed(lines, within("lines", ArrayType(columns("x long"))), evolves=True, widens=lambda: False)
+        succeed(lines, within("lines", ArrayType(columns("x long"))), evolves=True, widens=lambda *_: False)
 
 
 @pytest.mark.parametrize(
