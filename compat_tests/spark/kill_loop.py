@@ -1,9 +1,9 @@
 """A table job that is killed again and again, and a check of every row.
 
-While a producer sends numbered records, `ottla table sync` keeps three tables of the topic: Delta and Parquet, which
-take every record, and Delta by key, with tombstones. Every hundredth value cannot be decoded. The job is ended with
-kill -9 at random moments, by turns with Spark's JVM and without, and started again. When it has caught up at the end,
-each table must hold exactly what was produced, and so must the dead letters.
+While a producer sends numbered records, `ottla table sync` keeps tables of the topic: Delta, Parquet and Iceberg, which
+take every record, and Delta and Iceberg by key, with tombstones. Every hundredth value cannot be decoded. The job is
+ended with kill -9 at random moments, by turns with Spark's JVM and without, and started again. When it has caught up at
+the end, each table must hold exactly what was produced, and so must the dead letters.
 
     make table-kill-loop        or        python -m compat_tests.spark.kill_loop [--kills 20] [--source kafka]
 
@@ -37,6 +37,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
+from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 
 TOPIC: Final = "numbers"
 PARTITIONS: Final = 4
@@ -63,6 +64,9 @@ source = "{source}"
 "spark.sql.codegen.wholeStage" = "false"
 "spark.sql.adaptive.enabled" = "false"
 "spark.databricks.delta.snapshotPartitions" = "1"
+
+[iceberg]
+"warehouse" = "{folder}/lake"
 
 [[tables]]
 name = "delta"
@@ -91,6 +95,28 @@ schema = "n BIGINT"
 mode = "upsert"
 key = "k"
 max_offsets_per_batch = {batch}
+
+[[tables]]
+name = "iceberg"
+topic = "{topic}"
+path = "kept.iceberg"
+format = "iceberg"
+schema = "n BIGINT, key STRING"
+max_offsets_per_batch = {batch}
+compact_every_batches = 5
+compact_files = 8
+
+[[tables]]
+name = "iceberg_by_key"
+topic = "{topic}"
+path = "kept.iceberg_by_key"
+format = "iceberg"
+schema = "n BIGINT"
+mode = "upsert"
+key = "k"
+max_offsets_per_batch = {batch}
+compact_every_batches = 5
+compact_files = 8
 """
 
 
@@ -192,7 +218,7 @@ class Job:
 def faults(tables: dict[str, DataFrame], sent: Sent) -> list[str]:
     """What is not as it was sent."""
     wrong = list(sent.errors)
-    for name in ("delta", "parquet"):
+    for name in ("delta", "parquet", "iceberg"):
         held = Counter(row.n for row in tables[name].select("n").collect())
         doubled = sum(1 for count in held.values() if count > 1)
         missing, foreign = len(set(sent.numbers) - held.keys()), len(held.keys() - set(sent.numbers))
@@ -202,11 +228,12 @@ def faults(tables: dict[str, DataFrame], sent: Sent) -> list[str]:
         dead, doubled = places.count(), places.where("count > 1").count()
         if dead != sent.broken + sent.tombstones or doubled:
             wrong.append(f"{name}: {dead} dead letters of {sent.broken + sent.tombstones}, {doubled} doubled")
-    by_key = {row.k: row.n for row in tables["by_key"].select("k", "n").collect()}
-    if by_key != {key: number for key, number in sent.latest.items() if number is not None}:
-        wrong.append(f"by_key: {len(by_key)} rows, not what was sent last for each key")
-    if (rows := tables["by_key"].count()) != len(by_key):
-        wrong.append(f"by_key: {rows - len(by_key)} keys doubled")
+    for name in ("by_key", "iceberg_by_key"):
+        by_key = {row.k: row.n for row in tables[name].select("k", "n").collect()}
+        if by_key != {key: number for key, number in sent.latest.items() if number is not None}:
+            wrong.append(f"{name}: {len(by_key)} rows, not what was sent last for each key")
+        if (rows := tables[name].count()) != len(by_key):
+            wrong.append(f"{name}: {rows - len(by_key)} keys doubled")
     return wrong
 
 
@@ -217,7 +244,17 @@ def tables_in(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         f"{name}_dead": spark.read.format(kind).load(str(folder / f"{name}_dead_letters"))
         for name, kind in kinds.items()
     }
-    return found | dead
+    return found | dead | _iceberg_tables(spark, folder)
+
+
+def _iceberg_tables(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+    """Spark 4.2 has no reader of Iceberg: PyIceberg reads, and Spark compares."""
+    catalogue = open_catalogue({"warehouse": str(folder / "lake")})
+    tables = {"iceberg": "iceberg", "iceberg_dead": "iceberg_dead_letters", "iceberg_by_key": "iceberg_by_key"}
+    return {
+        name: spark.createDataFrame(catalogue.load_table(f"kept.{table}").scan().to_arrow())
+        for name, table in tables.items()
+    }
 
 
 def run(

@@ -172,8 +172,8 @@ def _check_iceberg(tables: list[TableConfig], settings: Mapping[str, str]) -> No
     for path in [path for table in tables for path in (table.path, table.dead_letters)]:
         if not _ICEBERG_NAME.fullmatch(path):
             raise ConfigError(
-                f'path and dead_letters of an Iceberg table are names in its catalogue, such as "shop.orders": {path!r} is '
-                "none."
+                "path and dead_letters of an Iceberg table are names in its catalogue, such as 'shop.orders': "
+                f"{path!r} is none."
             )
     warehouse = settings.get("warehouse", "")
     if not settings.keys() & {"type", "uri", "py-catalog-impl"} and (not warehouse or "://" in warehouse):

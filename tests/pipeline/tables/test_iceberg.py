@@ -158,7 +158,7 @@ def test_columns_come_and_become_wider(catalogue: Catalog) -> None:
         (3, "m3"),
         (4, None),
     ]
-    with pytest.raises(TableError, match="cannot become those of the records: .*n: int"):
+    with pytest.raises(TableError, match=r"cannot become those of the records: .*n: int"):
         table.fitted(SCHEMA.set(1, pa.field("n", pa.string())))
 
 
@@ -200,7 +200,7 @@ def test_small_files_are_put_together_in_their_partitions(catalogue: Catalog) ->
 def test_a_commit_that_comes_second_asks_again(catalogue: Catalog, tmp_path: Path) -> None:
     table, other = (IcebergTable(catalogue, "shop.orders") for _ in range(2))
     append(table, 0, [1])
-    asked = []
+    asked: list[object] = []
 
     def change(now: Table) -> Rewrite:
         if not asked:
@@ -299,7 +299,8 @@ def compact(table: IcebergTable) -> None:
     [
         (lambda table: append(table, 2, [20, 21]), [*range(20), 20, 21]),
         (upsert, [*range(12), *range(13, 20), 50]),
-        (compact, [*range(20)]),
+        # Many steps, and so for the suite that takes its time.
+        pytest.param(compact, [*range(20)], marks=pytest.mark.spark),
     ],
     ids=["append", "upsert", "compaction and expiry"],
 )
