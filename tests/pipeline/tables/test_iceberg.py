@@ -158,7 +158,7 @@ def test_columns_come_and_become_wider(catalogue: Catalog) -> None:
         (3, "m3"),
         (4, None),
     ]
-    with pytest.raises(TableError, match=r"cannot become those of the records: .*n: int"):
+    with pytest.raises(TableError, match=r"cannot become those of the records: .*n: long -> string"):
         table.fitted(SCHEMA.set(1, pa.field("n", pa.string())))
 
 
