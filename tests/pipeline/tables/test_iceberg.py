@@ -298,8 +298,8 @@ def compact(table: IcebergTable) -> None:
     ("work", "numbers"),
     [
         (lambda table: append(table, 2, [20, 21]), [*range(20), 20, 21]),
-        (upsert, [*range(12), *range(13, 20), 50]),
         # Many steps, and so for the suite that takes its time.
+        pytest.param(upsert, [*range(12), *range(13, 20), 50], marks=pytest.mark.spark),
         pytest.param(compact, [*range(20)], marks=pytest.mark.spark),
     ],
     ids=["append", "upsert", "compaction and expiry"],
