@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
+from ottla.server.apis.context import Deferred
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
@@ -27,6 +28,17 @@ from ottla.server.settings.config import BrokerConfig
 from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+
+
+async def answered(answer: Any) -> Any:
+    """The response that a handler has returned, or promised."""
+    if isinstance(answer, Coroutine):
+        answer = await answer
+    if isinstance(answer, Deferred):
+        if not answer.is_ready:
+            await answer.wait()
+        answer = answer.response()
+    return answer
 
 
 class Client:

@@ -56,6 +56,13 @@ def empty_fetch(topic: str, partition: int) -> tuple[Request, int]:
     return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics), 11
 
 
+def one_record(topic: str, partition: int) -> tuple[Request, int]:
+    data = PartitionProduceData(index=partition, records=build_batch([Record(value=b"v" * 100)]))
+    return ProduceRequest(
+        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    ), 9
+
+
 def produce(topic: str, partition: int) -> tuple[Request, int]:
     batch = build_batch([Record(value=b"v" * _RECORD_BYTES) for _ in range(_RECORDS)])
     data = PartitionProduceData(index=partition, records=batch)
@@ -75,7 +82,7 @@ def small(build: Build, *, connections: int = 10, partitions: int = 10) -> Workl
         topic = unique("requests")
         create_topic(broker, topic, partitions)
         if build is offset_commit:
-            _load_groups(broker)
+            load_groups(broker)
         frames = [frame(*build(topic, partition)) for partition in range(partitions)]
         requests.run(broker.bootstrap, frames, connections=connections, seconds=_WARM_UP_SECONDS)
         before = cost(broker.pid)
@@ -116,7 +123,7 @@ def frame(request: Request, version: int) -> bytes:
     return build_request_frame(request, version, 1, "bench")
 
 
-def _load_groups(broker: BrokerProcess) -> None:
+def load_groups(broker: BrokerProcess) -> None:
     """Wait until the coordinator of each group answers, which has its partition of __consumer_offsets loaded."""
     with closing(BrokerConnection(*parse_address(broker.bootstrap), 60)) as connection:
         for number in range(10):

@@ -7,7 +7,7 @@ where more than that has to be known (marked below). Kafka's counterparts are Ka
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.kproto.api_keys import ApiKey
@@ -299,7 +299,9 @@ async def handle(context: RequestContext, access: Access) -> Response | Deferred
             _tell(response, {} if rule.each is None else rule.each.told)
             return response
     refused = None if rule.each is None else await _take_out(rule.each, context, access)
-    answer: Response | Deferred | None = await context.api.handler(request, context)
+    answer: Response | Deferred | None = context.api.handler(request, context)
+    if isinstance(answer, Coroutine):
+        answer = await answer
     if rule.left is not None and isinstance(answer, Response):
         await _leave(rule.left, answer, context, access)
     if refused is None:
@@ -398,5 +400,8 @@ class _Merged(Deferred):
     def is_ready(self) -> bool:
         return self._inner.is_ready
 
-    async def finish(self) -> Response | None:
-        return _merge(await self._inner.finish(), self._refused)
+    async def wait(self) -> None:
+        await self._inner.wait()
+
+    def response(self) -> Response | None:
+        return _merge(self._inner.response(), self._refused)

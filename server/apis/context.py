@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.work import Work
 from ottla.server.security.access import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable
 
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
@@ -68,11 +68,15 @@ class Deferred(ABC):
     @property
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether `finish` would return without waiting."""
+        """Whether the response is there."""
 
     @abstractmethod
-    async def finish(self) -> Response | None:
-        """Wait as long as it takes, then return the response. Called once."""
+    async def wait(self) -> None:
+        """Wait as long as it takes until it is ready."""
+
+    @abstractmethod
+    def response(self) -> Response | None:
+        """The response. Called once, when it is ready."""
 
 
 class RequestContext:
@@ -97,6 +101,7 @@ class RequestContext:
         "counted",
         "handled_at",
         "header",
+        "is_begun",
         "received_at",
         "refusal",
         "remote_seconds",
@@ -104,6 +109,7 @@ class RequestContext:
         "request_bytes",
         "response",
         "response_bytes",
+        "rest",
         "when_kept",
     )
 
@@ -134,6 +140,10 @@ class RequestContext:
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Response | Deferred | None = None
+        #: For the dispatcher: whether the handler was called.
+        self.is_begun = False
+        #: For the dispatcher: the handler's coroutine, of which nothing has run yet that needs a task.
+        self.rest: Coroutine[Any, Any, Response | Deferred | None] | None = None
         #: For the dispatcher: what the request is answered instead of being handled.
         self.refusal = ErrorCode.NONE
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
@@ -231,6 +241,9 @@ class RequestContext:
         self.response = self.when_kept = (
             None  # what was deferred refers to this context: without the cycle both die here
         )
+        if self.rest is not None:
+            self.rest.close()
+            self.rest = None
         if self.counted is not None:
             self.counted.leave_lane()
         try:

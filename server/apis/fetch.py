@@ -35,6 +35,7 @@ from ottla.kproto.messages.fetch import (
 from ottla.kproto.schema import ZERO_UUID, Response
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.errors import FetchSessionError
@@ -62,14 +63,19 @@ _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-async def handle(request: FetchRequest, context: RequestContext) -> Response | None:
+def handle(request: FetchRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
+    return begin(_handle(request, context))
+
+
+def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response | None]:
     manager = context.broker.replica_manager
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     params = _params(request, context)
-    requested = await _requested(request, context, by_id=by_id)
+    requested = yield from _requested(request, context, by_id=by_id)
     if len(requested) > MAX_PARTITIONS:
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
-        return await context.work.run(steps, counts=False)
+        refused: Response | None = yield partial(context.work.run, steps, counts=False)
+        return refused
     try:
         fetch = manager.fetch_sessions.open(
             request.session_id,
@@ -82,9 +88,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)
         if context.access is None:
-            results = await manager.fetch(params, fetch.partitions, before_wait=context.leave_lane)
+            results = yield from manager.begin_fetch(params, fetch.partitions, before_wait=context.leave_lane)
         else:
-            results = await _fetch_allowed(params, fetch.partitions, context, context.access)
+            results = yield from _fetch_allowed(params, fetch.partitions, context, context.access)
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
@@ -95,13 +101,13 @@ async def handle(request: FetchRequest, context: RequestContext) -> Response | N
         context.counted.leave(requested, results)
     context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
-    await _fill(response, fetch.partitions, results, told, context)
+    yield from _fill(response, fetch.partitions, results, told, context)
     return response
 
 
-async def _fetch_allowed(
+def _fetch_allowed(
     params: FetchParams, partitions: Sequence[AskedPartition], context: RequestContext, access: Access
-) -> list[FetchResult]:
+) -> Stages[list[FetchResult]]:
     """What the sender may read; a session's partitions are looked at each time."""
     topics = context.broker.metadata.topics_by_id
     is_follower = params.is_from_follower
@@ -110,7 +116,7 @@ async def _fetch_allowed(
     allowed = []
     for number, partition in enumerate(partitions, 1):
         if not number % _AT_ONCE:
-            await context.work.rest(0)
+            yield partial(context.work.rest, 0)
         key = partition.name
         if key not in may_read:
             topic = topics.get(partition.topic_id)
@@ -122,9 +128,12 @@ async def _fetch_allowed(
         allowed.append(may_read[key])
     manager = context.broker.replica_manager
     if all(allowed):
-        return list(await manager.fetch(params, partitions, before_wait=context.leave_lane))
+        return (yield from manager.begin_fetch(params, partitions, before_wait=context.leave_lane))
     asked = [partition for partition, may in zip(partitions, allowed, strict=True) if may]
-    found = iter(await manager.fetch(params, asked, before_wait=context.leave_lane) if asked else ())
+    read: list[FetchResult] = []
+    if asked:
+        read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_lane)
+    found = iter(read)
     return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
 
 
@@ -166,9 +175,9 @@ def _near(request: FetchRequest, context: RequestContext) -> frozenset[int]:
     )
 
 
-async def _requested(
+def _requested(
     request: FetchRequest, context: RequestContext, *, by_id: bool
-) -> dict[PartitionKey, AskedPartition]:
+) -> Stages[dict[PartitionKey, AskedPartition]]:
     topics = context.broker.metadata.topics
     requested: dict[PartitionKey, AskedPartition] = {}
     number = 0
@@ -181,7 +190,7 @@ async def _requested(
         for asked in topic.partitions:
             number += 1
             if not number % _AT_ONCE:
-                await context.work.rest(0)
+                yield partial(context.work.rest, 0)
             index = asked.partition
             requested[name, index] = AskedPartition(
                 topic_id,
@@ -212,20 +221,20 @@ def _code(result: FetchResult, *, by_id: bool) -> ErrorCode:
     return code
 
 
-async def _fill(
+def _fill(
     response: FetchResponse,
     partitions: Sequence[AskedPartition],
     results: Sequence[FetchResult],
     told: Sequence[int],
     context: RequestContext,
-) -> None:
+) -> Stages[None]:
     """Add the partitions to the response, those of one topic that follow each other under one name."""
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
     answers: list[FetchedPartition | PartitionData] = []
     for number, position in enumerate(told, 1):
         if not number % _AT_ONCE:
-            await context.work.rest(0)
+            yield partial(context.work.rest, 0)
         asked, result = partitions[position], results[position]
         if asked.name is not name and asked.name != name:
             name = asked.name

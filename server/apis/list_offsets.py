@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
@@ -25,6 +26,7 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: So many partitions are looked at in a few tens of microseconds.
+_AT_ONCE: Final = 16
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 _READ_COMMITTED: Final = 1
@@ -52,15 +56,22 @@ _MIN_VERSIONS: Final[Mapping[int, int]] = {
 }
 
 
-async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse | Rest[ListOffsetsResponse]:
+    return begin(_handle(request, context))
+
+
+def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[ListOffsetsResponse]:
     response = ListOffsetsResponse()
+    number = 0
     answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in request.topics:
         image = context.broker.metadata.topic(topic.name)
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         for asked in topic.partitions:
-            await context.work.rest()
+            number += 1
+            if number % _AT_ONCE == 0:
+                yield partial(context.work.rest, _AT_ONCE)
             key = (topic.name, asked.partition_index)
             if key in answers:
                 _take_back(answers[key])
@@ -72,7 +83,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             elif image is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                await _answer(request, asked, image, context, answer)
+                yield from _answer(request, asked, image, context, answer)
     return response
 
 
@@ -90,16 +101,16 @@ def _is_supported(timestamp_ms: int, version: int) -> bool:
     return min_version is not None and version >= min_version
 
 
-async def _answer(
+def _answer(
     request: ListOffsetsRequest,
     asked: ListOffsetsPartition,
     topic: TopicImage,
     context: RequestContext,
     answer: ListOffsetsPartitionResponse,
-) -> None:
+) -> Stages[None]:
     try:
         partition = context.broker.replica_manager.get_partition(topic.topic_id, asked.partition_index)
-        found = await find_offset(
+        found = yield from find_offset(
             partition,
             asked.timestamp,
             isolation=_isolation(request),

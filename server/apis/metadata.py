@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -26,6 +28,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.metadata_topics import EncodedTopics, View
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
@@ -36,81 +39,113 @@ from ottla.server.metadata.topic_names import check_topic_name
 _PARTITIONS_AS_ELEMENT: Final = 8
 
 _DISTINGUISHED_AT_ONCE: Final = 128
+#: So many topics are looked at in a few tens of microseconds.
+_LOOKED_AT_ONCE: Final = 16
+Answer = TopicImage | MetadataResponseTopic
+
 _NO_ID: Final = UUID(int=0)
 # Of every node in the process: what a topic's image is encoded to depends on nothing else.
 _ENCODED: Final = EncodedTopics(8 * 1024 * 1024)
 
 
-async def handle(request: MetadataRequest, context: RequestContext) -> Response | None:
+def handle(request: MetadataRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
+    return begin(_handle(request, context))
+
+
+def _handle(request: MetadataRequest, context: RequestContext) -> Stages[Response | None]:
     version = context.header.api_version
     asked = request.topics
     if asked is not None and 10 <= version < 12 and any(it.topic_id != _NO_ID or it.name is None for it in asked):
-        return await context.work.run(
-            error_response_in_steps(request, version, ErrorCode.INVALID_REQUEST), counts=False
-        )
+        steps = error_response_in_steps(request, version, ErrorCode.INVALID_REQUEST)
+        refused: Response | None = yield partial(context.work.run, steps, counts=False)
+        return refused
     if asked is None or (version == 0 and not asked):
-        answered: list[TopicImage | MetadataResponseTopic] = await _all(context)
+        answered: list[Answer] = yield from _all(context)
     else:
-        if len(asked) <= _DISTINGUISHED_AT_ONCE:
-            distinct = {(it.topic_id, it.name): it for it in asked}
-        else:
-            distinct = {(it.topic_id, it.name): it async for it in context.work.over(asked, counts=False)}
-            context.work.leave(distinct)
-        answered = [await _find(it, request, context) async for it in context.work.over(distinct.values())]
+        answered = yield from _named(asked, request, context)
     # After the auto-creations, so that what was created is in it.
     image = context.broker.metadata
     brokers = _brokers(image, context.listener)
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    reachable = frozenset(broker.node_id for broker in brokers)
-    unreachable = frozenset(broker.node_id for broker in image.live_brokers()) - reachable
+    reachable = frozenset([broker.node_id for broker in brokers])
+    unreachable = frozenset([broker.node_id for broker in image.live_brokers()]) - reachable
     view = View(version, reachable, unreachable, topic_operations, is_enabled(image))
+    encoded = yield from _encoded(answered, view, context)
     return MetadataResponse(
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=await _encoded(answered, view, context),  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
+        topics=encoded,  # type: ignore[arg-type]  # ottla.kproto.hot.metadata builds them
         cluster_authorized_operations=(
             cluster_operations(context.access) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
-async def _all(context: RequestContext) -> list[TopicImage | MetadataResponseTopic]:
+def _all(context: RequestContext) -> Stages[list[Answer]]:
     """The topics that the sender may see."""
     access, topics = context.access, context.broker.metadata.topics.values()
     if access is None:
         return list(topics)
-    return [
-        it
-        async for it in context.work.over(topics)
-        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False)
-    ]
+    seen: list[Answer] = []
+    for number, it in enumerate(topics, 1):
+        if number % _LOOKED_AT_ONCE == 0:
+            yield partial(context.work.rest, _LOOKED_AT_ONCE)
+        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False):
+            seen.append(it)
+    return seen
 
 
-async def _encoded(
-    topics: list[TopicImage | MetadataResponseTopic], view: View, context: RequestContext
-) -> list[EncodedTopic]:
+def _named(
+    asked: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+) -> Stages[list[Answer]]:
+    """The topics that were asked for, each once."""
+    distinct = {}
+    for number, it in enumerate(asked, 1):
+        if number % _DISTINGUISHED_AT_ONCE == 0:
+            yield partial(context.work.rest, 0)
+        distinct[it.topic_id, it.name] = it
+    if len(distinct) > _DISTINGUISHED_AT_ONCE:
+        context.work.leave(distinct)
+    answered: list[Answer] = []
+    for number, it in enumerate(distinct.values(), 1):
+        if number % _LOOKED_AT_ONCE == 0:
+            yield partial(context.work.rest, _LOOKED_AT_ONCE)
+        found = _find(it, request, context)
+        if found is None:
+            found = yield partial(_create, it.name or "", context)
+        answered.append(found)
+    return answered
+
+
+def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stages[list[EncodedTopic]]:
     encoded = []
-    work, access = context.work, context.access
+    access = context.access
     asks_operations = view.topic_operations != NOT_ASKED
+    uncounted = 0
     for topic in topics:
         if isinstance(topic, TopicImage):
             if access is not None and asks_operations:
                 may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name)
                 view = view._replace(topic_operations=may)
-            encoded.append(await _ENCODED.get(topic, view, work))
+            kept = _ENCODED.kept(topic, view)
+            if kept is None:
+                kept = yield partial(_ENCODED.get, topic, view, context.work)
+            encoded.append(kept)
         else:
             if access is not None and asks_operations and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
                 topic.topic_authorized_operations = may
             encoded.append(encode_topic(topic, view.version))
-        await work.rest(1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT)
+        uncounted += 1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT
+        if uncounted >= _LOOKED_AT_ONCE:
+            yield partial(context.work.rest, uncounted)
+            uncounted = 0
     return encoded
 
 
-async def _find(
-    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
-) -> TopicImage | MetadataResponseTopic:
+def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Answer | None:
+    """What is known of a topic, None if it is to be created."""
     broker = context.broker
     if asked.topic_id != _NO_ID:
         topic = broker.metadata.topic_by_id(asked.topic_id)
@@ -128,21 +163,29 @@ async def _find(
     topic = broker.metadata.topic(name)
     if topic is not None:
         return topic
+    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        if not _may_create(context, name):
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        return None
     try:
-        if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            if not _may_create(context, name):
-                return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
-            # Whose quota is used up gets no topic for now, and asks again (KIP-599).
-            quota = broker.quotas.mutation_quota(context, strict_from=0)
-            return await broker.controller.ensure_topic(name, take_quota=quota.take)
         check_topic_name(name)
     except InvalidTopicError:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+
+async def _create(name: str, context: RequestContext) -> Answer:
+    broker = context.broker
+    try:
+        # Whose quota is used up gets no topic for now, and asks again (KIP-599).
+        quota = broker.quotas.mutation_quota(context, strict_from=0)
+        return await broker.controller.ensure_topic(name, take_quota=quota.take)
+    except InvalidTopicError:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
     except ThrottlingQuotaExceededError:
-        pass
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
     except MetadataError as error:
         return MetadataResponseTopic(error_code=error_code(error), name=name)
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
 
 
 def _may(context: RequestContext, operation: AclOperation, name: str) -> bool:

@@ -50,14 +50,21 @@ class EncodedTopics:
 
     async def get(self, topic: TopicImage, view: View, work: Work) -> EncodedTopic:
         """The topic's part of a response."""
+        kept = self.kept(topic, view)
+        if kept is not None:
+            return kept
+        encoded = await _encode(topic, view, work)
+        self._keep((topic.topic_id, view), topic, encoded)
+        return encoded
+
+    def kept(self, topic: TopicImage, view: View) -> EncodedTopic | None:
+        """The topic's part of a response, if it has been encoded already."""
         key = (topic.topic_id, view)
         kept = self._entries.get(key)
-        if kept is not None and kept[0] is topic:
-            self._entries.move_to_end(key)
-            return kept[1]
-        encoded = await _encode(topic, view, work)
-        self._keep(key, topic, encoded)
-        return encoded
+        if kept is None or kept[0] is not topic:
+            return None
+        self._entries.move_to_end(key)
+        return kept[1]
 
     def _keep(self, key: tuple[UUID, View], topic: TopicImage, encoded: EncodedTopic) -> None:
         former = self._entries.pop(key, None)

@@ -22,6 +22,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.image import TopicImage
 
 _FIRST_VERSION_BY_ID = 10
@@ -30,14 +31,20 @@ _FIRST_VERSION_WITH_EPOCHS = 9
 Answers = dict[TopicPartition, OffsetCommitResponsePartition]
 
 
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Deferred:
+Answer = OffsetCommitResponse | Deferred
+
+
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Rest[Answer]:
+    return begin(_handle(request, context))
+
+
+def _handle(request: OffsetCommitRequest, context: RequestContext) -> Stages[Answer]:
     answers: Answers = {}
     offsets: dict[TopicPartition, OffsetToCommit] = {}
-    response = OffsetCommitResponse(
-        topics=[
-            await _sort_out(asked, request.retention_time_ms, context, answers, offsets) for asked in request.topics
-        ]
-    )
+    response = OffsetCommitResponse()
+    for asked in request.topics:
+        answered = yield from _sort_out(asked, request.retention_time_ms, context, answers, offsets)
+        response.topics.append(answered)
     if not offsets:
         return response
     version = context.header.api_version
@@ -57,13 +64,13 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
     return _Commit(response, answers, commit, version)
 
 
-async def _sort_out(
+def _sort_out(
     asked: OffsetCommitRequestTopic,
     retention_ms: int,
     context: RequestContext,
     answers: Answers,
     offsets: dict[TopicPartition, OffsetToCommit],
-) -> OffsetCommitResponseTopic:
+) -> Stages[OffsetCommitResponseTopic]:
     """The answer of one topic: what can be committed goes into `offsets`, the rest has failed."""
     image = context.broker.metadata
     is_large = context.counted is not None
@@ -72,7 +79,7 @@ async def _sort_out(
     answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
     for partition in asked.partitions:
         if is_large:
-            await context.work.rest()
+            yield context.work.rest
         index = partition.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
         answered.partitions.append(answer)
@@ -116,10 +123,12 @@ class _Commit(Deferred):
     def is_ready(self) -> bool:
         return self._commit.write.is_done
 
-    async def finish(self) -> OffsetCommitResponse:
-        try:
-            await self._commit.write.wait()
-        except CoordinatorError as error:
+    async def wait(self) -> None:
+        await self._commit.write.wait_settled()
+
+    def response(self) -> OffsetCommitResponse:
+        error = self._commit.write.error
+        if error is not None:
             _fail(self._answers, error, self._version)
         else:
             for partition, reason in self._commit.refused.items():

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
@@ -37,6 +38,7 @@ from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_er
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage import errors as storage
@@ -56,16 +58,22 @@ _FIRST_VERSION_WITH_LEADERS: Final = 10
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-async def handle(request: ProduceRequest, context: RequestContext) -> Deferred | ProduceResponse | None:
+def handle(request: ProduceRequest, context: RequestContext) -> Deferred | Rest[Deferred | None] | None:
+    return begin(_handle(request, context))
+
+
+def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred | None]:
     produce = _Produce(request, context)
-    await produce.sort_out()
+    yield from produce.sort_out()
     if produce.entries and request.transactional_id is not None:
-        await produce.join_transaction(request.transactional_id)
+        yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries:
-        await produce.append()
+        yield from produce.append()
     if request.acks != _NO_ACKS:
         return produce
-    await produce.finish()
+    if not produce.is_ready:
+        yield produce.wait
+    produce.response()
     failed = produce.first_error()
     if failed:
         raise CloseConnectionError(f"a Produce with acks=0 failed with {failed.name}: closing is its only answer")
@@ -75,19 +83,19 @@ async def handle(request: ProduceRequest, context: RequestContext) -> Deferred |
 class _Produce(Deferred):
     """One request on its way to its response, which has its shape."""
 
-    __slots__ = ("_answers", "_context", "_operation", "_request", "_version", "entries", "response")
+    __slots__ = ("_answers", "_context", "_operation", "_request", "_response", "_version", "entries")
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
         self._version = context.header.api_version
         self._operation: AppendOperation | None = None
-        self.response = ProduceResponse()
+        self._response = ProduceResponse()
         #: What can be appended, and the answers to it in the same order.
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
 
-    async def sort_out(self) -> None:
+    def sort_out(self) -> Stages[None]:
         """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
@@ -99,7 +107,7 @@ class _Produce(Deferred):
         for topic_data in request.topic_data:
             topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
             answers: list[ProducedPartition] = []
-            self.response.responses.append(
+            self._response.responses.append(
                 TopicProduceResponse(
                     name=topic_data.name,
                     topic_id=topic_data.topic_id,
@@ -108,7 +116,7 @@ class _Produce(Deferred):
             )
             for data in topic_data.partition_data:
                 if is_large:
-                    await self._context.work.rest(0)
+                    yield partial(self._context.work.rest, 0)
                 index = data.index
                 answer = ProducedPartition(index)
                 answers.append(answer)
@@ -141,10 +149,10 @@ class _Produce(Deferred):
     def _refuse_all(self, code: ErrorCode) -> None:
         self.entries.clear()
         self._answers.clear()
-        self.response.responses.clear()
+        self._response.responses.clear()
         for topic_data in self._request.topic_data:
             answered = TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
-            self.response.responses.append(answered)
+            self._response.responses.append(answered)
             for data in topic_data.partition_data:
                 refusal = PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
                 answered.partition_responses.append(refusal)
@@ -223,9 +231,9 @@ class _Produce(Deferred):
         topic = self._context.broker.metadata.topic_by_id(key.topic_id)
         return Partition("" if topic is None else topic.name, key.partition)
 
-    async def append(self) -> None:
+    def append(self) -> Stages[None]:
         """Append the entries."""
-        self._operation = await self._context.broker.replica_manager.begin_append(
+        self._operation = yield from self._context.broker.replica_manager.begin_append(
             self.entries,
             required_acks=self._request.acks,
             timeout_ms=self._request.timeout_ms,
@@ -239,11 +247,16 @@ class _Produce(Deferred):
     def is_ready(self) -> bool:
         return self._operation is None or self._operation.is_complete
 
-    async def finish(self) -> ProduceResponse:
-        """Wait for the acknowledgements that were asked for and fill the answers."""
+    async def wait(self) -> None:
+        """Wait for the acknowledgements that were asked for."""
+        if self._operation is not None:
+            await self._context.broker.replica_manager.finish_append(self._operation)
+
+    def response(self) -> ProduceResponse:
+        """Fill the answers."""
         if self._operation is None:
-            return self.response
-        results = await self._context.broker.replica_manager.finish_append(self._operation)
+            return self._response
+        results = self._operation.results
         for answer, (key, _), result in zip(self._answers, self.entries, results, strict=True):
             answer.log_start_offset = result.log_start_offset
             if result.error is None:
@@ -251,7 +264,7 @@ class _Produce(Deferred):
                 answer.log_append_time_ms = result.log_append_time_ms
             else:
                 self._fail(key, answer, result.error)
-        return self.response
+        return self._response
 
     def _fail(self, key: TopicIdPartition, answer: ProducedPartition, error: Exception) -> None:
         code = error_code(error)
@@ -270,7 +283,7 @@ class _Produce(Deferred):
     def _name_leader(self, topic_id: UUID, answer: ProducedPartition) -> None:
         hint = leader_hint(self._context, topic_id, answer.index)
         answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
-        endpoints = self.response.node_endpoints
+        endpoints = self._response.node_endpoints
         if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
             endpoints.append(
                 NodeEndpoint(
@@ -283,7 +296,7 @@ class _Produce(Deferred):
 
     def first_error(self) -> ErrorCode:
         """The first partition's error, NONE if all went well."""
-        for topic in self.response.responses:
+        for topic in self._response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
                     return ErrorCode(answer.error_code)

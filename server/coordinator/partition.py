@@ -88,6 +88,10 @@ class Write:
         self.error = error
         self._done.set()
 
+    async def wait_settled(self) -> None:
+        """Return when it has ended; `error` says how."""
+        await self._done.wait()
+
     async def wait(self) -> None:
         """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""
         await self._done.wait()

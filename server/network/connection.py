@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.network.readiness import Readiness
     from ottla.server.security.entrance import Entrance
     from ottla.server.security.sasl import Sasl
     from ottla.server.waiting.request_budget import RequestBudget
@@ -41,8 +42,11 @@ UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 """Of a client that has not named its software: ClientInformation.EMPTY."""
 
 _MAX_SEND_VIEWS: Final = 1024
+_NONE_IN_FLIGHT: Final[deque[RequestContext]] = deque(maxlen=0)
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
+# So many requests of a connection are served before it is another one's turn.
+_SERVED_AT_ONCE: Final = 4
 # An answer that takes a good part of a slice of time to send.
 _LARGE_ANSWER_BYTES: Final = 32 * 1024
 
@@ -58,6 +62,8 @@ class Connection:
         "_ended",
         "_entrance",
         "_failure",
+        "_fault",
+        "_handed_over",
         "_has_moved",
         "_in_flight",
         "_last_progress",
@@ -65,11 +71,13 @@ class Connection:
         "_max_pipelined",
         "_muted_until",
         "_pipeline",
+        "_readiness",
         "_receiver",
         "_resting",
         "_stalled_since",
         "_stopping",
         "_transport",
+        "_unsent",
         "_working",
         "client_id",
         "listener",
@@ -92,10 +100,12 @@ class Connection:
         max_pipelined: int,
         listener: str,
         peer: tuple[str, int],
+        readiness: Readiness,
         entrance: Entrance | None = None,
     ) -> None:
         """`entrance` is what the client has to do before anything else."""
         self._transport = transport
+        self._readiness = readiness
         self._dispatcher = dispatcher
         self._receiver = FrameReceiver(
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
@@ -115,12 +125,16 @@ class Connection:
         self._entrance = entrance
         self.state: dict[str, object] | None = None
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
-        self._in_flight: deque[RequestContext]
+        self._in_flight = _NONE_IN_FLIGHT
         self._begun: trio.lowlevel.ParkingLot
         self._answered: trio.lowlevel.ParkingLot
         self._ended = False
         self._pipeline: trio.Nursery | None = None
         self._failure: CloseConnectionError | OSError | None = None
+        # What `_serve_at_once` leaves to the connection's task: an error, a request, an answer's rest with its request.
+        self._fault: Exception | None = None
+        self._handed_over: RequestContext | None = None
+        self._unsent: tuple[RequestContext, Sequence[Buffer]] | None = None
         self._working = 0
         self._stopping = False
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
@@ -151,6 +165,7 @@ class Connection:
             logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=self._keys(error))
         finally:
             self._receiver.close()
+            self._readiness.forget(self._transport)
             self._transport.close()
             callbacks, self._close_callbacks = self._close_callbacks, None
             for callback in (callbacks or {}).values():
@@ -242,9 +257,16 @@ class Connection:
         self._begun.unpark()
 
     async def _next_request(self) -> RequestContext | None:
+        """The next request that needs this task; all before it have been served without."""
         sasl = self.sasl
         if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
             return None
+        if not self._in_flight and self._receiver.is_settled():
+            context = await self._served_at_once()
+            if context is not None:
+                return context
+            if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
+                return None
         frame = await self._receiver.next()
         if frame is not None and self._muted_until:
             await self._rest(frame)
@@ -257,6 +279,94 @@ class Connection:
         if sasl is not None:
             self._check_session(sasl, context)
         return context
+
+    async def _served_at_once(self) -> RequestContext | None:
+        """Sleep while requests need no waiting. The one that does, or None where the receiver has to be asked."""
+        while True:
+            await self._readiness.serve(self._transport, self._serve_at_once)
+            if self._fault is not None:
+                self._raise_fault()
+            if self._unsent is None:
+                context, self._handed_over = self._handed_over, None
+                return context
+            (context, views), self._unsent = self._unsent, None
+            try:
+                await self._send_answer(context, views)
+            finally:
+                context.release()
+            if not self._receiver.is_settled():
+                return None
+
+    def _serve_at_once(self) -> bool:
+        """Serve what has come and needs no waiting; False leaves the rest to the connection's task (`Serve`)."""
+        try:
+            for _ in range(_SERVED_AT_ONCE):
+                if self._stopping or self._muted_until:
+                    return False
+                sasl = self.sasl
+                if sasl is not None and not sasl.is_complete:
+                    return False
+                frame = self._receiver.next_at_once()
+                if frame is None:
+                    return self._receiver.is_quiet
+                self._has_moved = True
+                context = self._accept(frame)
+                if sasl is not None:
+                    self._check_session(sasl, context)
+                if not self._answer_at_once(context):
+                    return False
+            return self._receiver.is_settled()
+        except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
+            self._fault = error
+            return False
+
+    def _raise_fault(self) -> None:
+        assert self._fault is not None
+        try:
+            raise self._fault
+        finally:
+            self._fault = None
+
+    def _answer_at_once(self, context: RequestContext) -> bool:
+        """Answer a request, with none before it, as far as nothing has to be waited for."""
+        is_done = False
+        dispatcher = self._dispatcher
+        try:
+            if (
+                not dispatcher.begin_at_once(context)
+                or not dispatcher.can_finish_at_once(context)
+                or (context.api.is_pipelined and self._receiver.has_more)
+            ):
+                self._handed_over = context
+                is_done = True
+                return False
+            views = dispatcher.finish_at_once(context)
+            if views is not None:
+                rest = views if context.response_bytes > _LARGE_ANSWER_BYTES else self._send_now(views)
+                if rest:
+                    self._unsent = context, rest
+                    is_done = True
+                    return False
+            context.sent()
+            return True
+        finally:
+            if not is_done:
+                context.release()
+
+    def _send_now(self, views: list[Buffer]) -> Sequence[Buffer]:
+        """Send what the peer takes now; the rest."""
+        try:
+            sent = self._transport.send(views)
+        except BlockingIOError:
+            return views
+        if len(views) == 1 and sent == len(views[0]):
+            return ()
+        rest = []
+        for view in views:
+            if sent < len(view):
+                rest.append(memoryview(view)[sent:])
+            sent = max(0, sent - len(view))
+        return rest
 
     async def _enter(self, entrance: Entrance) -> None:
         """Agree on how to encrypt, where the listener asks for it, and see whose certificate is shown."""
@@ -365,12 +475,17 @@ class Connection:
             finally:
                 self._working -= 1
             if response is not None:
-                await self._send(response)
-                if context.response_bytes > _LARGE_ANSWER_BYTES:
-                    self._receiver.rest()
-            context.sent()
+                await self._send_answer(context, response)
+            else:
+                context.sent()
         finally:
             context.release()
+
+    async def _send_answer(self, context: RequestContext, views: Sequence[Buffer]) -> None:
+        await self._send(views)
+        if context.response_bytes > _LARGE_ANSWER_BYTES:
+            self._receiver.rest()
+        context.sent()
 
     async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
         """Wait until no more than `allowed` pipelined requests are under way."""

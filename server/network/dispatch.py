@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
@@ -76,31 +77,56 @@ class Dispatcher:
         api = self._apis.find(header.api_key, header.api_version)
         return RequestContext(api, header, body_start, frame, connection, self._broker)
 
+    def begin_at_once(self, context: RequestContext) -> bool:
+        """`begin` as far as nothing has to be waited for; False if `begin` has to go on. Touches no task."""
+        api = context.api
+        if context.header.api_version not in api.prepared_versions or context.request_bytes > PARSED_AT_ONCE_BYTES:
+            return False
+        context.begun_at = perf_counter()
+        self._parse(context)
+        self._call_handler(context)
+        context.handled_at = perf_counter()
+        return context.rest is None
+
     async def begin(self, context: RequestContext) -> None:
         """Parse a request and call its handler. Raises CloseConnectionError.
 
         Of a pipelined API only that part is done which must keep its place among the connection's requests.
         """
-        version = context.header.api_version
-        context.begun_at = perf_counter()
-        remote_time.begin_request()
-        if version not in context.api.prepared_versions:
-            if not context.api.min_version <= version <= context.api.max_version:
+        if context.is_begun:
+            if context.rest is None:
                 return
-            await context.api.prepare(version)
+        elif self.begin_at_once(context):
+            return
+        remote_time.begin_request()
+        if not context.is_begun:
+            await self._begin_first_or_large(context)
+        rest, context.rest = context.rest, None
+        if rest is not None:
+            try:
+                context.response = await rest
+            except CloseConnectionError:
+                raise
+            except Exception:
+                logger.exception("could not answer %r", context, extra=_keys(context))
+                context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        context.handled_at = perf_counter()
+        context.remote_seconds = remote_time.waited_seconds()
+
+    async def _begin_first_or_large(self, context: RequestContext) -> None:
+        api, version = context.api, context.header.api_version
+        context.begun_at = perf_counter()
+        if version not in api.prepared_versions:
+            if not api.min_version <= version <= api.max_version:
+                context.is_begun = True
+                return
+            await api.prepare(version)
         if context.request_bytes <= PARSED_AT_ONCE_BYTES:
             self._parse(context)
         else:
             await large_requests.parse(context, self._broker.budget)
             context.response = await large_requests.refusal(context)
-        if context.api.lets_frame_go:
-            context.let_go_of_frame()
-        if context.response is None:
-            if context.refusal:
-                context.response = _refused(context, context.refusal)
-            else:
-                await self._handle(context)
-        context.handled_at = perf_counter()
+        self._call_handler(context)
 
     def _parse(self, context: RequestContext) -> None:
         api, version = context.api, context.header.api_version
@@ -109,62 +135,114 @@ class Dispatcher:
         except DecodeError as error:
             raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
 
-    async def _handle(self, context: RequestContext) -> None:
+    def _call_handler(self, context: RequestContext) -> None:
+        """Leaves the response in the context, or the coroutine of it."""
+        context.is_begun = True
+        if context.api.lets_frame_go:
+            context.let_go_of_frame()
+        if context.response is not None:
+            return
+        if context.refusal:
+            context.response = _refused(context, context.refusal)
+            return
         try:
             if context.access is None:
-                context.response = await context.api.handler(context.request, context)
+                answer = context.api.handler(context.request, context)
             else:
-                context.response = await authorization.handle(context, context.access)
+                answer = authorization.handle(context, context.access)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context, extra=_keys(context))
+            answer = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if type(answer) is CoroutineType:
+            context.rest = answer
+        else:
+            context.response = answer
+
+    async def finish(self, context: RequestContext) -> list[Buffer] | None:
+        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+        if not context.is_ready:
+            await self._wait(context)
+        if not _is_large(context):
+            return self.finish_at_once(context)
+        parts = await self._finish_large(context)
+        await large_requests.forget(context)
+        context.work.leave_lane()
+        return parts
+
+    async def _wait(self, context: RequestContext) -> None:
+        assert isinstance(context.response, Deferred)
+        try:
+            await context.response.wait()
         except CloseConnectionError:
             raise
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
             context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def finish(self, context: RequestContext) -> list[Buffer] | None:
-        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
+    def can_finish_at_once(self, context: RequestContext) -> bool:
+        """Whether a request that was begun can be answered without waiting."""
+        return context.is_ready and not _is_large(context)
+
+    def finish_at_once(self, context: RequestContext) -> list[Buffer] | None:
+        """`finish` where nothing has to be waited for."""
         version = context.header.api_version
         if context.request is None:
             return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
         try:
-            response, parts = await self._respond(context, version)
+            response: Any = context.response
+            if context.api.is_pipelined and isinstance(response, Deferred):
+                response = response.response()
+                context.remote_seconds = perf_counter() - context.handled_at
+            parts = None if response is None else _encode(response, context, version)
+            response, parts = self._kept_or_throttled(context, response, parts)
         except CloseConnectionError:
             raise
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
             response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
-        is_large = context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
-        context.answered(None if is_large else response)
-        if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
-            budget = self._broker.replica_manager.response_budget
-            context.release_after_send(Charge(budget, context.response_bytes))
-        if is_large:
-            context.response, response = response, None
-            await large_requests.forget(context)
-            context.work.leave_lane()
-        return parts
+        context.answered(response)
+        return self._charged(context, parts)
 
-    async def _respond(self, context: RequestContext, version: int) -> tuple[Response | None, list[Buffer] | None]:
-        response = context.response
-        if isinstance(response, Deferred):
-            response = await response.finish()
-            context.remote_seconds = perf_counter() - context.handled_at
-        else:
-            context.remote_seconds = remote_time.waited_seconds()
-        if response is None:
-            parts = None
-        elif context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS:
-            parts = _framed(await large_requests.build(response, context), context, version)
-        else:
+    async def _finish_large(self, context: RequestContext) -> list[Buffer] | None:
+        """An answer of many elements, encoded in steps. It is left to the context alone, to be freed in steps too."""
+        version = context.header.api_version
+        parts = None
+        try:
+            response = context.response
+            if isinstance(response, Deferred):
+                response = context.response = response.response()
+                context.remote_seconds = perf_counter() - context.handled_at
+            if response is not None:
+                parts = _framed(await large_requests.build(response, context), context, version)
+            _, parts = self._kept_or_throttled(context, response, parts)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context, extra=_keys(context))
+            context.response = response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
+        context.answered(None)
+        return self._charged(context, parts)
+
+    def _kept_or_throttled(
+        self, context: RequestContext, response: Response | None, parts: list[Buffer] | None
+    ) -> tuple[Response | None, list[Buffer] | None]:
         if self._quotas.is_active:
             throttled = self._quotas.charge(context, response, context.response_bytes)
             if throttled is not None:
-                return response, _encode(throttled, context, version)
+                return response, _encode(throttled, context, context.header.api_version)
         if context.when_kept is not None:
             context.when_kept()
         return response, parts
+
+    def _charged(self, context: RequestContext, parts: list[Buffer] | None) -> list[Buffer] | None:
+        if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
+            budget = self._broker.replica_manager.response_budget
+            context.release_after_send(Charge(budget, context.response_bytes))
+        return parts
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """KIP-511: version 0 of the answer, from which a newer client learns the version to ask with."""
@@ -181,6 +259,11 @@ def _keys(context: RequestContext) -> dict[str, object]:
         "client_id": context.header.client_id,
         "listener": context.listener,
     }
+
+
+def _is_large(context: RequestContext) -> bool:
+    """Whether its answer is encoded in steps."""
+    return context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
 
 
 def _refused(context: RequestContext, code: ErrorCode) -> Response:

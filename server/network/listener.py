@@ -17,6 +17,7 @@ import trio
 
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
+from ottla.server.network.readiness import Readiness
 from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Listeners:
         self.delayed = 0
         self._stop = trio.Event()
         self._slot_freed = trio.Event()
+        self._readiness = Readiness()
 
     @property
     def connection_count(self) -> int:
@@ -121,7 +123,7 @@ class Listeners:
     async def run(self, grace_seconds: float) -> None:
         """Serve until `stop`, then for at most `grace_seconds` more. Always leaves every socket closed."""
         try:
-            async with trio.open_nursery() as serving:
+            async with self._readiness.running(), trio.open_nursery() as serving:
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self._close_idle)
                     accepting.start_soon(self._cut_slow)
@@ -242,6 +244,7 @@ class Listeners:
             max_pipelined=self._limits.max_pipelined,
             listener=name,
             peer=(host, port),
+            readiness=self._readiness,
             entrance=entrance,
         )
         self._connections.add(connection)

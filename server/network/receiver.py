@@ -66,6 +66,7 @@ class FrameReceiver:
         "_expects_more",
         "_fragment",
         "_is_after_large",
+        "_is_ended",
         "_needed",
         "_pool",
         "_share",
@@ -75,6 +76,7 @@ class FrameReceiver:
         "_transport",
         "_waited_seconds",
         "_wanted",
+        "is_quiet",
         "max_frame_bytes",
     )
 
@@ -109,16 +111,63 @@ class FrameReceiver:
         self._expects_more = False  # whether the last receive suggests that the next would not come back empty
         self._taken_at_once = 0  # frames since the last wait
         self._is_after_large = False
+        self._is_ended = False
+        #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
+        self.is_quiet = True
 
     @property
     def is_idle(self) -> bool:
         """Whether no buffer is held, because nothing of a next frame has arrived."""
         return self._fragment is None
 
+    def is_settled(self) -> bool:
+        """Whether there is nothing to do but to wait for a next frame; then no buffer is held."""
+        if self._fragment is None:
+            return not self._is_ended
+        if self._start < self._end or self._expects_more:
+            return False
+        self._go_idle()
+        return True
+
     @property
     def has_more(self) -> bool:
         """Whether bytes have come behind the last frame."""
         return self._end > self._start
+
+    def next_at_once(self) -> Frame | None:
+        """The next frame, if it is a small one and here; None if it is not, and `next` has to be asked for it.
+
+        For whoever knows that something may have come. Raises as `next` does.
+        """
+        self.is_quiet = False
+        if self._fragment is None:
+            if self._is_ended or not self._share.has_room:
+                return None
+            self._is_after_large = False
+            self._fragment = self._pool.acquire(self._shared_bytes)
+            self._start = self._end = 0
+        elif self._is_after_large:
+            return None
+        elif self._start < self._end:
+            frame = self._take()
+            if frame is not None:
+                return frame
+        elif not self._expects_more:
+            self._go_quiet()
+            return None
+        if self._wanted or self._fragment is None:
+            return None
+        try:
+            count = self._receive()
+        except BlockingIOError:
+            self._expects_more = False
+            if self._start == self._end:
+                self._go_quiet()
+            return None
+        if count == 0:
+            self._is_ended = True
+            return None
+        return self._take()
 
     async def next(self) -> Frame | None:
         """The next frame, or None at the end of the stream. Lets others run before, but for a few frames of a burst.
@@ -126,6 +175,11 @@ class FrameReceiver:
         Raises CloseConnectionError for a length that no request can have, and OSError from the transport.
         """
         while True:
+            if self._is_ended:
+                self._release_fragment()
+                if self._cut_reason:
+                    raise CloseConnectionError(self._cut_reason)
+                return None
             frame = self._take()
             if frame is not None:
                 self._taken_at_once += 1
@@ -151,10 +205,7 @@ class FrameReceiver:
                     await self._wait_readable()
                 continue
             if count == 0:
-                if self._cut_reason:
-                    raise CloseConnectionError(self._cut_reason)
-                self._release_fragment()
-                return None
+                self._is_ended = True
 
     @property
     def is_large(self) -> bool:
@@ -196,6 +247,10 @@ class FrameReceiver:
         if self._end < self._shared_bytes // 4 and self._shared_bytes > _MIN_SHARED_BYTES:
             self._shared_bytes //= 2
         self._release_fragment()
+
+    def _go_quiet(self) -> None:
+        self._go_idle()
+        self.is_quiet = True
 
     async def _yield(self, frame: Frame) -> None:
         self._taken_at_once = 0

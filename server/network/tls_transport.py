@@ -69,6 +69,10 @@ class TlsTransport:
         certificate = self._socket.getpeercert()
         return certificate.get("subject") if certificate else None
 
+    @property
+    def descriptor(self) -> None:
+        """What OpenSSL has decrypted already is no longer in the socket."""
+
     def receive_into(self, buffer: memoryview) -> int:
         """See `Transport.receive_into`."""
         received = 0

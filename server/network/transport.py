@@ -26,6 +26,10 @@ class Transport(Protocol):
     def peer_subject(self) -> Any:
         """The subject of the peer's certificate as ssl.getpeercert has it; None without one."""
 
+    @property
+    def descriptor(self) -> int | None:
+        """What epoll can watch until `close`; None where that does not say whether `receive_into` has something."""
+
     def receive_into(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
         ...
@@ -48,12 +52,13 @@ class Transport(Protocol):
 class SocketTransport:
     """A TCP connection without Nagle's delay."""
 
-    __slots__ = ("_socket", "receive_into", "send")
+    __slots__ = ("_socket", "descriptor", "receive_into", "send")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connected
+        self.descriptor: int | None = connected.fileno()
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
 

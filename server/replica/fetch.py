@@ -16,6 +16,7 @@ from ottla.storage.errors import OffsetOutOfRangeError, StorageError
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.event_loop.stages import Stages
     from ottla.server.replica.hosted_partitions import HostedPartitions
     from ottla.server.replica.throttles import ReplicaQuota
     from ottla.storage.memory.buffer_pool import MemoryBudget
@@ -238,6 +239,7 @@ class FetchOperation:
         "_positions",
         "_quota",
         "_readable_bytes",
+        "_seen",
         "_topic",
         "_topic_id",
         "_urgent",
@@ -272,6 +274,8 @@ class FetchOperation:
         self._planned_bytes = 0
         self._urgent = not partitions
         self._positions: dict[Hashable, int] | None = None
+        #: How often each partition had changed when it was looked at first.
+        self._seen: list[int] = []
         #: For the purgatory: the partitions to look at again.
         self.signalled: set[Hashable] = set()
         #: For the manager: the partitions of which a follower has told that it has come further.
@@ -286,23 +290,26 @@ class FetchOperation:
         """What may complete it."""
         return [result.partition for result in self.results if result.partition is not None]
 
-    async def look_at_all(self) -> None:
+    def look_at_all(self) -> Stages[None]:
         """The first look, partition by partition in the order of the request.
 
         Others may run now and then when the partitions are many; what changes meanwhile is looked at again.
         """
-        requests, results = self._partitions, self.results
-        seen: list[int] = []
+        requests, results, seen = self._partitions, self.results, self._seen
         for first in range(0, len(requests), LOOK_AT_ONCE):
             if first:
-                await trio.lowlevel.checkpoint()
+                yield trio.lowlevel.checkpoint
             for request in requests[first : first + LOOK_AT_ONCE]:
                 result = self._look(request, is_first=True)
                 results.append(result)
                 self._planned_bytes += result.planned_bytes
-            if len(requests) > LOOK_AT_ONCE:
-                seen += [0 if r.partition is None else r.partition.changes for r in results[first:]]
-        for result, changes in zip(results, seen, strict=False):
+                seen.append(0 if result.partition is None else result.partition.changes)
+        if len(requests) > LOOK_AT_ONCE:
+            self.note_changes()
+
+    def note_changes(self) -> None:
+        """Others have run since the first look: what has changed meanwhile is looked at again."""
+        for result, changes in zip(self.results, self._seen, strict=True):
             if result.partition is not None and result.partition.changes != changes:
                 self.signalled.add(result.partition)
 
@@ -325,7 +332,7 @@ class FetchOperation:
             for result in self.results:
                 result.let_go()
 
-    async def plan_again(self) -> None:
+    def plan_again(self) -> Stages[None]:
         """Plan what is to be read now, after a wait, where no plan is left."""
         results = self.results
         self._limit_bytes = min(self._params.max_bytes, self._readable_bytes())
@@ -339,7 +346,7 @@ class FetchOperation:
                 results[position] = result = self._look(self._partitions[position], is_first=False)
                 self._planned_bytes += result.planned_bytes
             if position % LOOK_AT_ONCE == LOOK_AT_ONCE - 1:
-                await trio.lowlevel.checkpoint()
+                yield trio.lowlevel.checkpoint
 
     def release(self) -> None:
         """Give up: nobody will see the results."""

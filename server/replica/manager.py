@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.kproto.records import RecordError
 from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.stages import Stages, finish
 from ottla.server.replica.append import AppendOperation, AppendResult, HeldStore, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
@@ -201,19 +203,21 @@ class ReplicaManager:
         topics. The last two arguments are those of `ProducerStateManager.check`.
         """
         results = await self.finish_append(
-            await self.begin_append(
-                entries.items(),
-                required_acks=required_acks,
-                timeout_ms=timeout_ms,
-                origin=origin,
-                internal_topics_allowed=internal_topics_allowed,
-                require_verification=require_verification,
-                transaction_version=transaction_version,
+            await finish(
+                self.begin_append(
+                    entries.items(),
+                    required_acks=required_acks,
+                    timeout_ms=timeout_ms,
+                    origin=origin,
+                    internal_topics_allowed=internal_topics_allowed,
+                    require_verification=require_verification,
+                    transaction_version=transaction_version,
+                )
             )
         )
         return dict(zip(entries, results, strict=True))
 
-    async def begin_append(
+    def begin_append(
         self,
         entries: Iterable[tuple[TopicIdPartition, Records]],
         *,
@@ -224,7 +228,7 @@ class ReplicaManager:
         require_verification: bool = False,
         transaction_version: int = 0,
         more_expected: bool = False,
-    ) -> AppendOperation:
+    ) -> Stages[AppendOperation]:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
         Waits only where a store has no room or a large batch is checked. Until it returns the caller keeps back what
@@ -244,7 +248,7 @@ class ReplicaManager:
                 if not left:
                     left = _APPENDED_AT_ONCE
                     held.leave_to_wait()
-                    await trio.lowlevel.checkpoint()
+                    yield trio.lowlevel.checkpoint
                 partition = None
                 try:
                     partition = find(topic_id, index)
@@ -255,7 +259,7 @@ class ReplicaManager:
                     while True:
                         if not log.has_room:
                             held.leave_to_wait()
-                            await _wait_for_room(partition, deadline)
+                            yield partial(_wait_for_room, partition, deadline)
                         held.enter(log.store.writer)
                         try:
                             info = partition.append(
@@ -272,13 +276,16 @@ class ReplicaManager:
                             break
                         except ChecksTakeLongError:
                             held.leave_to_wait()
-                            async with self._checkers:
-                                checked = await log.check_ahead(view, now_ms=now_ms)
+                            checked = yield partial(self._check_ahead, log, view, now_ms)
                 except (ReplicaError, StorageError, RecordError) as error:
                     self._note_refused(operation, error, partition)
                 else:
                     self._note_appended(operation, partition, len(view), info)
         return operation
+
+    async def _check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:
+        async with self._checkers:
+            return await log.check_ahead(view, now_ms=now_ms)
 
     def _note_refused(self, operation: AppendOperation, error: Exception, partition: Partition | None) -> None:
         self.counters.append_errors += 1
@@ -353,6 +360,16 @@ class ReplicaManager:
         first partition that has data yields at least one batch, whatever the limits. The caller owns the results and
         releases every one. `before_wait` is called if it has to wait.
         """
+        return await finish(self.begin_fetch(params, partitions, before_wait=before_wait))
+
+    def begin_fetch(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        *,
+        before_wait: Callable[[], None] | None = None,
+    ) -> Stages[list[FetchResult]]:
+        """`fetch`, which waits for nothing where few partitions have what was asked for in memory."""
         operation = FetchOperation(
             params,
             partitions,
@@ -363,25 +380,29 @@ class ReplicaManager:
         )
         self.counters.fetches += 1
         try:
-            await operation.look_at_all()
+            yield from operation.look_at_all()
             for partition in operation.progressed:
                 self._signal(partition)
             for partition in operation.joining:
                 self.in_sync_sets.review(partition)
-            if operation.try_complete() is None:
+            if operation.try_complete() is None and params.max_wait_ms > 0:
                 operation.begin_waiting()
                 if before_wait is not None:
                     before_wait()
-                await self.fetch_purgatory.wait(
-                    operation.keys, operation.try_complete, params.max_wait_ms, signalled=operation.signalled
-                )
-                await operation.plan_again()
+                yield partial(self._wait_for_records, operation, params.max_wait_ms)
+                yield from operation.plan_again()
             self.counters.fetch_errors += operation.errors
-            await self._read(params, partitions, operation.results)
+            yield from self._read(params, operation.results)
         except BaseException:
             operation.release()
             raise
         return operation.results
+
+    async def _wait_for_records(self, operation: FetchOperation, max_wait_ms: int) -> None:
+        operation.note_changes()
+        await self.fetch_purgatory.wait(
+            operation.keys, operation.try_complete, max_wait_ms, signalled=operation.signalled
+        )
 
     def _readable_bytes(self) -> int:
         """What memory the responses under way leave for another one.
@@ -391,9 +412,7 @@ class ReplicaManager:
         budget = self._response_budget
         return max(MIN_FETCH_BYTES, budget.limit_bytes - budget.used_bytes)
 
-    async def _read(
-        self, params: FetchParams, partitions: Sequence[FetchPartition], results: Sequence[FetchResult]
-    ) -> None:
+    def _read(self, params: FetchParams, results: Sequence[FetchResult]) -> Stages[None]:
         planned = [result for result in results if result.plan is not None]
         for result in planned:
             result.charge(self._response_budget)
@@ -402,7 +421,7 @@ class ReplicaManager:
         counters.memory_reads += len(planned) - len(unread)
         if unread:
             counters.file_reads += len(unread)
-            await read(unread)
+            yield partial(read, unread)
         for result in planned:
             size_bytes = self._take_records(result)
             assert result.partition is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from typing import Final, NamedTuple
 
+from ottla.server.event_loop.stages import Stages
 from ottla.server.replica.errors import OffsetNotAvailableError
 from ottla.server.replica.partition import NO_EPOCH, Isolation, Partition
 
@@ -34,15 +36,17 @@ class FoundOffset(NamedTuple):
 NOTHING_FOUND: Final = FoundOffset()
 
 
-async def find_offset(
+def find_offset(
     partition: Partition,
     timestamp_ms: int,
     *,
     isolation: Isolation,
     current_leader_epoch: int = NO_EPOCH,
     may_read_from_follower: bool = False,
-) -> FoundOffset:
+) -> Stages[FoundOffset]:
     """The first visible record at or after a timestamp, or what an `OffsetSpec` names; `NOTHING_FOUND` if none is.
+
+    Only a search by time has anything to wait for.
 
     Raises ReplicaError or StorageError; OffsetNotAvailableError while a new leader's high watermark lags behind the
     start of its epoch (KIP-207), so that the latest offset never goes back.
@@ -58,9 +62,9 @@ async def find_offset(
         _require_settled(partition, visible_end)
         return FoundOffset(NO_TIMESTAMP, visible_end, partition.leader_epoch)
     if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
-        found = await log.max_timestamp_offset()
+        found = yield log.max_timestamp_offset
     else:
-        found = await log.offset_for_timestamp(timestamp_ms)
+        found = yield partial(log.offset_for_timestamp, timestamp_ms)
     if found is None:
         return NOTHING_FOUND
     if found.offset >= visible_end:

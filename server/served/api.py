@@ -6,7 +6,7 @@ the API is first called.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
 
-Handler = Callable[[Any, Any], Awaitable[Any]]
-"""From a request and its context (`ottla.server.apis.context`) to the response."""
+Handler = Callable[[Any, Any], Any]
+"""From a request and its context (`ottla.server.apis.context`) to the response, or a coroutine of it.
+
+A handler that returns the response has touched no task: it may be called by whoever receives for all connections.
+"""
 
 SERVED: Final = (
     ApiKey.PRODUCE,

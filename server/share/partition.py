@@ -19,6 +19,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.stages import finish
 from ottla.server.replica.errors import NotLeaderError, ReplicaError
 from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
@@ -191,8 +192,10 @@ class SharePartition:
         return await self._find(OffsetSpec.EARLIEST if reset == "earliest" else OffsetSpec.LATEST)
 
     async def _find(self, timestamp_ms: int) -> int:
-        found = await find_offset(
-            self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK, current_leader_epoch=self.leader_epoch
+        found = await finish(
+            find_offset(
+                self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK, current_leader_epoch=self.leader_epoch
+            )
         )
         return found.offset
 

@@ -346,6 +346,10 @@ class _End(trio.abc.Stream):
         return None
 
     @property
+    def descriptor(self) -> None:
+        """There is none."""
+
+    @property
     def _is_readable(self) -> bool:
         return self.is_over or self._is_read_shut or self.incoming.ready_at() <= trio.current_time()
 

@@ -23,7 +23,6 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
 from ottla.server.apis import produce
-from ottla.server.apis.context import Deferred
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import (
@@ -43,6 +42,7 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from tests.servers import answered
 
 PARTITIONS = 2
 STEPS = 60
@@ -367,9 +367,7 @@ class History:
             header=header, broker=self.node, fragment=None, connection=connection, counted=None
         )
         while True:
-            pending = await produce.handle(request, context)
-            assert isinstance(pending, Deferred)
-            response: Any = await pending.finish()
+            response = await answered(produce.handle(request, context))
             answer = response.responses[0].partition_responses[0]
             if answer.error_code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
                 break
@@ -398,11 +396,14 @@ async def test_a_batch_that_waited_until_its_transaction_ended_is_refused(
         producer = history.current["a"] = Producer("a", identity, is_v2=False)
         await coordinator.add_partitions("a", identity, [Partition(TOPIC.name, 0)], 0)
 
-        async def begin_late(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.undo()
+        async def end() -> None:
             await coordinator.end("a", identity, commit=True, client_version=0)
             await trio.sleep(1)
-            return await replicas.begin_append(*arguments, **options)
+
+        def begin_late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            yield end
+            return (yield from replicas.begin_append(*arguments, **options))
 
         monkeypatch.setattr(ReplicaManager, "begin_append", lambda _, *a, **o: begin_late(*a, **o))
         assert await history._append(producer, 0, Transaction(ABORTED)) == ErrorCode.INVALID_TXN_STATE

@@ -14,13 +14,13 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
-from ottla.server.apis.context import Deferred
 from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
+from tests.servers import answered
 
 
 class StubReplicaManager:
@@ -34,16 +34,15 @@ class StubReplicaManager:
         self.appended: list[dict[str, Any]] = []
         self.fetched: list[tuple[Any, Any]] = []
 
-    async def begin_append(self, entries: Any, **options: Any) -> Any:
+    def begin_append(self, entries: Any, **options: Any) -> Any:
         self.appended.append({"entries": dict(entries), **options})
-        return entries
+        return SimpleNamespace(is_complete=True, results=[self.append_result for _ in entries])
+        yield
 
-    async def finish_append(self, entries: Any) -> list[Any]:
-        return [self.append_result for _ in entries]
-
-    async def fetch(self, params: Any, partitions: Any, **options: Any) -> list[Any]:
+    def begin_fetch(self, params: Any, partitions: Any, **options: Any) -> Any:
         self.fetched.append((params, list(partitions)))
         return [self.fetch_result() for _ in partitions]
+        yield
 
     def get_partition(self, topic_id: UUID, partition: int) -> Any:
         if isinstance(self.partition, Exception):
@@ -100,9 +99,7 @@ class Cluster:
         module = import_module(f"ottla.server.apis.{key.name.lower()}")
         received = codec.parse_request(key, version, codec.build_request(request, version))
         self.context = StubContext(self.broker, version, client_id)
-        response = await module.handle(received, self.context)
-        if isinstance(response, Deferred):
-            response = await response.finish()
+        response = await answered(module.handle(received, self.context))
         self.context.when_kept()
         if response is None:
             return None

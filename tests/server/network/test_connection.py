@@ -55,8 +55,10 @@ class Flush(Deferred):
     def is_ready(self) -> bool:
         return self._flushed.is_set()
 
-    async def finish(self) -> ProduceResponse | None:
+    async def wait(self) -> None:
         await self._flushed.wait()
+
+    def response(self) -> ProduceResponse | None:
         return None if self._request.acks == 0 else produced(self._request)
 
 
@@ -133,8 +135,10 @@ class Committing(Deferred):
     def is_ready(self) -> bool:
         return self._stored.is_set()
 
-    async def finish(self) -> OffsetCommitResponse:
+    async def wait(self) -> None:
         await self._stored.wait()
+
+    def response(self) -> OffsetCommitResponse:
         return OffsetCommitResponse()
 
 

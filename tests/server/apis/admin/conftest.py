@@ -21,6 +21,7 @@ from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
+from tests.servers import answered
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -79,7 +80,7 @@ def call(broker: FakeBroker) -> Call:
             work=Work(),
             connection=SimpleNamespace(mute=broker.muted.append),
         )
-        response = await module.handle(received, context)
+        response = await answered(module.handle(received, context))
         if key is ApiKey.METADATA:
             return codec.parse_response(key, version, b"".join(hot_metadata.build_parts(response, version)))
         return codec.parse_response(key, version, codec.build_response(response, version))

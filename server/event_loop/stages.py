@@ -1,0 +1,56 @@
+"""Work that is done at once where nothing has to be waited for, and goes on in a task where something has.
+
+Whoever begins it need not be the task that goes on with it: a request is begun where it was received, by whoever
+receives for all connections, and its own connection's task takes over at the first wait. So nothing in it may touch a
+task before that wait: this is why it is a generator and no coroutine, in which any `await` could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+Wait = Callable[[], Awaitable[Any]]
+"""What has to be waited for; called by the task that waits."""
+
+Stages = Generator[Wait, Any, R]
+"""Yields a wait, is sent its result, and returns its own."""
+
+Rest = Coroutine[Any, Any, R]
+"""All from the first wait on, to be awaited by a task; whoever has it awaits it without a wait in between."""
+
+
+def begin(stages: Stages[R]) -> R | Rest[R]:
+    """Go up to the first wait: the result if there is none."""
+    try:
+        wait = next(stages)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    return _go_on(stages, wait)
+
+
+async def finish(stages: Stages[R]) -> R:
+    """Go through all of it in this task."""
+    try:
+        wait = next(stages)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    return await _go_on(stages, wait)
+
+
+async def _go_on(stages: Stages[R], wait: Wait) -> R:
+    try:
+        while True:
+            try:
+                waited = await wait()
+            except BaseException as error:  # noqa: BLE001 - it comes out again, or is dealt with, where the wait stands
+                wait = stages.throw(error)
+            else:
+                wait = stages.send(waited)
+    except StopIteration as end:
+        result: R = end.value
+        return result

@@ -1,0 +1,109 @@
+"""Who waits for bytes: all idle connections at one place, whose requests are served in the turn that finds them there.
+
+Trio registers a socket anew for each wait, and wakes and steps a task for each that has something. Here the sockets
+stay registered with an epoll of our own, whose descriptor one task waits for; in its turn it lets every connection that
+has something serve what needs no waiting. A connection's own task sleeps meanwhile, and is woken for what does need it.
+So a small request costs no task a step (docs/decisions/0025).
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.server.event_loop.pace import SLICE_SECONDS
+
+if TYPE_CHECKING:
+    from ottla.server.network.transport import Transport
+
+Serve = Callable[[], bool]
+"""Serves what has come, without waiting; False when the connection's task has to go on. Raises nothing."""
+
+_EVENTS_AT_ONCE: Final = 256
+
+
+class Readiness:
+    """Lets connections serve what comes while their tasks sleep, inside `running`, which outlasts them all.
+
+    A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
+    """
+
+    __slots__ = ("_epoll", "_registered", "_sleeping")
+
+    def __init__(self) -> None:
+        self._epoll: select.epoll | None = None
+        #: Those whose task sleeps, by descriptor.
+        self._sleeping: dict[int, _Sleeper] = {}
+        self._registered: set[int] = set()
+
+    async def serve(self, transport: Transport, serve: Serve) -> None:
+        """Call `serve` whenever there is something to receive, until it returns False."""
+        descriptor = transport.descriptor
+        if self._epoll is None or descriptor is None:
+            while True:
+                await transport.wait_readable()
+                if not serve():
+                    return
+        if descriptor not in self._registered:
+            self._epoll.register(descriptor, select.EPOLLIN)
+            self._registered.add(descriptor)
+        self._sleeping[descriptor] = _Sleeper(trio.lowlevel.current_task(), serve)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            del self._sleeping[descriptor]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def forget(self, transport: Transport) -> None:
+        """The transport is about to be closed; its task does not sleep here."""
+        if transport.descriptor is not None:
+            self._unregister(transport.descriptor)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve until the block is left, when nobody sleeps here any more."""
+        if not hasattr(select, "epoll"):
+            yield
+            return
+        with select.epoll() as self._epoll:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._run, self._epoll)
+                yield
+                assert not self._sleeping
+                nursery.cancel_scope.cancel()
+
+    async def _run(self, epoll: select.epoll) -> None:
+        descriptor = epoll.fileno()
+        while True:
+            await trio.lowlevel.wait_readable(descriptor)
+            began = perf_counter()
+            for ready, _ in epoll.poll(0, _EVENTS_AT_ONCE):
+                sleeper = self._sleeping.get(ready)
+                if sleeper is None:
+                    # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.
+                    self._unregister(ready)
+                elif not sleeper.serve():
+                    del self._sleeping[ready]
+                    trio.lowlevel.reschedule(sleeper.task)
+                if perf_counter() - began > SLICE_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    began = perf_counter()
+
+    def _unregister(self, descriptor: int) -> None:
+        if self._epoll is not None and descriptor in self._registered:
+            self._registered.discard(descriptor)
+            self._epoll.unregister(descriptor)
+
+
+class _Sleeper:
+    __slots__ = ("serve", "task")
+
+    def __init__(self, task: trio.lowlevel.Task, serve: Serve) -> None:
+        self.task = task
+        self.serve = serve
