@@ -87,7 +87,7 @@ def cpu_us(pid: int, address: str, frames: list[bytes], connections: int, second
     """The CPU that a process spends on one request, in µs."""
     before = cost(pid).cpu_s
     measured = requests.run(address, frames, connections=connections, seconds=seconds)
-    return (cost(pid).cpu_s - before) * 1e6 / measured["answered"]
+    return (cost(pid).cpu_s - before) * 1e6 / int(measured["answered"])
 
 
 def main() -> None:

@@ -460,7 +460,8 @@ class GroupCoordinator:
             now_ms=self._clock.time_ms(),
             is_living=self._topics.is_living,
         )
-        return commits.Commit(self._runtime.begin_write(shard.partition, written, producer=producer), refused)
+        write = self._runtime.begin_write(shard.partition, written, producer=producer, may_be_alone=True)
+        return commits.Commit(write, refused)
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
         """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""
