@@ -8,6 +8,7 @@ where more than that has to be known (marked below). Kafka's counterparts are Ka
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.kproto.api_keys import ApiKey
@@ -16,6 +17,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID, Response, Struct
 from ottla.server.apis.context import Deferred
 from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import MetadataImage, ResourceType
 
@@ -288,38 +290,47 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
 """Every API that is served."""
 
 
-async def handle(context: RequestContext, access: Access) -> Response | Deferred | None:
+Answer = Response | Deferred | None
+
+
+def handle(context: RequestContext, access: Access) -> Answer | Rest[Answer]:
     """Let the API's handler answer what the sender may do, and refuse the rest."""
+    return begin(_handle(context, access))
+
+
+def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
     request: Any = context.request
     rule = RULES[context.api.key]
     for whole in rule.whole:
         code = whole.refusal(request, context.header.api_version, access)
         if code:
-            response = await _failed(context, code)
+            response = yield from _failed(context, code)
             _tell(response, {} if rule.each is None else rule.each.told)
             return response
-    refused = None if rule.each is None else await _take_out(rule.each, context, access)
-    answer: Response | Deferred | None = context.api.handler(request, context)
-    if isinstance(answer, Coroutine):
-        answer = await answer
+    refused = None
+    if rule.each is not None:
+        refused = yield from _take_out(rule.each, context, access)
+    answer: Answer
+    begun: Any = context.api.handler(request, context)
+    answer = (yield lambda: begun) if isinstance(begun, Coroutine) else begun
     if rule.left is not None and isinstance(answer, Response):
-        await _leave(rule.left, answer, context, access)
+        yield partial(_leave, rule.left, answer, context, access)
     if refused is None:
         return answer
     return _Merged(answer, refused) if isinstance(answer, Deferred) else _merge(answer, refused)
 
 
-async def _failed(
+def _failed(
     context: RequestContext, code: ErrorCode, steps_of: Callable[..., Any] = error_response_in_steps
-) -> Response:
+) -> Stages[Response]:
     steps = steps_of(context.request, context.header.api_version, code)
-    response: Response | None = await context.work.run(steps)
+    response: Response | None = yield partial(context.work.run, steps)
     if response is None:
         raise CloseConnectionError(f"{context.api.key.name} is refused with {code.name} and has no answer to say so")
     return response
 
 
-async def _take_out(rule: Each, context: RequestContext, access: Access) -> Response | None:
+def _take_out(rule: Each, context: RequestContext, access: Access) -> Stages[Response | None]:
     """Take what is refused out of the request; the answer to it, None if nothing is."""
     request: Any = context.request
     items = getattr(request, rule.field, None)
@@ -331,7 +342,7 @@ async def _take_out(rule: Each, context: RequestContext, access: Access) -> Resp
     work = context.counted
     for item in items:
         if work is not None:
-            await work.rest(0)
+            yield partial(work.rest, 0)
         meant = rule.meant(item, request, image)
         if meant is None or access.allows(rule.operation, *meant):
             allowed.append(item)
@@ -342,7 +353,7 @@ async def _take_out(rule: Each, context: RequestContext, access: Access) -> Resp
     whole: Response | None = None
     for code, some in denied.items():
         setattr(request, rule.field, some)
-        failed = await _failed(context, code, item_errors_in_steps)
+        failed = yield from _failed(context, code, item_errors_in_steps)
         _tell(failed, rule.told)
         whole = failed if whole is None else _merge(whole, failed)
     setattr(request, rule.field, allowed)

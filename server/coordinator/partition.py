@@ -37,9 +37,6 @@ MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
 
-# So many writes that are alone are committed in the turn that brings them, before one waits for others.
-_ALONE_IN_TURN: Final = 64
-
 MAX_REASONS: Final = 10
 """So many reasons to pass over records are told of a load."""
 
@@ -150,7 +147,6 @@ class CoordinatorPartition(Generic[S]):
         self._unsettled_bytes = 0
         self._is_writing = False
         self._last_batch = 0
-        self._alone_left = _ALONE_IN_TURN
         self._scope = trio.CancelScope()  # of its one task at a time
 
     def __str__(self) -> str:
@@ -210,7 +206,7 @@ class CoordinatorPartition(Generic[S]):
         """Give a write its place among the partition's, which are committed in this order. The partition serves.
 
         One that `may_be_alone` is committed here and now where nothing else is under way and the log lets it: that
-        costs less than a task. Now and then one is not, to see how many would share its batch.
+        costs less than a task. Others wait for a turn of the event loop, and share a batch with what that brings.
         """
         assert self.life is Life.SERVING
         if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
@@ -221,14 +217,11 @@ class CoordinatorPartition(Generic[S]):
             return
         self._is_writing = True
         rest = None
-        if may_be_alone and self._last_batch <= 1 and self._alone_left:
-            self._alone_left -= 1
+        if may_be_alone and self._last_batch <= 1:
             rest = self._commit_here()
-            if not self._queue and rest is None:
+            if rest is None and not self._queue:
                 self._is_writing = False
                 return
-        else:
-            self._alone_left = _ALONE_IN_TURN
         self._scope = trio.CancelScope()
         self._start_soon(self._drain, rest)
 

@@ -47,6 +47,8 @@ _NONE_IN_FLIGHT: Final[deque[RequestContext]] = deque(maxlen=0)
 _MAX_SEND_BYTES: Final = 512 * 1024
 # So many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
+# Who has sent a request that waits will send more of them: the connection's task receives so many by itself.
+_BY_ITSELF: Final = 32
 # An answer that takes a good part of a slice of time to send.
 _LARGE_ANSWER_BYTES: Final = 32 * 1024
 
@@ -57,6 +59,7 @@ class Connection:
     __slots__ = (
         "_answered",
         "_begun",
+        "_by_itself",
         "_close_callbacks",
         "_dispatcher",
         "_ended",
@@ -134,6 +137,7 @@ class Connection:
         # What `_serve_at_once` leaves to the connection's task: an error, a request, an answer's rest with its request.
         self._fault: Exception | None = None
         self._handed_over: RequestContext | None = None
+        self._by_itself = 0
         self._unsent: tuple[RequestContext, Sequence[Buffer]] | None = None
         self._working = 0
         self._stopping = False
@@ -181,6 +185,11 @@ class Connection:
     def has_more(self) -> bool:
         """Whether the next request is on its way already."""
         return self._receiver.has_more
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether other connections have requests in this turn too, as far as is known."""
+        return self._readiness.is_crowded or self._by_itself > 0
 
     def stop(self) -> None:
         """Take no further request: what is under way is answered, then the connection ends."""
@@ -283,7 +292,7 @@ class Connection:
     async def _served_at_once(self) -> RequestContext | None:
         """Sleep while requests need no waiting. The one that does, or None where the receiver has to be asked."""
         while True:
-            await self._readiness.serve(self._transport, self._serve_at_once)
+            await self._readiness.serve(self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0)
             if self._fault is not None:
                 self._raise_fault()
             if self._unsent is None:
@@ -338,8 +347,10 @@ class Connection:
                 or (context.api.is_pipelined and self._receiver.has_more)
             ):
                 self._handed_over = context
+                self._by_itself = self._by_itself - 1 if self._by_itself else _BY_ITSELF
                 is_done = True
                 return False
+            self._by_itself = 0
             views = dispatcher.finish_at_once(context)
             if views is not None:
                 rest = views if context.response_bytes > _LARGE_ANSWER_BYTES else self._send_now(views)

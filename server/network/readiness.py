@@ -33,22 +33,27 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_epoll", "_registered", "_sleeping")
+    __slots__ = ("_epoll", "_registered", "_sleeping", "is_crowded")
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         #: Those whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
+        #: Whether several connections have something in this turn: what they write had better be written together.
+        self.is_crowded = False
 
-    async def serve(self, transport: Transport, serve: Serve) -> None:
-        """Call `serve` whenever there is something to receive, until it returns False."""
+    async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
+        """Call `serve` whenever there is something to receive, until it returns False.
+
+        `first_by_itself` has the calling task do so the first time: it will be needed, and is spared being woken twice.
+        """
         descriptor = transport.descriptor
-        if self._epoll is None or descriptor is None:
-            while True:
-                await transport.wait_readable()
-                if not serve():
-                    return
+        while first_by_itself or self._epoll is None or descriptor is None:
+            await transport.wait_readable()
+            if not serve():
+                return
+            first_by_itself = False
         if descriptor not in self._registered:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._registered.add(descriptor)
@@ -83,7 +88,9 @@ class Readiness:
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             began = perf_counter()
-            for ready, _ in epoll.poll(0, _EVENTS_AT_ONCE):
+            events = epoll.poll(0, _EVENTS_AT_ONCE)
+            self.is_crowded = len(events) > 1
+            for ready, _ in events:
                 sleeper = self._sleeping.get(ready)
                 if sleeper is None:
                     # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.

@@ -121,12 +121,11 @@ class FrameReceiver:
         return self._fragment is None
 
     def is_settled(self) -> bool:
-        """Whether there is nothing to do but to wait for a next frame; then no buffer is held."""
-        if self._fragment is None:
-            return not self._is_ended
-        if self._start < self._end or self._expects_more:
+        """Whether nothing of a next frame has been received; then no buffer is held."""
+        if self._is_ended or self._start < self._end:
             return False
-        self._go_idle()
+        if self._fragment is not None:
+            self._go_idle()
         return True
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches
+from ottla.server.event_loop.stages import begin, finish
 from ottla.server.metadata.image import INTERNAL_TOPICS, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import (
@@ -95,8 +96,7 @@ async def test_records_are_in_the_log_before_any_other_task_runs(node: Node, top
 
 
 async def test_an_append_is_begun_without_a_wait(node: Node, topic: TopicImage, make_batch: MakeBatch) -> None:
-    with assert_no_checkpoints():
-        operation = await node.manager.begin_append([(key(topic), make_batch())], required_acks=1, timeout_ms=1000)
+    operation: Any = begin(node.manager.begin_append([(key(topic), make_batch())], required_acks=1, timeout_ms=1000))
     assert node.log(topic).log_end_offset == 1
     assert not operation.is_complete
     node.flush()
@@ -148,7 +148,8 @@ async def test_a_store_without_room_holds_the_append_back(node: Node, topic: Top
     results: list[AppendResult] = []
 
     async def append() -> None:
-        operation = await node.manager.begin_append([(key(topic), make_batch())], required_acks=1, timeout_ms=1000)
+        asked = [(key(topic), make_batch())]
+        operation = await finish(node.manager.begin_append(asked, required_acks=1, timeout_ms=1000))
         begun.append(True)
         results.append((await node.manager.finish_append(operation))[0])
 
@@ -542,3 +543,16 @@ async def test_errors_are_kept_without_the_frames_that_they_were_raised_in(node:
     for failed in appended.values():
         assert failed.error is not None
         assert (failed.error.__traceback__, failed.error.__context__) == (None, None)
+
+
+async def test_what_comes_before_a_fetch_has_its_task_ends_its_wait(node: Node, topic: TopicImage) -> None:
+    """It is begun by whoever received it: until its own task waits, nobody tells it of anything."""
+    params = FetchParams(max_wait_ms=60_000, min_bytes=1)
+    rest: Any = begin(node.manager.begin_fetch(params, [FetchPartition(topic.topic_id, 0, 0)]))
+    assert isinstance(rest, Coroutine)
+    await node.append_flushed(topic)
+    with trio.fail_after(5):
+        (result,) = await rest
+    assert result.high_watermark == 1
+    assert result.records is not None
+    result.release()

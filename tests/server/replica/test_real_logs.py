@@ -14,6 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker, iter_batches, iter_records
+from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
@@ -75,7 +76,7 @@ class Node:
 
     async def latest(self, partition: int = 0, isolation: Isolation = Isolation.HIGH_WATERMARK) -> int:
         held = self.manager.get_partition(TOPIC_ID, partition)
-        return (await find_offset(held, OffsetSpec.LATEST, isolation=isolation)).offset
+        return (await finish(find_offset(held, OffsetSpec.LATEST, isolation=isolation))).offset
 
 
 @asynccontextmanager
@@ -214,7 +215,7 @@ async def test_records_are_deleted_for_good(disk: SimulatedDisk) -> None:
         with pytest.raises(OffsetOutOfRangeError):
             await node.values(2)
         held = node.manager.get_partition(TOPIC_ID, 0)
-        earliest = await find_offset(held, OffsetSpec.EARLIEST, isolation=Isolation.HIGH_WATERMARK)
+        earliest = await finish(find_offset(held, OffsetSpec.EARLIEST, isolation=Isolation.HIGH_WATERMARK))
         assert (earliest.offset, earliest.leader_epoch) == (3, 0)
 
 
@@ -263,7 +264,7 @@ async def test_records_are_found_by_time(disk: SimulatedDisk) -> None:
         held = node.manager.get_partition(TOPIC_ID, 0)
 
         async def find(timestamp_ms: int) -> int:
-            return (await find_offset(held, timestamp_ms, isolation=Isolation.HIGH_WATERMARK)).offset
+            return (await finish(find_offset(held, timestamp_ms, isolation=Isolation.HIGH_WATERMARK))).offset
 
         assert [await find(NOW_MS + after) for after in (0, 5, 6, 9, 10)] == [0, 0, 2, 2, -1]
         assert await find(OffsetSpec.MAX_TIMESTAMP) == 2

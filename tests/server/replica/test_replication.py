@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.server.coordinator.errors import CoordinatorError, NotCoordinatorError
 from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, OffsetNotAvailableError
@@ -216,11 +217,11 @@ async def test_a_restarted_leader_commits_nothing_before_it_hears_of_its_followe
         assert await leader.values() == [b"a"]
         assert await leader.values(Isolation.HIGH_WATERMARK) == []
         with pytest.raises(OffsetNotAvailableError):
-            await find_offset(leader.partition, OffsetSpec.LATEST, isolation=Isolation.HIGH_WATERMARK)
+            await finish(find_offset(leader.partition, OffsetSpec.LATEST, isolation=Isolation.HIGH_WATERMARK))
         await follower.fetch_from(leader)
         await follower.fetch_from(leader)
         assert await leader.values(Isolation.HIGH_WATERMARK) == [b"a"]
-        found = await find_offset(leader.partition, OffsetSpec.LATEST, isolation=Isolation.HIGH_WATERMARK)
+        found = await finish(find_offset(leader.partition, OffsetSpec.LATEST, isolation=Isolation.HIGH_WATERMARK))
         assert (found.offset, found.leader_epoch) == (1, 1)
 
 

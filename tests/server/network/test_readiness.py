@@ -1,0 +1,194 @@
+"""What is served in the turn that receives it, and what is left to the connection's task."""
+
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.frames import build_request_frame
+from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.server.apis.context import RequestContext
+from ottla.server.errors import CloseConnectionError
+from ottla.server.network import connection
+
+Serve = Callable[..., Any]
+
+
+class Handlers:
+    """Metadata is answered at once, ListGroups by a coroutine that waits until the test says so."""
+
+    def __init__(self) -> None:
+        self.tasks: list[str] = []
+        self.go_on = trio.Event()
+
+    def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        self.tasks.append(trio.lowlevel.current_task().name)
+        return MetadataResponse(cluster_id="c", controller_id=context.header.correlation_id)
+
+    def list_groups(
+        self, request: ListGroupsRequest, context: RequestContext
+    ) -> Coroutine[Any, Any, ListGroupsResponse]:
+        return self._list_groups()
+
+    async def _list_groups(self) -> ListGroupsResponse:
+        self.tasks.append(trio.lowlevel.current_task().name)
+        await self.go_on.wait()
+        return ListGroupsResponse()
+
+    @property
+    def all(self) -> dict[ApiKey, Any]:
+        return {ApiKey.METADATA: self.metadata, ApiKey.LIST_GROUPS: self.list_groups}
+
+
+async def test_what_needs_no_waiting_needs_no_task_of_its_own(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        clients = [await server.connect() for _ in range(3)]
+        for _ in range(3):
+            for client in clients:
+                await client.call(MetadataRequest(), 5)
+    assert len(set(handlers.tasks)) == 1
+    assert "Readiness" in handlers.tasks[0]
+
+
+async def test_a_request_that_waits_holds_up_only_what_is_behind_it(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        slow, quick = await server.connect(), await server.connect()
+        sent = [
+            await slow.send(MetadataRequest(), 5),
+            await slow.send(ListGroupsRequest(), 2),
+            await slow.send(MetadataRequest(), 5),
+        ]
+        for _ in range(5):
+            await quick.call(MetadataRequest(), 5)
+        await wait_all_tasks_blocked(0.01)
+        assert handlers.tasks.count(handlers.tasks[0]) == 6
+        # Its bytes are there and its task is at work: nobody is told of them in vain.
+        await slow.send(MetadataRequest(), 5)
+        await wait_all_tasks_blocked(0.01)
+        handlers.go_on.set()
+        received = [(await slow.receive(key, 2 if key is ApiKey.LIST_GROUPS else 5))[0] for key in _keys()]
+        assert received == [*sent, sent[-1] + 1]
+        # And then it sleeps again, and is served without its task.
+        await slow.call(MetadataRequest(), 5)
+        await slow.call(MetadataRequest(), 5)
+        assert "Readiness" in handlers.tasks[-1]
+
+
+async def test_who_waits_each_time_receives_by_itself(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    handlers.go_on.set()
+    async with serve_handlers(handlers.all) as server:
+        client = await server.connect()
+        for _ in range(200):
+            await client.call(ListGroupsRequest(), 2)
+        await client.call(MetadataRequest(), 5)
+        await client.call(MetadataRequest(), 5)
+    assert "Readiness" not in "".join(handlers.tasks[:200])
+    assert "Readiness" in handlers.tasks[-1]
+
+
+def _keys() -> list[ApiKey]:
+    return [ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.METADATA, ApiKey.METADATA]
+
+
+async def test_a_burst_is_answered_in_order(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        client = await server.connect()
+        frames = [build_request_frame(MetadataRequest(), 5, number, "test") for number in range(100)]
+        await client.stream.send_all(b"".join(frames))
+        assert [(await client.receive(ApiKey.METADATA, 5))[0] for _ in frames] == list(range(100))
+
+
+async def test_a_request_may_come_byte_by_byte(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        client = await server.connect()
+        frame = build_request_frame(MetadataRequest(), 5, 3, "test")
+        for byte in frame + frame:
+            await client.stream.send_all(bytes([byte]))
+            await wait_all_tasks_blocked()
+        assert [(await client.receive(ApiKey.METADATA, 5))[0] for _ in range(2)] == [3, 3]
+
+
+async def test_who_does_not_read_its_answers_holds_up_nobody_else(serve_handlers: Serve) -> None:
+    groups = [ListedGroup(group_id=f"{number:0200}") for number in range(100)]
+
+    def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        return ListGroupsResponse(groups=groups)
+
+    handlers = Handlers()
+    async with serve_handlers({**handlers.all, ApiKey.LIST_GROUPS: list_groups}) as server:
+        deaf, other = await server.connect(), await server.connect()
+        frames = [build_request_frame(ListGroupsRequest(), 2, number, "test") for number in range(600)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(deaf.stream.send_all, b"".join(frames))
+            await wait_all_tasks_blocked(0.01)
+            for _ in range(5):
+                await other.call(MetadataRequest(), 5)
+            for number in range(600):
+                correlation_id, response = await deaf.receive(ApiKey.LIST_GROUPS, 2)
+                assert correlation_id == number
+                assert response.groups[-1].group_id == groups[-1].group_id
+
+
+@pytest.mark.parametrize("large_answer_bytes", [10, 1 << 20])
+async def test_an_answer_is_sent_whole_by_whoever_sends_it(
+    serve_handlers: Serve, monkeypatch: pytest.MonkeyPatch, large_answer_bytes: int
+) -> None:
+    monkeypatch.setattr(connection, "_LARGE_ANSWER_BYTES", large_answer_bytes)
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        client = await server.connect()
+        for _ in range(3):
+            assert (await client.call(MetadataRequest(), 5)).cluster_id == "c"
+
+
+async def test_a_fault_of_a_handler_is_its_own_connections(
+    serve_handlers: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        if request.topics is None:
+            raise CloseConnectionError("the handler says so")
+        raise RuntimeError("not meant to happen")
+
+    handlers = Handlers()
+    async with serve_handlers({**handlers.all, ApiKey.METADATA: metadata}) as server:
+        one, other = await server.connect(), await server.connect()
+        answer = await one.call(MetadataRequest(topics=[]), 5)
+        assert answer.topics == []
+        await one.send(MetadataRequest(topics=None), 5)
+        assert await one.is_closed()
+        await other.stream.send_all(struct.pack(">i", -5))
+        assert await other.is_closed()
+        handlers.go_on.set()
+        assert (await (await server.connect()).call(ListGroupsRequest(), 2)).error_code == ErrorCode.NONE
+    assert [record.getMessage() for record in caplog.records if "the handler says so" in record.getMessage()]
+
+
+async def test_a_connection_that_sleeps_ends_with_its_client_and_with_the_server(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    async with serve_handlers(handlers.all) as server:
+        gone, kept = await server.connect(), await server.connect()
+        for client in (gone, kept):
+            await client.call(MetadataRequest(), 5)
+        assert server.listeners.connection_count == 2
+        await gone.stream.aclose()
+        with trio.fail_after(5):
+            while server.listeners.connection_count == 2:
+                await trio.lowlevel.checkpoint()
+        # A descriptor that is used again is another connection's.
+        again = await server.connect()
+        await again.call(MetadataRequest(), 5)
+        await kept.call(MetadataRequest(), 5)
+        server.listeners.stop()
+        assert await kept.is_closed()
+        assert await again.is_closed()
