@@ -3,7 +3,7 @@
 Trio registers a socket anew for each wait, and wakes and steps a task for each that has something. Here the sockets
 stay registered with an epoll of our own, whose descriptor one task waits for; in its turn it lets every connection that
 has something serve what needs no waiting. A connection's own task sleeps meanwhile, and is woken for what does need it.
-So a small request costs no task a step (docs/decisions/0025).
+So a small request costs no task a step (docs/decisions/0029).
 """
 
 from __future__ import annotations
