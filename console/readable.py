@@ -15,6 +15,7 @@ from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, Desc
 from ottla.kproto.messages.fetch import FetchPartition as AskedPartition
 from ottla.kproto.messages.fetch import FetchRequest, FetchTopic
 from ottla.kproto.records import parse_batch_header
+from ottla.server.event_loop.stages import finish
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.offset_lookup import find_offset
@@ -116,7 +117,7 @@ class LocalPartition:
             result.release()
 
     async def offset_at(self, timestamp_ms: int) -> int | None:
-        found = await find_offset(self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK)
+        found = await finish(find_offset(self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK))
         return found.offset if found.offset >= 0 else None
 
     def _is_aborted(self, header: BatchHeader) -> bool:

@@ -146,10 +146,7 @@ class Dispatcher:
             context.response = _refused(context, context.refusal)
             return
         try:
-            if context.access is None:
-                answer = context.api.handler(context.request, context)
-            else:
-                answer = authorization.handle(context, context.access)
+            answer = self._handle(context)
         except CloseConnectionError:
             raise
         except Exception:
@@ -159,6 +156,12 @@ class Dispatcher:
             context.rest = answer
         else:
             context.response = answer
+
+    def _handle(self, context: RequestContext) -> Any:
+        """What the handler returns: the response, or a coroutine of it."""
+        if context.access is None:
+            return context.api.handler(context.request, context)
+        return authorization.handle(context, context.access)
 
     async def finish(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
@@ -192,7 +195,7 @@ class Dispatcher:
             return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
         try:
             response: Any = context.response
-            if context.api.is_pipelined and isinstance(response, Deferred):
+            if isinstance(response, Deferred):
                 response = response.response()
                 context.remote_seconds = perf_counter() - context.handled_at
             parts = None if response is None else _encode(response, context, version)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -38,10 +39,12 @@ class FaultyDispatcher(Dispatcher):
         super().__init__(apis, broker, quotas)
         self._plan = plan
 
-    async def _handle(self, context: RequestContext) -> None:
+    def _handle(self, context: RequestContext) -> Any:
         if context.header.client_id == EXEMPT_CLIENT_ID:
-            await super()._handle(context)
-            return
+            return super()._handle(context)
+        return self._befall(context)
+
+    async def _befall(self, context: RequestContext) -> Response | Deferred | None:
         await self._plan.wait_resumed()
         befalling = self._plan.strike(context.api.key, lambda fault: answers.fits(fault, context))
         if FaultKind.DELAY in befalling:
@@ -51,11 +54,16 @@ class FaultyDispatcher(Dispatcher):
         if FaultKind.ERROR in befalling:
             await self._fail(befalling[FaultKind.ERROR], context)
         else:
-            await super()._handle(context)
+            await self._serve(context)
         if FaultKind.THROTTLE in befalling:
             context.response = _Throttled(context, self._plan.delay_seconds(befalling[FaultKind.THROTTLE]))
         if FaultKind.LOSE_ANSWER in befalling:
             context.response = _LostAnswer(context)
+        return context.response
+
+    async def _serve(self, context: RequestContext) -> None:
+        answer = super()._handle(context)
+        context.response = await answer if isinstance(answer, Coroutine) else answer
 
     async def _fail(self, fault: Fault, context: RequestContext) -> None:
         """Answer with the fault's error for what it names, and serve the rest of the request."""
@@ -65,7 +73,7 @@ class FaultyDispatcher(Dispatcher):
         code = fault.error_code
         if context.api.key is ApiKey.METADATA and code is not ErrorCode.REBOOTSTRAP_REQUIRED:
             # A client needs the brokers of the answer to go on: only the topics in it fail.
-            await super()._handle(context)
+            await self._serve(context)
             context.response = _Changed(context, lambda response: answers.fail_topics(response, fault, version))
             return
         if context.api.key is ApiKey.FETCH and code not in answers.SESSION_ERRORS:
@@ -81,7 +89,7 @@ class FaultyDispatcher(Dispatcher):
             context.response = failed
             return
         context.request = rest
-        await super()._handle(context)
+        await self._serve(context)
         context.response = _Changed(context, lambda response: answers.merge(response, failed, version))
 
 
@@ -98,9 +106,13 @@ class _Faulty(Deferred):
     def is_ready(self) -> bool:
         return not isinstance(self._inner, Deferred) or self._inner.is_ready
 
-    async def finish(self) -> Response | None:
+    async def wait(self) -> None:
+        assert isinstance(self._inner, Deferred)
+        await self._inner.wait()
+
+    def response(self) -> Response | None:
         inner = self._inner
-        return self._done(await inner.finish() if isinstance(inner, Deferred) else inner)
+        return self._done(inner.response() if isinstance(inner, Deferred) else inner)
 
     def _done(self, response: Response | None) -> Response | None:
         return response
