@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -30,6 +30,8 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.messages import request_class
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Compression, Record, build_batch
 from ottla.kproto.schema import Field, Request, Struct, StructType, TaggedField
 from ottla.server.served.api import SERVED, WAITING
@@ -189,19 +191,31 @@ class Fuzzer:
         connection = target.connect()
         topic = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=1)
         created = connection.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
-        honest = connection.call(CreateTopicsRequest(topics=[CreatableTopic(name=HONEST)], timeout_ms=5000))
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=HONEST)])
+        honest_id = connection.call(asked, at_most=12).topics[0].topic_id
+        assert honest_id != UUID(int=0), "it is not to be deleted by its id"
         connection.close()
         threads = [
-            threading.Thread(target=self._run, args=(target, number, created.topics[0].topic_id, honest, end))
+            threading.Thread(target=self._run, args=(target, number, created.topics[0].topic_id, honest_id, end))
             for number in range(THREADS)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        self._count_what_is_left(target)
 
-    def _run(self, target: Target, number: int, topic_id: UUID, honest: Any, end: float) -> None:
-        generator = Generator(self._seed * THREADS + number, topic_id, honest.topics[0].topic_id)
+    def _count_what_is_left(self, target: Target) -> None:
+        """What clients have made counts for the memory in use."""
+        with closing(target.connect()) as connection:
+            topics = connection.call(MetadataRequest(topics=None), at_most=12).topics
+            self.counts["topics left"] = len(topics)
+            self.counts["partitions left"] = sum(len(topic.partitions) for topic in topics)
+            self.counts["groups left"] = len(connection.call(ListGroupsRequest(), at_most=5).groups)
+            self.counts["MiB left"] = int(target.memory_mib())
+
+    def _run(self, target: Target, number: int, topic_id: UUID, honest_id: UUID, end: float) -> None:
+        generator = Generator(self._seed * THREADS + number, topic_id, honest_id)
         while time.monotonic() < end:
             try:
                 self._sequence(target, generator)
