@@ -31,9 +31,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from compat_tests.kill_loop_others import Committer, Compacted, Other, Transactions
 from compat_tests.links import Links
+from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.records import BatchHeader, iter_batches
 from ottla.testing import BrokerError, Cluster
 from tests.etcd import Etcd
 
@@ -244,24 +246,62 @@ def wait_until_in_sync(cluster: Cluster) -> None:
         time.sleep(0.05)
 
 
-def read_back(bootstrap: str, sent: list[int]) -> list[str]:
-    """What is wrong with the partitions, in sentences."""
+class ReadBack(NamedTuple):
+    """What is wrong with the partitions, in sentences; and how many records the client wrote again in a new epoch."""
+
+    wrong: list[str]
+    rewritten: int
+
+
+def read_back(bootstrap: str, sent: list[int]) -> ReadBack:
+    """Read every partition from its beginning: the numbers must be those of all records, once and in order.
+
+    librdkafka takes a new producer epoch when a batch was refused because one before it had failed, in whatever
+    partition; and then it sends all again that was not acknowledged, also what has been written. The broker cannot tell
+    such records from new ones, so they may be there twice: in another epoch, and in order.
+    """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     following = [0] * PARTITIONS
+    rewritten = 0
     deadline = time.monotonic() + READ_TIMEOUT_S
     while sum(following) < sum(sent) and time.monotonic() < deadline:
         for message in consumer.consume(10_000, 1.0):
-            partition, value = message.partition(), message.value()
-            if message.error() is not None or partition is None or value is None:
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            if message.error() is not None or partition is None or offset is None or value is None:
                 continue
-            if int(value) != following[partition]:
-                return [
-                    f"partition {partition}, offset {message.offset()}: {int(value)} after {following[partition] - 1}"
-                ]
-            following[partition] += 1
+            expected, number = following[partition], int(value)
+            if number != expected:
+                now = batch_of(bootstrap, partition, offset)
+                before = batch_of(bootstrap, partition, max(0, offset - max(1, expected - number)))
+                if number > expected or before.producer_epoch >= now.producer_epoch:
+                    wrong = f"partition {partition}, offset {offset}: {number} after {expected - 1}"
+                    return ReadBack([f"{wrong}; written by {describe(before)} and {describe(now)}"], rewritten)
+                rewritten += expected - number
+            following[partition] = number + 1
     consumer.close()
-    return [f"partition {p}: {n} of {sent[p]} records" for p, n in enumerate(following) if n != sent[p]]
+    return ReadBack(
+        [f"partition {p}: {n} of {sent[p]} records" for p, n in enumerate(following) if n != sent[p]], rewritten
+    )
+
+
+def batch_of(bootstrap: str, index: int, offset: int) -> BatchHeader:
+    """The header of the batch that holds an offset."""
+    with Client(parse_addresses(bootstrap), 10) as asked:
+        found = asked.topic(TOPIC)
+        partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1)
+        topic = FetchTopic(topic_id=found.topic_id, partitions=[partition])
+        leader_id = next(it.leader_id for it in found.partitions if it.partition_index == index)
+        answer = asked.broker(leader_id).call(FetchRequest(topics=[topic], max_wait_ms=0, min_bytes=0))
+    _, header = next(iter_batches(bytes(answer.responses[0].partitions[0].records)))
+    return header
+
+
+def describe(batch: BatchHeader) -> str:
+    return (
+        f"producer {batch.producer_id} epoch {batch.producer_epoch}, sequence {batch.base_sequence}, "
+        f"in leader epoch {batch.leader_epoch}, at {batch.base_offset}"
+    )
 
 
 def compare_replicas(cluster: Cluster) -> list[str]:
@@ -368,7 +408,7 @@ def run(
             other.stop()
         load.finish()
         wait_until_in_sync(cluster)
-        wrong = read_back(cluster.bootstrap, load.sent)
+        wrong, rewritten = read_back(cluster.bootstrap, load.sent)
         wrong += compare_replicas(cluster)
         for other in others:
             wrong += other.wrong()
@@ -378,6 +418,8 @@ def run(
     gaps = ", ".join(f"{kind} {max(gaps):.1f} s ({len(gaps)} times)" for kind, gaps in sorted(gaps_s.items()))
     done = ", ".join(f"{type(other).__name__.lower()} {other.done} times" for other in others)
     summary = f"{faults} faults, {load.acknowledged} records acknowledged, {done}; longest gaps: {gaps}"
+    if rewritten:
+        summary += f"; {rewritten} records were written again by the client in a new producer epoch"
     if of_nodes.slow_starts:
         summary += f"; {of_nodes.slow_starts} starts took longer than the half minute that is waited for them"
     return Outcome(summary, wrong)

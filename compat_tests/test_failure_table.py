@@ -102,7 +102,7 @@ class Lab:
         self._worker.join()
         self.load.finish()
         self.until_in_sync()
-        wrong = read_back(self.cluster.bootstrap, self.load.sent) + compare_replicas(self.cluster)
+        wrong = read_back(self.cluster.bootstrap, self.load.sent).wrong + compare_replicas(self.cluster)
         return wrong + [f"{count} records failed: {error}" for error, count in self.load.failed.items()]
 
 
