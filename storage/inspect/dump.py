@@ -43,7 +43,7 @@ def dump_file(
         if header is None:
             yield {"type": "damage", "path": path, "position": 0, "message": "not a segment, or its header is damaged"}
         else:
-            fields = header._asdict() | {"size": size}
+            fields = header._asdict() | {"boot_tag": header.boot_tag.hex(), "size": size}
             yield {"type": "segment", "path": path} | {
                 key: fields[key] for key in fields if key not in ("magic", "crc")
             }

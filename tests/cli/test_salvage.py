@@ -45,8 +45,15 @@ async def _fill(data_dir: Path) -> Path:
         return Path(logs[0].store.files.directory)
 
 
+class _AfterPowerCut(RealDisk):
+    """What is not sound may have been torn, so that nothing behind it counts."""
+
+    def boot_id(self) -> str:
+        return "another boot"
+
+
 async def _start(data_dir: Path) -> None:
-    manager = LogManager(RealDisk(), data_dir, StorageConfig(), SystemClock(), node_id=1)
+    manager = LogManager(_AfterPowerCut(), data_dir, StorageConfig(), SystemClock(), node_id=1)
     async with manager.run():
         log = await manager.open_log(UUID(int=7), "orders", 0, LogConfig())
         assert log.log_end_offset == 3
