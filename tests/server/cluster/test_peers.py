@@ -13,9 +13,10 @@ import trio.testing
 from ottla.client.errors import ConnectionLostError, UnreachableError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.kproto.messages.fetch import FetchRequest
+from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Door, Peers
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
+from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -102,19 +103,24 @@ async def test_a_node_stops_while_others_wait_for_it_and_while_it_waits(run_clus
 async def test_a_connection_to_a_process_that_another_follows_is_waited_on_no_longer(run_cluster: RunCluster) -> None:
     """Its machine went down, and nobody has said that it has ended."""
     async with run_cluster(2) as cluster:
+        topic = await cluster[1].broker.controller.create_topic(NewTopic("t", assignments={0: [2]}))
+        await cluster.until(lambda image: "t" in image.topics)
         peers, before = cluster[1].broker.peers, cluster[1].image
+        waiting = cluster[2].broker.replica_manager.fetch_purgatory
         failures: list[Exception] = []
 
         async def wait_for_records() -> None:
+            topics = [FetchTopic(topic_id=topic.topic_id, partitions=[FetchPartition(partition=0)])]
             try:
-                await peers.call(2, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=[]))
+                await peers.call(2, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=topics))
             except ConnectionLostError as error:
                 failures.append(error)
 
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait_for_records)
-                await trio.testing.wait_all_tasks_blocked()
+                while not waiting.watching:  # noqa: ASYNC110 - there is no event
+                    await trio.sleep(0.01)
                 restarted = before.brokers[2]._replace(incarnation="another")
                 after = replace(before, brokers={**before.brokers, 2: restarted})
                 await peers.follow(MetadataDelta(before, after, changed_brokers=[2]))
