@@ -30,6 +30,8 @@ _MAX_SHARED_BYTES: Final = 64 * 1024
 _MAX_TAKEN_AT_ONCE: Final = 4
 # One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_RECEIVE_BYTES: Final = 256 * 1024
+# So much of a large frame is received before others run, however quickly its sender goes on.
+_MAX_UNBROKEN_BYTES: Final = 512 * 1024
 
 
 class Frame:
@@ -74,6 +76,7 @@ class FrameReceiver:
         "_start",
         "_taken_at_once",
         "_transport",
+        "_unbroken_bytes",
         "_waited_seconds",
         "_wanted",
         "is_quiet",
@@ -110,6 +113,7 @@ class FrameReceiver:
         self._shared_bytes = _MIN_SHARED_BYTES
         self._expects_more = False  # whether the last receive suggests that the next would not come back empty
         self._taken_at_once = 0  # frames since the last wait
+        self._unbroken_bytes = 0  # of a large frame since others could run
         self._is_after_large = False
         self._is_ended = False
         #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
@@ -190,7 +194,7 @@ class FrameReceiver:
             if self._wanted:
                 await self._begin_own_buffer()
             elif self._claim is not None and self._end - self._start - PREFIX_SIZE >= self._charged:
-                await self._reserve(min(self._piece_bytes(), self._needed - self._end))
+                await self._reserve_piece()
             else:
                 await self._wait_for_buffer()
             try:
@@ -260,7 +264,7 @@ class FrameReceiver:
             raise
 
     async def _wait_readable(self) -> None:
-        self._taken_at_once = 0
+        self._taken_at_once = self._unbroken_bytes = 0
         self._is_after_large = False
         await self._transport.wait_readable()
 
@@ -307,6 +311,8 @@ class FrameReceiver:
         if self._needed:
             if self._claim is None:
                 self._charge_received(count)
+            else:
+                self._unbroken_bytes += count
         elif self._end == memory.nbytes and self._shared_bytes < _MAX_SHARED_BYTES:
             self._shared_bytes *= 2
         return count
@@ -385,6 +391,13 @@ class FrameReceiver:
     def _piece_bytes(self) -> int:
         """How much memory a large frame gets next: about as much as it has filled."""
         return min(max(self._end - self._start, _MAX_SHARED_BYTES), _MAX_RECEIVE_BYTES)
+
+    async def _reserve_piece(self) -> None:
+        """Wait for memory for the next piece of a large frame, and let others run now and then."""
+        await self._reserve(min(self._piece_bytes(), self._needed - self._end))
+        if self._unbroken_bytes >= _MAX_UNBROKEN_BYTES:
+            self._unbroken_bytes = 0
+            await trio.lowlevel.checkpoint()
 
     async def _reserve(self, size_bytes: int) -> None:
         """Wait for memory for so much more of the frame under way."""

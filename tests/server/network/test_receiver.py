@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 import trio
@@ -182,6 +183,30 @@ async def test_a_claim_is_charged_by_what_arrived_of_it() -> None:
     stage.receiver._transport.receive_into = watched  # type: ignore[method-assign]
     assert await stage.receiver.next() is None
     assert max(charged) <= 64 * 1024 + 1_000  # while it receives; what is not filled is given back before it waits
+
+
+async def test_others_run_while_a_large_frame_comes_as_fast_as_it_is_received() -> None:
+    """Its sender keeps the socket full, so that there is never anything to wait for."""
+    size_bytes = 16 * MAX_FRAME_BYTES
+    stage = Stage([framed(bytes(size_bytes))], budget_bytes=1 << 26)
+    stage.receiver.max_frame_bytes = size_bytes
+    received: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            received.append(stage.receiver.arrived_bytes)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        frame = await stage.receiver.next()
+        nursery.cancel_scope.cancel()
+    assert frame is not None
+    frame.release()
+    stage.receiver.close()
+    stage.assert_nothing_held()
+    arrived = [0, *filter(None, received), size_bytes]  # before and behind the frame nothing of one has come
+    assert max(later - earlier for earlier, later in pairwise(arrived)) <= 2 * MAX_FRAME_BYTES
 
 
 async def test_a_large_frame_of_an_unknown_api_is_refused_before_its_body() -> None:
