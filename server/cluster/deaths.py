@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GONE_SECONDS: Final = 1.0
-"""How long a port has to refuse connections."""
-_AGAIN_SECONDS: Final = 0.25
+GONE_SECONDS: Final = 0.7
+"""How long a port has to refuse connections: less than a second with an election, for so often librdkafka asks."""
+_AGAIN_SECONDS: Final = 0.1
 _REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 
 
