@@ -41,6 +41,8 @@ class RecoveredLogs:
         self._as_of: dict[bytes, int] = {}
         self._newest_state = _UNKNOWN
         self._misses_blocks = False
+        # Those of which a run was found behind the last missing blocks: gaps that follow are their own.
+        self._found_behind: set[bytes] = set()
         self.snapshots = snapshots
         self.logs: dict[bytes, PartitionLog] = {}
         self.changed: dict[PartitionLog, None] = {}
@@ -89,13 +91,17 @@ class RecoveredLogs:
     def miss_blocks(self) -> None:
         """Blocks are missing before the one that is applied next: `missed_before` tells what of each log."""
         self._misses_blocks = True
+        self._found_behind.clear()
 
     def missed_before(self, run: Run) -> Run | None:
         """What missing blocks must have said before a run: the offsets that they held, or a truncation.
 
         Offsets that are lost become a run too short for a batch: readers come upon it in its place, and are refused.
         """
-        if not self._misses_blocks or run.kind == RunKind.DELETE:
+        if not self._misses_blocks or run.key in self._found_behind:
+            return None
+        self._found_behind.add(run.key)
+        if run.kind == RunKind.DELETE:
             return None
         if run.kind == RunKind.LOG_START and run.base_offset == run.last_offset:
             return None

@@ -217,6 +217,33 @@ async def test_a_truncation_that_was_lost_is_seen_by_what_follows(harness: Any) 
         assert log.end_offset_for_epoch(0) == (0, 6)
 
 
+async def test_a_gap_that_a_log_has_of_its_own_is_not_taken_for_lost(harness: Any) -> None:
+    """A follower's log has gaps where its leader's compaction has been: one block behind the damage says so."""
+    async with harness.manager() as manager:
+        log, other = [await harness.open(manager, partition) for partition in range(2)]
+        for number, target in enumerate((log, other, other, log, other)):
+            harness.append(target, value(number))
+            await target.store.writer.flush(sync=False)
+        batch = harness.batch([value(9)])
+        batch[:8] = (9).to_bytes(8, "big")
+        batch[12:16] = (0).to_bytes(4, "big")
+        log.append_as_follower(batch, None, now_ms=1)
+        await log.store.writer.flush(sync=False)
+        folder = Path(log.store.files.directory)
+        kept = folder.parents[2] / "kept"
+        shutil.copytree(folder, kept)
+    shutil.rmtree(folder)
+    shutil.move(kept, folder)
+    it = Killed(folder)
+    it.change(it.data_files[0], it.blocks(it.data_files[0])[2].position, b"....")
+    async with harness.manager(tail_cache_bytes=0) as manager:
+        log, other = [await harness.open(manager, partition) for partition in range(2)]
+        assert await harness.read_all(log) == [(0, value(0)), (1, value(3)), (9, value(9))]
+        with pytest.raises(CorruptLogError):
+            await harness.read_records(other, 1)
+        assert await harness.read_all(other, 2) == [(2, value(4))]
+
+
 async def test_the_image_of_a_block_in_a_record_is_no_block(harness: Any) -> None:
     """A client cannot have its bytes taken for the store's, even where damage makes a recovery look for blocks."""
     key = log_key(harness.topic_id.bytes, 0)
