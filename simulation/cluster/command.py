@@ -8,13 +8,17 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import math
+import multiprocessing
+import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.simulation.cluster.faults import FAULTS
 from ottla.simulation.cluster.shrinking import shrunk, timeline
@@ -49,6 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--go-on", action="store_true", help="go on after a seed that fails, and print the first line of each"
     )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="COUNT",
+        help="how many processes live seeds at a time (default: one for each core)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,17 +70,15 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.simulation.cluster.simulation import simulate
 
     live = partial(simulate, nodes=arguments.nodes, faults=arguments.faults, seconds=arguments.seconds)
-    logger = logging.getLogger("ottla")
-    # The simulation looks at what nodes log. Garbage is collected between seeds, each of which takes half a second.
-    logger.propagate = False
-    gc.disable()
+    _prepare()
     try:
         if arguments.seed is not None:
             return _one(live, arguments.seed, arguments.only)
-        return _many(live, range(arguments.first, arguments.first + arguments.seeds), go_on=arguments.go_on)
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        return _many(live, seeds, go_on=arguments.go_on, jobs=arguments.jobs)
     finally:
         gc.enable()
-        logger.propagate = True
+        logging.getLogger("ottla").propagate = True
 
 
 def _kinds(text: str) -> list[str]:
@@ -96,30 +105,63 @@ def _one(live: Callable[..., Outcome], seed: int, only: Collection[int] | None) 
     return 1 if outcome.finding else 0
 
 
-def _many(live: Callable[..., Outcome], seeds: range, *, go_on: bool) -> int:
+def _many(live: Callable[..., Outcome], seeds: range, *, go_on: bool, jobs: int) -> int:
     started = time.perf_counter()
     simulated_s = 0.0
     lived = failed = acknowledged = 0
-    for seed in seeds:
-        outcome = live(seed)
-        lived += 1
-        simulated_s += outcome.simulated_s
-        acknowledged += outcome.acknowledged
-        if not seed % _COLLECTED_EVERY:
-            gc.collect()
-        if not outcome.finding:
-            continue
-        failed += 1
-        print(f"seed {seed}: {outcome.finding[:300]}", flush=True)
-        if not go_on:
-            _explain(outcome, partial(live, seed))
-            break
+    with _short_outcomes(live, seeds, jobs) as outcomes:
+        for outcome in outcomes:
+            lived += 1
+            simulated_s += outcome.simulated_s
+            acknowledged += outcome.acknowledged
+            if not outcome.finding:
+                continue
+            failed += 1
+            print(f"seed {outcome.seed}: {outcome.finding[:300]}", flush=True)
+            if not go_on:
+                break
+    if failed and not go_on:
+        _explain(live(outcome.seed), partial(live, outcome.seed))
     took_s = time.perf_counter() - started
     print(
         f"{lived} seeds from {seeds.start} on in {took_s:.0f} s, {failed} of them failed; "
         f"{simulated_s:.0f} simulated seconds, {simulated_s / took_s:.0f} a second; {acknowledged} records acknowledged"
     )
     return 1 if failed else 0
+
+
+class _ShortOutcome(NamedTuple):
+    """What one process tells another of a seed, which lives again whoever lives it."""
+
+    seed: int
+    finding: str
+    simulated_s: float
+    acknowledged: int
+
+
+@contextmanager
+def _short_outcomes(live: Callable[..., Outcome], seeds: range, jobs: int) -> Iterator[Iterator[_ShortOutcome]]:
+    """What comes of each seed, in order. Several processes live them if there are enough; they end with the block."""
+    one = partial(_short_outcome, live)
+    processes = min(jobs, math.ceil(len(seeds) / _COLLECTED_EVERY))
+    if processes <= 1:
+        yield map(one, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, _prepare) as pool:
+        yield pool.imap(one, seeds, _COLLECTED_EVERY)
+
+
+def _short_outcome(live: Callable[..., Outcome], seed: int) -> _ShortOutcome:
+    outcome = live(seed)
+    if not seed % _COLLECTED_EVERY:
+        gc.collect()
+    return _ShortOutcome(seed, outcome.finding, outcome.simulated_s, outcome.acknowledged)
+
+
+def _prepare() -> None:
+    """The simulation looks at what nodes log. Garbage is collected between seeds, each of which takes half a second."""
+    logging.getLogger("ottla").propagate = False
+    gc.disable()
 
 
 def _explain(outcome: Outcome, again: Callable[..., Outcome]) -> None:

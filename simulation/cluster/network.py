@@ -9,6 +9,7 @@ is back. So a peer learns of a death at once, late, or when it sends.
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import socket
@@ -19,10 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from ottla.simulation.storage.alarms import Alarm
+
 if TYPE_CHECKING:
     import ssl
 
     from ottla.kproto.codec import Buffer
+    from ottla.simulation.cluster.epoll import Epoll
 
 __all__ = ["Host", "Network", "Stack"]
 
@@ -43,6 +47,12 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.latency_s = rng.choice((0.0001, 0.001, 0.005))
         self.window_bytes = rng.choice((4_000, 64_000, 1_000_000))
+        #: Whether the machines' systems have epoll, as Linux does; elsewhere each connection waits by itself.
+        self.has_epoll = rng.random() < 0.8
+        self.epolls: dict[int, Epoll] = {}
+        #: The ends of connections by their descriptors.
+        self.ends: dict[int, _End] = {}
+        self._descriptors = itertools.count(3)
         #: How many bytes were sent: the same in each run of a seed.
         self.sent_bytes = 0
         self._blocked: set[tuple[str, str]] = set()
@@ -55,6 +65,9 @@ class Network:
         if found is None:
             found = self.hosts[address] = Host(self, address)
         return found
+
+    def next_descriptor(self) -> int:
+        return next(self._descriptors)
 
     def block(self, source: str, target: str) -> None:
         """Let nothing through from one host to another."""
@@ -269,11 +282,14 @@ class _End(trio.abc.Stream):
         self.outgoing: _Pipe
         #: Its process has closed it or is dead: nobody reads here any more.
         self.is_gone = False
+        self.descriptor = host.network.next_descriptor()
+        self.watched_by: Epoll | None = None
         self._is_reset = False
         self._is_read_shut = False
-        self._reading: trio.CancelScope | None = None
+        self._reading = Alarm()
         self._writing = trio.lowlevel.ParkingLot()
         host.ends[self] = None
+        host.network.ends[self.descriptor] = self
 
     def join(self, peer: _End, network: Network) -> None:
         self.peer, peer.peer = peer, self
@@ -289,8 +305,9 @@ class _End(trio.abc.Stream):
 
     def expect(self, at: float) -> None:
         """Bytes will be there at a time."""
-        if self._reading is not None:
-            self._reading.deadline = min(self._reading.deadline, at)
+        self._reading.bring_forward(at)
+        if self.watched_by is not None:
+            self.watched_by.alarm.bring_forward(at)
 
     def reset(self) -> None:
         """The peer, or who speaks for it, says that the connection is no more."""
@@ -309,6 +326,7 @@ class _End(trio.abc.Stream):
         if self.is_gone:
             return
         self.is_gone = True
+        del self.host.network.ends[self.descriptor]
         self._wake()
         if says_so and not self._is_reset:
             self._end_output()
@@ -322,8 +340,9 @@ class _End(trio.abc.Stream):
             self.outgoing.put(b"")
 
     def _wake(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
+        self._reading.ring()
+        if self.watched_by is not None:
+            self.watched_by.alarm.ring()
         self._writing.unpark_all()
 
     def _forget(self) -> None:
@@ -345,13 +364,9 @@ class _End(trio.abc.Stream):
     def peer_subject(self) -> Any:
         return None
 
-    @property
-    def descriptor(self) -> None:
-        """There is none."""
-
-    @property
-    def _is_readable(self) -> bool:
-        return self.is_over or self._is_read_shut or self.incoming.ready_at() <= trio.current_time()
+    def readable_at(self) -> float:
+        """When there is something to receive, or to be told."""
+        return -math.inf if self.is_over or self._is_read_shut else self.incoming.ready_at()
 
     def receive_into(self, buffer: memoryview) -> int:
         data = self._receive(len(buffer))
@@ -396,13 +411,8 @@ class _End(trio.abc.Stream):
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._is_readable:
-            assert self._reading is None
-            with trio.CancelScope(deadline=self.incoming.ready_at()) as self._reading:
-                try:
-                    await trio.sleep_forever()
-                finally:
-                    self._reading = None
+        while (at := self.readable_at()) > trio.current_time():
+            await self._reading.wait(at)
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()

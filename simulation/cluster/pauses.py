@@ -23,35 +23,38 @@ class Pauses:
 
     def __init__(self) -> None:
         self._held: dict[int, list[Any]] = {}
-        self._queue: _Queue | None = None
+        self._runner: Any = None
 
     def install(self) -> None:
-        runner = GLOBAL_RUN_CONTEXT.runner
-        self._queue = _Queue(runner.runq)
-        self._queue.held = self._held
-        runner.runq = self._queue
+        self._runner = GLOBAL_RUN_CONTEXT.runner
 
     def is_held(self, node_id: int) -> bool:
         return node_id in self._held
 
     def hold(self, node_id: int) -> None:
         """Let none of its tasks run from now on, except one that runs right now."""
+        if not self._held:
+            self._runner.runq = _Queue(self._runner.runq)
+            self._runner.runq.held = self._held
         self._held.setdefault(node_id, [])
 
     def release(self, node_id: int) -> None:
         """Go on."""
-        assert self._queue is not None
-        for task in self._held.pop(node_id, ()):
-            self._queue.append(task)
+        tasks = self._held.pop(node_id, None)
+        if tasks is None:
+            return
+        if not self._held:
+            self._runner.runq = deque(self._runner.runq)
+        self._runner.runq.extend(tasks)
 
 
 class _Queue(deque[Any]):
-    """Trio's queue of tasks that can run."""
+    """Trio's queue of tasks that can run, while a process stands still."""
 
     held: dict[int, list[Any]]
 
     def append(self, task: Any) -> None:
-        aside = self.held.get(task.context.get(PROCESS)) if self.held else None
+        aside = self.held.get(task.context.get(PROCESS))
         if aside is None:
             super().append(task)
         else:

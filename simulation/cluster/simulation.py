@@ -15,6 +15,7 @@ from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.consumer import Auditor, Consumer
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
+from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults import FAULTS, Faults
 from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
@@ -76,7 +77,7 @@ def simulate(
         ended_s = trio.current_time()
 
     try:
-        with deterministic(seed, world.workers):
+        with deterministic(seed, world.workers), simulated_epoll(world.network):
             determinism.run(live, seed, limit_s=_LIMIT_S)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is found
         if not world.finding:

@@ -29,6 +29,16 @@ def test_a_failure_is_told_with_the_faults_that_it_needs(
     assert "to see it: --seed 7 --only none" in told
 
 
+def test_several_processes_find_what_one_finds(capfd: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for jobs in ("1", "2"):
+        words = ["simulate", "--nodes", "1", "--seeds", "11", "--seconds", "0.1", "--faults", "none", "--jobs", jobs]
+        assert main(words) == 0
+        told.append(re.sub(r" in [0-9]+ s|, [0-9]+ a second", "", capfd.readouterr().out))
+    assert told[0].startswith("11 seeds from 0 on, 0 of them failed")
+    assert told[0] == told[1]
+
+
 def test_faults_that_there_are_not(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["simulate", "--faults", "kill,flood"])

@@ -1,0 +1,121 @@
+"""Virtual time: it jumps to what comes next when nothing can run, and wakes tasks without a cancel scope for each.
+
+Trio ends a `sleep` by cancelling it, and its autojump takes a turn of the loop. Most of what simulated nodes do is to
+wait for a moment, so seeds are lived sooner with an `Alarm` for each. What runs when is the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from heapq import heappop, heappush
+from typing import Final
+
+import trio
+from trio._core._run import GLOBAL_RUN_CONTEXT
+
+__all__ = ["Alarm", "HangError", "VirtualClock", "sleep"]
+
+_IDLE_TURNS: Final = 1000
+
+
+class HangError(AssertionError):
+    """Everything waits, and nothing that is awaited can come; or it takes for ever."""
+
+
+class VirtualClock(trio.abc.Clock):
+    """Begins at 0. HangError, out of `trio.run`, when nothing can happen any more, or after `limit_s`.
+
+    From outside, because a wait that is shielded can be ended by nothing else.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._now_s = 0.0
+        self._limit_s = limit_s
+        self._idle_turns = 0
+        self._numbers = itertools.count()
+        #: When, in which order, and whose; those that are not for their alarm's time any more are left in it.
+        self._alarms: list[tuple[float, int, Alarm]] = []
+
+    def start_clock(self) -> None:
+        """Nothing but the simulation moves it."""
+
+    def current_time(self) -> float:
+        return self._now_s
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Trio asks this when no task can run: it is the next deadline now, or the first alarms are rung."""
+        alarms = self._alarms
+        while alarms and not alarms[0][2].is_set_for(alarms[0][0]):
+            heappop(alarms)
+        next_s = min(deadline, alarms[0][0]) if alarms else deadline
+        if next_s == math.inf:
+            self._idle_turns += 1
+            if self._idle_turns > _IDLE_TURNS:
+                raise HangError("everything waits for ever")
+            return 0
+        self._idle_turns = 0
+        if next_s > self._limit_s:
+            raise HangError(f"not done after {self._limit_s} simulated seconds")
+        self._now_s = max(self._now_s, next_s)
+        while alarms and alarms[0][0] <= self._now_s:
+            at, _, alarm = heappop(alarms)
+            if alarm.is_set_for(at):
+                alarm.ring()
+        return 0
+
+    def put(self, at: float, alarm: Alarm) -> None:
+        heappush(self._alarms, (at, next(self._numbers), alarm))
+
+
+class Alarm:
+    """Wakes one task at a time, which may come nearer while it waits."""
+
+    __slots__ = ("_at", "_task")
+
+    def __init__(self) -> None:
+        self._at = math.inf
+        self._task: trio.lowlevel.Task | None = None
+
+    async def wait(self, at: float) -> None:
+        """Until then, or until it is rung."""
+        self._task = trio.lowlevel.current_task()
+        self._at = math.inf
+        self.bring_forward(at)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def bring_forward(self, at: float) -> None:
+        """Ring at this time, if that is before the one that it is set for."""
+        if self._task is None or at >= self._at:
+            return
+        self._at = at
+        clock = GLOBAL_RUN_CONTEXT.runner.clock
+        assert isinstance(clock, VirtualClock)
+        if at <= clock.current_time():
+            self.ring()
+        else:
+            clock.put(at, self)
+
+    def ring(self) -> None:
+        """Wake its task now, if one waits."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    def is_set_for(self, at: float) -> bool:
+        return self._task is not None and self._at == at
+
+
+async def sleep(seconds: float) -> None:
+    """What stands for `trio.sleep`."""
+    if seconds < 0 or math.isnan(seconds):
+        raise ValueError("`seconds` must be non-negative")
+    if seconds == 0:
+        await trio.lowlevel.checkpoint()
+    else:
+        await Alarm().wait(trio.current_time() + seconds)
