@@ -101,6 +101,7 @@ def _held(broker: Broker, disk: SimulatedDisk, *, followers: int) -> dict[str, i
         "bytes of requests": 0 if followers else broker.budget.used_bytes,
         "bytes of responses": replicas.response_budget.used_bytes,
         "tasks that wait for room": broker.budget.waiting + replicas.response_budget.waiting,
+        "requests of which a part has come": len(broker.budget.unfinished),
         "fetches that wait": max(0, replicas.fetch_purgatory.watching - followers),
         "files open": max(0, disk.open_handles - handles),
         **{f"operations in the purgatory of {each.name}": each.watching for each in purgatories},

@@ -25,16 +25,22 @@ from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.metadata import partition_changes
+from ottla.server.network.connection import Connection
 from ottla.server.replica import manager
 from ottla.server.replica.append import AppendOperation
+from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.follower import FollowerProgress
 from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.server.waiting.purgatory import Purgatory
 from ottla.simulation.cluster.simulation import simulate
+from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
+from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.state.producer_entry import ProducerEntry
+from ottla.storage.store.tail_cache import TailCache
 
 __all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
 
@@ -159,6 +165,14 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("coordinators do not wait for the other replicas", ((replica_log, "ACKS_ALL", 1),)),
     PlantedFault("a group's coordinator forgets what it reads", ((GroupShard, "replay", lambda self, *_: None),)),
     PlantedFault("offsets of a transaction are committed at once", ((OffsetCache, "put_pending", _put_at_once),)),
+    PlantedFault("memory of requests is not given back", ((MemoryBudget, "refund", lambda self, size_bytes: None),)),
+    PlantedFault("more requests of a connection are begun than may be", ((Connection, "_wait_in_flight", _nothing),)),
+    PlantedFault("the tail cache lets go of nothing", ((TailCache, "evict", lambda self: False),)),
+    PlantedFault("files of sealed segments stay open", ((FdCache, "_evict", lambda self, limit: None),)),
+    PlantedFault("fetch sessions make no room", ((FetchSessionCache, "_remove", lambda self, session_id: None),)),
+    PlantedFault(
+        "an operation that is over stays in its purgatory", ((Purgatory, "_leave", lambda self, watched, waiter: None),)
+    ),
     PlantedFault("a stop waits for replicas that are gone", ((ReplicaManager, "lose_followers", lambda self: None),)),
 )
 

@@ -11,6 +11,7 @@ import trio
 
 from ottla.simulation.cluster.admin import Administrator, make_topic
 from ottla.simulation.cluster.attempts import Partition
+from ottla.simulation.cluster.bounds import bounds_watched
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.consumer import Auditor, Consumer
 from ottla.simulation.cluster.determinism import deterministic
@@ -93,23 +94,29 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
     async with trio.open_nursery() as world.nursery:
         for machine in world.machines.values():
             machine.start()
-        partitions = await _make_topics(world)
-        async with trio.open_nursery() as crowd:
-            for client in _clients(world, partitions):
-                crowd.start_soon(client.run)
-            with trio.move_on_after(seconds):
-                await faults.run()
-                await trio.sleep_forever()
-            faults.heal()
-            world.is_ending = True
-            crowd.cancel_scope.deadline = trio.current_time() + _PATIENCE_S
-        if crowd.cancel_scope.cancelled_caught:
-            world.fail(f"clients have not ended within {_PATIENCE_S:g} s, and nothing is wrong")
-        await until_in_sync(world)
-        await _audit(world, partitions)
-        await check_replicas(world)
-        await check_nothing_held(world)
+        async with bounds_watched(world):
+            partitions = await _make_topics(world)
+            await _work(world, partitions, faults, seconds)
+            await until_in_sync(world)
+            await _audit(world, partitions)
+            await check_replicas(world)
+            await check_nothing_held(world)
         await stop_all(world)
+
+
+async def _work(world: World, partitions: list[Partition], faults: Faults, seconds: float) -> None:
+    """Let clients work while faults come, then end what they have begun when nothing is wrong any more."""
+    async with trio.open_nursery() as crowd:
+        for client in _clients(world, partitions):
+            crowd.start_soon(client.run)
+        with trio.move_on_after(seconds):
+            await faults.run()
+            await trio.sleep_forever()
+        faults.heal()
+        world.is_ending = True
+        crowd.cancel_scope.deadline = trio.current_time() + _PATIENCE_S
+    if crowd.cancel_scope.cancelled_caught:
+        world.fail(f"clients have not ended within {_PATIENCE_S:g} s, and nothing is wrong")
 
 
 class _Founder(Client):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -35,6 +35,16 @@ SETTINGS: Final[Mapping[str, str]] = {
     "auto.create.topics.enable": "false",
 }
 """What every node has: sessions are short, and there are few internal partitions."""
+
+
+_CRAMPED: Final[Mapping[str, Sequence[str]]] = {
+    "log.roll.ms": ("1000", "4000"),
+    "max.incremental.fetch.session.cache.slots": ("0", "1", "2"),
+    "ottla.max.in.flight.requests.per.connection": ("1", "2"),
+    "ottla.open.files": ("1", "2"),
+    "ottla.tail.cache.bytes": ("0", "600", "3000"),
+}
+"""What half of all seeds have as well: caches are so small that they are full, and files are read."""
 
 
 class World:
@@ -82,9 +92,11 @@ def _settings(rng: Random, nodes: int) -> dict[str, str]:
     copies = str(min(nodes, 3))
     # Who is alone acknowledges what is synced: nobody else has what a power cut takes.
     alone = {"log.flush.interval.messages": "1"} if nodes == 1 else {}
+    cramped = {name: rng.choice(values) for name, values in _CRAMPED.items()} if rng.random() < 0.5 else {}
     return {
         **SETTINGS,
         **alone,
+        **cramped,
         "min.insync.replicas": str(min(nodes, 2)),
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,

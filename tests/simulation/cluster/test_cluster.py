@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +35,22 @@ def test_one_node_alone() -> None:
     outcome = simulate(14, nodes=1, seconds=5)
     outcome.check()
     assert outcome.acknowledged
+
+
+def test_nothing_is_left_of_a_seed() -> None:
+    """Of its nodes, that is, in the process that has lived it: the second time all that is kept for good is there."""
+    left = []
+    for _ in range(2):
+        simulate(2, seconds=2).check()
+        left.append(resident())
+    assert left[1] - left[0] == Counter()
+
+
+def resident() -> Counter[str]:
+    """How many objects of each of the product's types there are."""
+    gc.collect()
+    types = map(type, gc.get_objects())
+    return Counter(f"{each.__module__}.{each.__name__}" for each in types if each.__module__.startswith("ottla."))
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
