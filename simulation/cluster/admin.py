@@ -19,14 +19,14 @@ from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["Administrator", "make_topic"]
 
 
 async def make_topic(client: Client, name: str, partitions: int) -> None:
     """Make a topic with up to three replicas; asks until it is there."""
-    copies = min(len(client.world.machines), 3)
+    copies = min(len(client.world.addresses), 3)
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=copies)
     while True:
         answer = await client.any_node(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
@@ -40,7 +40,7 @@ async def make_topic(client: Client, name: str, partitions: int) -> None:
 class Administrator(Client):
     """Does one thing after the other, and leaves no topic behind."""
 
-    def __init__(self, world: World, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name)
         self._partitions = partitions
         self._pause_s = world.rng.choice((0.5, 2.0))
@@ -56,7 +56,7 @@ class Administrator(Client):
     async def _move(self) -> None:
         """Give a partition other replicas, or the same in another order."""
         topic, index = self.rng.choice(self._partitions)
-        machines = list(self.world.machines)
+        machines = list(self.world.addresses)
         replicas = self.rng.sample(machines, min(len(machines), self.rng.choice((2, 3, 3))))
         moved = ReassignablePartition(partition_index=index, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(

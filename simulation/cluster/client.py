@@ -14,11 +14,10 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
-from ottla.simulation.cluster.machine import PORT
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["Client"]
 
@@ -29,16 +28,15 @@ _REFRESH_S = 0.3
 class Client:
     """Connections of one program. `run` owns them; `work` is what the program does, and ends when the world does."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self.world = world
         self.rng = world.rng
         self.name = name
-        self.host = world.network.host(f"10.0.1.{len(world.network.hosts)}")
-        self._stack = self.host.stack()
+        self._connect = world.new_client()
         self._nursery: trio.Nursery
         self._connections: dict[tuple[str, int, str], TrioConnection] = {}
         self._opening: dict[tuple[str, int, str], trio.Lock] = {}
-        self._addresses = {node_id: (machine.host.address, PORT) for node_id, machine in world.machines.items()}
+        self._addresses = dict(world.addresses)
         self._leaders: dict[Partition, int] = {}
         self._leader_epochs: dict[Partition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
@@ -80,7 +78,7 @@ class Client:
                     port,
                     client_id=self.name,
                     timeout_seconds=_TIMEOUT_S,
-                    open_stream=partial(self._stack.connect, host, port),
+                    open_stream=partial(self._connect, host, port),
                 )
                 await self._nursery.start(self._carry, connection)
                 self._connections[key] = connection

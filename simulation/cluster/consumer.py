@@ -17,7 +17,7 @@ from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["Consumer"]
 
@@ -27,7 +27,7 @@ _MAX_WAIT_MS = 500
 class Consumer(Client):
     """Has one task for each broker, which fetches what that one leads."""
 
-    def __init__(self, world: World, name: str, partitions: Sequence[Partition], *, is_committed: bool) -> None:
+    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition], *, is_committed: bool) -> None:
         super().__init__(world, name)
         self._is_committed = is_committed
         self._max_bytes = world.rng.choice((200, 1000, 100_000))
@@ -40,7 +40,7 @@ class Consumer(Client):
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
-            for node_id in self.world.machines:
+            for node_id in self.world.addresses:
                 nursery.start_soon(self._follow, node_id)
             while not self.is_done:  # noqa: ASYNC110 - it is simulated time
                 await trio.sleep(0.1)

@@ -33,7 +33,7 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, find_coordi
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["ClassicMember", "ConsumerMember", "Offsets"]
 
@@ -57,7 +57,7 @@ class Offsets:
     Each goes on from what it finds committed, so offsets only rise. What was not answered may be carried out later.
     """
 
-    def __init__(self, world: World, group: str) -> None:
+    def __init__(self, world: Surroundings, group: str) -> None:
         self._world = world
         self.group = group
         self._acknowledged: dict[Partition, int] = {}
@@ -98,7 +98,7 @@ class Offsets:
 class _Member(Client):
     """What members of both protocols do."""
 
-    def __init__(self, world: World, name: str, offsets: Offsets, topic: str) -> None:
+    def __init__(self, world: Surroundings, name: str, offsets: Offsets, topic: str) -> None:
         super().__init__(world, name)
         self.offsets = offsets
         self.topic = topic
@@ -228,7 +228,7 @@ class _Member(Client):
 class ClassicMember(_Member):
     """Joins and syncs; whoever leads deals the partitions out in turn."""
 
-    def __init__(self, world: World, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: Surroundings, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])
         self._all = partitions
 
@@ -332,7 +332,7 @@ class ClassicMember(_Member):
 class ConsumerMember(_Member):
     """Beats, and takes what the coordinator gives it (KIP-848)."""
 
-    def __init__(self, world: World, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: Surroundings, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])
         self._join_anew()
         self._says_all = True

@@ -11,15 +11,15 @@ from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
 from ottla.simulation.cluster.moves import Move, contradiction
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["History"]
 
 
 class History:
-    """One seed's records."""
+    """The records of one seed, or of one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self.attempts: dict[bytes, Attempt] = {}
         #: What any reader has seen at an offset: below the high watermark a log never changes.

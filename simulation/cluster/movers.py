@@ -27,19 +27,24 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, Transaction
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
-__all__ = ["MOVED", "Mover"]
+__all__ = ["MOVED", "Mover", "with_moved"]
 
 MOVED: Final = "moved"
 """The topic that records are moved to, each to the partition of the same number."""
 _GROUP: Final = "movers"
 
 
+def with_moved(partitions: Sequence[Partition]) -> list[Partition]:
+    """These partitions, and those that their records are moved to."""
+    return [*partitions, *((MOVED, index) for _, index in partitions)]
+
+
 class Mover(TransactionalProducer):
     """One of several with the same transactional id: who begins ends what is open, and fences the one before."""
 
-    def __init__(self, world: World, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, partitions, transactional_id="mover")
         self._max_bytes = world.rng.choice((200, 1000))
         self._group_coordinator = -1

@@ -11,16 +11,17 @@ import trio
 
 from ottla.simulation.cluster.admin import Administrator, make_topic
 from ottla.simulation.cluster.attempts import Partition
+from ottla.simulation.cluster.audit import audit
 from ottla.simulation.cluster.bounds import bounds_watched
 from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.consumer import Auditor, Consumer
+from ottla.simulation.cluster.consumer import Consumer
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
 from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults import FAULTS, Faults
 from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
-from ottla.simulation.cluster.movers import MOVED, Mover
+from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
 from ottla.simulation.cluster.transactions import TransactionalProducer
 from ottla.simulation.cluster.world import LogWatch, World
@@ -98,7 +99,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
             partitions = await _make_topics(world)
             await _work(world, partitions, faults, seconds)
             await until_in_sync(world)
-            await _audit(world, partitions)
+            await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
             await check_replicas(world)
             await check_nothing_held(world)
         await stop_all(world)
@@ -142,7 +143,7 @@ async def _make_topics(world: World) -> list[Partition]:
 def _clients(world: World, partitions: list[Partition]) -> list[Client]:
     """Those of one seed: a reader, and one or two kinds of others."""
     rng = world.rng
-    clients: list[Client] = [Consumer(world, "reader", _with_moved(partitions), is_committed=rng.random() < 0.5)]
+    clients: list[Client] = [Consumer(world, "reader", with_moved(partitions), is_committed=rng.random() < 0.5)]
     for kind in dict.fromkeys(rng.choices(_KINDS, k=rng.randint(1, 2))):
         clients += kind(world, partitions)
     if len(world.machines) > 1 and rng.random() < 0.3:
@@ -174,24 +175,5 @@ def _movers(world: World, partitions: list[Partition]) -> list[Client]:
     return [*source(world, partitions, "source"), *(Mover(world, f"mover{number}", partitions) for number in range(2))]
 
 
-def _with_moved(partitions: list[Partition]) -> list[Partition]:
-    return [*partitions, *((MOVED, index) for _, index in partitions)]
-
-
 _KINDS: Final = (_producers, _producers, _transactions, _movers, _movers, _classic_group, _consumer_group)
 """What there may be; records are what most is promised of."""
-
-
-async def _audit(world: World, partitions: list[Partition]) -> None:
-    """Read all there is, and compare it with the history."""
-    partitions = _with_moved(partitions)
-    auditors = [Auditor(world, f"auditor{kind}", partitions, is_committed=bool(kind)) for kind in range(2)]
-    with trio.move_on_after(_PATIENCE_S) as patience:
-        async with trio.open_nursery() as nursery:
-            for auditor in auditors:
-                nursery.start_soon(auditor.run)
-    if patience.cancelled_caught:
-        world.fail(f"the partitions cannot be read to their end within {_PATIENCE_S:g} s, and nothing is wrong")
-    for partition in partitions:
-        world.history.check_log(partition, auditors[0].records[partition])
-    world.history.check_committed(auditors[1].records)

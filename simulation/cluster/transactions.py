@@ -23,7 +23,7 @@ from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.world import World
+    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["COORDINATOR_MOVES", "TransactionalProducer", "find_coordinator"]
 
@@ -71,7 +71,7 @@ class TransactionalProducer(Client):
     """One transaction after the other, with either version of the protocol."""
 
     def __init__(
-        self, world: World, name: str, partitions: Sequence[Partition], *, transactional_id: str | None = None
+        self, world: Surroundings, name: str, partitions: Sequence[Partition], *, transactional_id: str | None = None
     ) -> None:
         super().__init__(world, name)
         self.transactional_id = transactional_id or name

@@ -11,9 +11,10 @@ import trio
 
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.simulation.cluster.history import History
-from ottla.simulation.cluster.machine import Machine, is_of_full_disk
+from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk
 from ottla.simulation.cluster.network import Network
 from ottla.simulation.cluster.pauses import PROCESS, Pauses
+from ottla.simulation.cluster.surroundings import Connect
 from ottla.simulation.storage.workers import Workers
 
 __all__ = ["SETTINGS", "World"]
@@ -48,7 +49,7 @@ _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
 
 
 class World:
-    """The shared state of one seed. Nothing in it is decided by anything but `rng`."""
+    """The shared state of one seed, and its clients' `Surroundings`. Nothing in it is decided by anything but `rng`."""
 
     def __init__(self, seed: int, *, nodes: int) -> None:
         self.seed = seed
@@ -70,6 +71,14 @@ class World:
         self.nursery: trio.Nursery
         #: Clients begin nothing new any more.
         self.is_ending = False
+
+    @property
+    def addresses(self) -> Mapping[int, tuple[str, int]]:
+        return {node_id: (machine.host.address, PORT) for node_id, machine in self.machines.items()}
+
+    def new_client(self) -> Connect:
+        """A client is a host of its own."""
+        return self.network.host(f"10.0.1.{len(self.network.hosts)}").stack().connect
 
     def note(self, text: str) -> None:
         """Tell the trace."""
