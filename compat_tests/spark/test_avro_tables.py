@@ -90,7 +90,7 @@ def test_values_of_a_registry_evolve(tables: Tables, reference: Confluent, topic
     assert reasons[1] == "schema 99 is not in the registry"
     assert reasons[2] == "the value does not begin with a zero and a schema id"
     assert reasons[3].startswith("the value is not Avro of schema 1: ")
-    assert reasons[4] == "4 bytes follow the value of schema 1"
+    assert reasons[4] == "the value is not Avro of schema 1: 4 bytes follow it"
 
 
 def test_bare_values_of_a_schema_file(tables: Tables, reference: Confluent, topic: str) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ottla.client.schema_registry import RegistryLogin
 from ottla.pipeline.tables.errors import ConfigError
 
 __all__ = ["JobConfig", "TableConfig", "load"]
@@ -24,10 +25,18 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("ottla", "kafka"),
     "format": ("parquet", "delta", "iceberg"),
     "mode": ("append", "upsert"),
-    "decode": ("raw", "json", "avro"),
+    "decode": ("raw", "json", "avro", "protobuf", "json-schema"),
     "start": ("earliest", "latest"),
     "on_data_loss": ("fail", "continue"),
     "key_type": ("string", "binary", "long", "int"),
+}
+_WITH_SCHEMA: Final = ("avro", "protobuf", "json-schema")
+_REGISTRY_SETTINGS: Final = {
+    "basic.auth.user.info": "user_info",
+    "bearer.auth.token": "token",
+    "ssl.ca.location": "ca_file",
+    "ssl.certificate.location": "certificate_file",
+    "ssl.key.location": "key_file",
 }
 METADATA_COLUMNS: Final = ("_topic", "_partition", "_offset", "_timestamp")
 DATE_COLUMN: Final = "_date"
@@ -40,9 +49,10 @@ class TableConfig:
     """One topic and its table. The `path` of an Iceberg table is its name in the catalogue, such as `shop.orders`.
 
     `key` names the column that the record's key goes into, as `key_type`; upserts go by it, and a record without a
-    value deletes the row. `schema` is Spark DDL or, for Avro, a schema file; without one JSON is inferred from the
-    first batch and Avro looked up in the `registry`. With `evolve` new fields become new columns; it is on unless a
-    schema is given. `metadata` keeps each record's topic, partition, offset and timestamp in columns of their own.
+    value deletes the row. `schema` is Spark DDL or, for Avro, Protobuf and JSON Schema, a schema file; without one JSON
+    is inferred from the first batch and the others' are looked up in the `registry`. With `evolve` new fields become
+    new columns; it is on unless a schema is given. `metadata` keeps each record's topic, partition, offset and
+    timestamp in columns of their own.
     """
 
     topic: str
@@ -77,7 +87,7 @@ class TableConfig:
 @dataclass(frozen=True, slots=True)
 class JobConfig:
     """Everything that one file declares. `spark` holds Spark's settings, `kafka` the client's, as `kafka.` options,
-    `iceberg` those of the catalogue, by PyIceberg's names."""
+    `iceberg` those of the catalogue, by PyIceberg's names, `registry` those of the schema registry, by Confluent's."""
 
     bootstrap: str
     tables: tuple[TableConfig, ...]
@@ -89,6 +99,13 @@ class JobConfig:
     spark: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
     iceberg: Mapping[str, str] = field(default_factory=dict)
+    registry: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def registry_login(self) -> RegistryLogin:
+        return RegistryLogin(
+            **{_REGISTRY_SETTINGS[name]: text for name, text in self.registry.items() if name != "url"}
+        )
 
 
 def load(path: str | Path) -> JobConfig:
@@ -111,10 +128,14 @@ def parse(document: Mapping[str, Any]) -> JobConfig:
     raw_tables = entries.pop("tables", None)
     if not isinstance(raw_tables, list) or not raw_tables:
         raise ConfigError("there is no [[tables]] entry: declare at least one with a topic and a path.")
-    for group in ("spark", "kafka", "iceberg"):
+    for group in ("spark", "kafka", "iceberg", "registry"):
         entries[group] = _texts(entries.get(group, {}), f"[{group}]")
     checkpoint = str(entries.get("checkpoint", "checkpoints")).rstrip("/")
-    tables = tuple(_table(raw, number, checkpoint) for number, raw in enumerate(raw_tables, start=1))
+    if unknown := entries["registry"].keys() - _REGISTRY_SETTINGS.keys() - {"url"}:
+        known = ", ".join(["url", *_REGISTRY_SETTINGS])
+        raise ConfigError(f"[registry] has {min(unknown)!r}, which is unknown: known are {known}.")
+    url = entries["registry"].get("url")
+    tables = tuple(_table(raw, number, checkpoint, url) for number, raw in enumerate(raw_tables, start=1))
     job = _build(JobConfig, entries | {"tables": tables}, "the job")
     _refuse_doubles(tables)
     if in_catalogue := [table for table in tables if table.format == "iceberg"]:
@@ -122,7 +143,7 @@ def parse(document: Mapping[str, Any]) -> JobConfig:
     return job
 
 
-def _table(raw: object, number: int, checkpoint: str) -> TableConfig:
+def _table(raw: object, number: int, checkpoint: str, registry: str | None) -> TableConfig:
     where = f"[[tables]] entry {number}"
     if not isinstance(raw, dict):
         raise ConfigError(f"{where} is not a table of TOML.")
@@ -134,6 +155,8 @@ def _table(raw: object, number: int, checkpoint: str) -> TableConfig:
     entries["partition_by"] = tuple(columns)
     entries.setdefault("name", entries.get("topic", ""))
     entries.setdefault("dead_letters", str(entries.get("path", "")).rstrip("/") + "_dead_letters")
+    if registry and entries.get("decode") in _WITH_SCHEMA and "schema_file" not in entries:
+        entries.setdefault("registry", registry)
     entries.setdefault("checkpoint", f"{checkpoint}/{entries['name']}")
     table = _build(TableConfig, entries, where)
     _check_table(table, where)
@@ -148,16 +171,7 @@ def _check_table(table: TableConfig, where: str) -> None:
         refuse("mode upsert needs format delta or iceberg: Parquet files cannot be changed row by row")
     if table.mode == "upsert" and table.key is None:
         refuse('mode upsert needs key = "…", the name of the column that the record\'s key goes into')
-    if table.schema is not None and table.schema_file is not None:
-        refuse("schema and schema_file exclude each other")
-    if table.decode == "raw" and (table.schema or table.schema_file or table.registry):
-        refuse("decode raw takes no schema and no registry")
-    if table.decode == "avro" and not (table.schema_file or table.registry):
-        refuse('decode avro needs registry = "http://…" or schema_file = "….avsc"')
-    if table.decode == "avro" and table.schema is not None:
-        refuse("schema is Spark DDL, which Avro does not use: write schema_file")
-    if table.decode != "avro" and table.registry:
-        refuse("a registry goes with decode avro only")
+    _check_schema(table, refuse)
     if table.max_offsets_per_batch < 1 or table.compact_every_batches < 0 or table.compact_files < 2:
         refuse("max_offsets_per_batch is at least 1, compact_every_batches 0 (never) or more, compact_files 2 or more")
     taken = (*(METADATA_COLUMNS if table.metadata else ()), *(RAW_COLUMNS if table.decode == "raw" else ()))
@@ -165,6 +179,20 @@ def _check_table(table: TableConfig, where: str) -> None:
         refuse(f"key = {table.key!r} is the name of a column that the table has already: give the key's column another")
     if not table.metadata and (set(table.partition_by) & {*METADATA_COLUMNS, DATE_COLUMN}):
         refuse("partition_by names a column of the record's metadata, which metadata = false leaves out")
+
+
+def _check_schema(table: TableConfig, refuse: Callable[[str], None]) -> None:
+    if table.schema is not None and table.schema_file is not None:
+        refuse("schema and schema_file exclude each other")
+    if table.decode == "raw" and (table.schema or table.schema_file or table.registry):
+        refuse("decode raw takes no schema and no registry")
+    if table.decode in _WITH_SCHEMA:
+        if not (table.schema_file or table.registry):
+            refuse(f'decode {table.decode} needs registry = "http://…", or the file of a schema as schema_file')
+        if table.schema is not None:
+            refuse(f"schema is Spark DDL, which {table.decode} does not use: write schema_file")
+    elif table.registry:
+        refuse(f"a registry goes with decode {', '.join(_WITH_SCHEMA)} only")
 
 
 def _check_iceberg(tables: list[TableConfig], settings: Mapping[str, str]) -> None:

@@ -5,12 +5,11 @@ Runs as `ottla table sync job.toml`, or on a cluster as `spark-submit …/ottla/
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -26,13 +25,24 @@ from ottla.pipeline.tables.errors import ConfigError
 from ottla.pipeline.tables.progress import Counts
 from ottla.pipeline.tables.rows import DEAD_LETTER_COLUMNS, DELETED, judged, reserved_names, table_rows
 from ottla.pipeline.tables.sinks import Sink, open_sink
-from ottla.pipeline.values.avro_values import AvroDecoder
+from ottla.pipeline.values.avro_values import AvroFormat
 from ottla.pipeline.values.decoder import REASON, Decoder, RawDecoder
+from ottla.pipeline.values.formats import Format
+from ottla.pipeline.values.json_schema_values import JsonSchemaFormat
 from ottla.pipeline.values.json_values import JsonDecoder
-from ottla.pipeline.values.registry import Registry
+from ottla.pipeline.values.protobuf_values import ProtobufFormat
+from ottla.pipeline.values.registered import RegisteredDecoder
+from ottla.pipeline.values.registry import open_schemas, schema_of_file
+from ottla.pipeline.values.schemas import UnsupportedSchemaError
 from ottla.pipeline.values.succession import SchemaChangeError, check_columns, succeed
 
 __all__ = ["TableSync", "source"]
+
+_FORMATS: Final[Mapping[str, type[Format]]] = {
+    "avro": AvroFormat,
+    "protobuf": ProtobufFormat,
+    "json-schema": JsonSchemaFormat,
+}
 
 
 class TableSync:
@@ -61,7 +71,7 @@ class TableSync:
         for sink in (self.sink, self._dead_letters):
             sink.recover()
         self._kept_schema = self.checkpoint.schema()
-        self._decoder = _decoder(self.table, self._kept_schema, self.sink)
+        self._decoder = _decoder(self._job, self.table, self._kept_schema, self.sink)
         trigger: dict[str, Any] = {"availableNow": True}
         if self._job.trigger == "continuous":
             trigger = {"processingTime": self._job.interval}
@@ -160,14 +170,12 @@ def source(spark: SparkSession, job: JobConfig, table: TableConfig) -> DataFrame
     return spark.readStream.format(job.source).options(**options).load()
 
 
-def _decoder(table: TableConfig, kept: StructType | None, sink: Sink) -> Decoder:
+def _decoder(job: JobConfig, table: TableConfig, kept: StructType | None, sink: Sink) -> Decoder:
     reserved = reserved_names(table)
     if table.decode == "raw":
         return RawDecoder()
-    if table.decode == "avro":
-        registry = Registry(table.registry) if table.registry else None
-        schema = _avro_schema(table, registry)
-        return AvroDecoder(kept, registry=registry, file_schema=schema, evolves=table.evolves, reserved=reserved)
+    if table.decode in _FORMATS:
+        return _registered_decoder(job, table, kept, reserved)
     schema = kept
     if (given := _given(table)) is not None:
         try:
@@ -178,14 +186,24 @@ def _decoder(table: TableConfig, kept: StructType | None, sink: Sink) -> Decoder
     return JsonDecoder(schema, evolves=table.evolves, reserved=reserved)
 
 
-def _avro_schema(table: TableConfig, registry: Registry | None) -> Any:
+def _registered_decoder(
+    job: JobConfig, table: TableConfig, kept: StructType | None, reserved: frozenset[str]
+) -> RegisteredDecoder:
+    kind = _FORMATS[table.decode]()
+    schemas = open_schemas(table.registry, job.registry_login) if table.registry else None
     if table.schema_file is not None:
-        try:
-            return json.loads(Path(table.schema_file).read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"The schema file {table.schema_file} cannot be used: {error}.") from error
-    assert registry is not None
-    return registry.latest(f"{table.topic}-value")
+        schema = schema_of_file(Path(table.schema_file), kind.name.upper())
+    else:
+        assert schemas is not None
+        schema = schemas.latest(f"{table.topic}-value")
+    if schema.kind != kind.name.upper():
+        raise ConfigError(f"The schema of topic {table.topic!r} is {schema.kind}, but decode is {table.decode}.")
+    try:
+        return RegisteredDecoder(
+            kind, kept, schemas=schemas, file_schema=schema, evolves=table.evolves, reserved=reserved
+        )
+    except UnsupportedSchemaError as error:
+        raise ConfigError(f"The schema of topic {table.topic!r} makes no table: {error}") from None
 
 
 def _given(table: TableConfig) -> StructType | None:
