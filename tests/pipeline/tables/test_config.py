@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client.schema_registry import RegistryLogin
 from ottla.pipeline.tables import config
 from ottla.pipeline.tables.errors import ConfigError
 
@@ -146,3 +147,40 @@ def test_mistakes_of_the_job(tmp_path: Path, text: str, complaint: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"job\.toml cannot be read: No such file"):
         config.load(tmp_path / "job.toml")
+
+
+REGISTRY = """
+bootstrap = "127.0.0.1:9092"
+
+[registry]
+url = "https://registry:8081"
+basic.auth.user.info = "ada:lovelace"
+"ssl.ca.location" = "ca.pem"
+
+[[tables]]
+topic = "orders"
+path = "lake/orders"
+decode = "protobuf"
+
+[[tables]]
+topic = "plain"
+path = "lake/plain"
+"""
+
+
+def test_a_registry_for_all_tables_that_need_one(tmp_path: Path) -> None:
+    job = parsed(tmp_path, REGISTRY)
+    assert [table.registry for table in job.tables] == ["https://registry:8081", None]
+    assert job.registry_login == RegistryLogin(user_info="ada:lovelace", ca_file="ca.pem")
+    with pytest.raises(ConfigError, match=r"\[registry\] has 'user', which is unknown: known are url, basic"):
+        parsed(tmp_path, REGISTRY.replace("basic.auth.user.info", "user"))
+
+
+def test_an_iceberg_table_has_a_name_in_a_catalogue(tmp_path: Path) -> None:
+    iceberg = (
+        '[iceberg]\nwarehouse = "lake"\n[[tables]]\ntopic = "a"\npath = "shop.a"\nformat = "iceberg"\nmode = "upsert"'
+    )
+    job = parsed(tmp_path, f'bootstrap = "x:1"\n{iceberg}\nkey = "id"')
+    assert (job.iceberg, job.tables[0].dead_letters) == ({"warehouse": "lake"}, "shop.a_dead_letters")
+    with pytest.raises(ConfigError, match=r"such as 'shop\.orders': 'lake/a' is none"):
+        parsed(tmp_path, f'bootstrap = "x:1"\n{iceberg}\nkey = "id"'.replace("shop.a", "lake/a"))
