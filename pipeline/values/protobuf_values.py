@@ -41,8 +41,9 @@ class ProtobufFormat:
 
     def head(self) -> Column:
         return F.expr(
-            "substring(value, 2, 4 + 1 + least(cast(conv(hex(substring(value, 6, 1)), 16, 10) AS INT) div 2, "
-            f"{_MAX_INDEXES}))"
+            # A value may end before it says how many numbers follow.
+            "substring(value, 2, 4 + 1 + coalesce(least(cast(conv(hex(substring(value, 6, 1)), 16, 10) AS INT) div 2, "
+            f"{_MAX_INDEXES}), 0))"
         )
 
     def split(self, value: bytes) -> tuple[bytes, int]:

@@ -74,9 +74,9 @@ class RegisteredDecoder:
     def _new_heads(self, rows: DataFrame) -> list[bytes]:
         framed = rows.where((F.length("value") >= HEADER_SIZE_BYTES) & (F.substring("value", 1, 1) == F.lit(b"\x00")))
         heads = framed.select(self._format.head().alias("head")).groupBy("head").count()
+        most = heads.orderBy(F.desc("count"), "head").limit(MAX_NEW_SCHEMAS + len(self._readers)).collect()
         # Unknown ids are asked for again: a schema may be registered late.
-        new = heads.where(~F.col("head").isin(sorted(self._readers))) if self._readers else heads
-        return sorted(bytes(row.head) for row in new.orderBy(F.desc("count"), "head").limit(MAX_NEW_SCHEMAS).collect())
+        return sorted({bytes(row.head) for row in most} - self._readers.keys())
 
     def _learn_head(self, schemas: Schemas, head: bytes) -> None:
         schema_id = int.from_bytes(head[:4], "big")
