@@ -85,6 +85,7 @@ class FetchPartition:
     """
 
     __slots__ = (
+        "at_rest",
         "current_leader_epoch",
         "fetch_offset",
         "known_high_watermark",
@@ -124,6 +125,8 @@ class FetchPartition:
         self.told_log_start_offset = -1
         #: For the fetch operation: what the names meant the last time, while it still is that.
         self.resolved: Partition | None = None
+        #: For the fetch operation: what a follower was answered that had everything; it stands while nothing changes.
+        self.at_rest: FetchResult | None = None
 
 
 class FetchResult(FetchedPartition):
@@ -300,9 +303,11 @@ class FetchOperation:
             if first:
                 yield trio.lowlevel.checkpoint
             for request in requests[first : first + LOOK_AT_ONCE]:
-                result = self._look(request, is_first=True)
+                result = request.at_rest
+                if result is None or not self._is_still_at_rest(request, result):
+                    result = self._look(request, is_first=True)
+                    self._planned_bytes += result.planned_bytes
                 results.append(result)
-                self._planned_bytes += result.planned_bytes
                 seen.append(0 if result.partition is None else result.partition.changes)
         if len(requests) > LOOK_AT_ONCE:
             self.note_changes()
@@ -379,6 +384,25 @@ class FetchOperation:
             self.errors += 1
             return FetchResult(kept(error))
 
+    def _is_still_at_rest(self, request: FetchPartition, known: FetchResult) -> bool:
+        """Whether a look would find nothing but what is known; the follower's progress is noted as by a look.
+
+        Most of what followers ask is of this kind. It compares everything that a look goes by, so that no change can
+        be missed because nobody told of it.
+        """
+        partition = known.partition
+        assert partition is not None
+        log, offset = partition.log, request.fetch_offset
+        return (
+            partition.role is Role.LEADER
+            and partition.leader_epoch == request.current_leader_epoch
+            and log.flushed_end_offset == offset == log.high_watermark
+            and log.log_start_offset == known.log_start_offset
+            and partition.is_followed_as_before(
+                self._params.replica_id, offset, request.log_start_offset, self._now_ms, self._params.replica_epoch
+            )
+        )
+
     def _plan(self, request: FetchPartition, *, is_first: bool) -> FetchResult:
         params = self._params
         partition = self._readable(request)
@@ -402,8 +426,8 @@ class FetchOperation:
             result.diverging_epoch = diverging
             self._urgent = True
             return result
-        if params.replica_id >= 0 and request.known_high_watermark < high_watermark:
-            self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
+        if params.replica_id >= 0:
+            self._compare_high_watermarks(request, result)
         isolation = params.isolation
         if isolation is Isolation.LOG_END:
             end_offset = partition.visible_end(isolation)
@@ -412,6 +436,12 @@ class FetchOperation:
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
         return result
+
+    def _compare_high_watermarks(self, request: FetchPartition, result: FetchResult) -> None:
+        if request.known_high_watermark < result.high_watermark:
+            self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
+        elif request.fetch_offset == result.high_watermark:
+            request.at_rest = result
 
     def _readable(self, request: FetchPartition) -> Partition:
         partition = request.resolved

@@ -51,6 +51,15 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
         return moved
 
+    def fetches_again(self, offset: int, log_start_offset: int, now_ms: int, broker_epoch: int) -> bool:
+        """`record_fetch` of a fetch from the leader's end that says the same as the last one; False if it does not."""
+        if (offset, log_start_offset, broker_epoch) != (self.log_end_offset, self.log_start_offset, self.broker_epoch):
+            return False
+        if now_ms > self.last_caught_up_ms:
+            self.last_caught_up_ms = now_ms
+        self.last_fetch_ms = now_ms
+        return True
+
     def has_left(self) -> None:
         """It left the in-sync set: until it fetches again, nobody waits for it."""
         self.last_fetch_ms = 0

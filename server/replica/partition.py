@@ -381,6 +381,20 @@ class Partition:
             moved |= self.advance_high_watermark(now_ms)
         return moved
 
+    def is_followed_as_before(
+        self, replica_id: int, offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
+    ) -> bool:
+        """Take note of a fetch from the leader's end by a follower that is in sync and had come as far already.
+
+        False if it says anything new: then nothing is noted, and `record_follower_fetch` takes it.
+        """
+        follower = self._followers.get(replica_id)
+        return (
+            follower is not None
+            and replica_id in self.isr
+            and follower.fetches_again(offset, log_start_offset, now_ms, broker_epoch)
+        )
+
     def may_join(self, replica: int) -> bool:
         """Whether a follower that is not in sync has become so.
 
