@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console import layout
 from ottla.console.parameters import integer, text
 from ottla.console.selection import select
+from ottla.console.throttles import rates, throttled
 from ottla.console.topics import figures, held_partition, summarize
+from ottla.server.metadata.acls import AclOperation
 from ottla.server.replica.partition import Role
 from ottla.server.settings.description import ConfigSource, describe_topic
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.console.throttles import ThrottledReplicas
     from ottla.console.topics import PartitionFigures
     from ottla.server.metadata.image import PartitionState, TopicImage
     from ottla.server.replica.partition import Partition
@@ -31,6 +34,7 @@ class PartitionRow(NamedTuple):
     state: PartitionState
     figures: PartitionFigures | None
     held: Partition | None
+    throttled: ThrottledReplicas | None
 
     @property
     def is_offline(self) -> bool:
@@ -78,16 +82,19 @@ async def show(console: Console, request: Request) -> Response:
     first = min(max(0, integer(request, "first", 0)), len(topic.partitions) - 1)
     last = min(first + PARTITIONS_A_PAGE, len(topic.partitions))
     known = await figures(broker, [(topic, range(len(topic.partitions)))])
+    visitor = console.visitor(request)
+    may_see_settings = visitor.may_on_topic("DESCRIBE_CONFIGS", topic.name)
+    marked = await throttled(broker, topic, range(first, last)) if may_see_settings else {}
     rows = [
         PartitionRow(
             index,
             topic.partitions[index],
             known.of.get((topic.topic_id, index)),
             held_partition(broker, topic, index),
+            marked.get(index),
         )
         for index in range(first, last)
     ]
-    may_see_settings = console.visitor(request).may_on_topic("DESCRIBE_CONFIGS", topic.name)
     configs = list(describe_topic(topic.configs, broker.config)) if may_see_settings else []
     return await console.page(
         request,
@@ -97,6 +104,7 @@ async def show(console: Console, request: Request) -> Response:
         summary=await summarize(broker, topic, known, console.history.topic_rates.get(topic.topic_id, 0.0)),
         problems=known.problems,
         rows=rows,
+        rates=rates(broker, marked.values()) if visitor.may_on_cluster(AclOperation.DESCRIBE_CONFIGS) else [],
         first=first,
         next_first=last if last < len(topic.partitions) else None,
         previous_first=max(0, first - PARTITIONS_A_PAGE) if first else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,9 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.console.conftest import Browser, browsing
 from tests.console.test_messages import offsets
@@ -132,6 +135,44 @@ async def test_brokers_are_shown_with_what_they_lead(run_cluster: RunCluster) ->
         assert len(re.findall(r'<span class="dim">of [0-9.]+ ', page.html)) == 3
         assert page.rows() == 3
         assert "does not answer" not in page.text
+
+
+def out_of_sync(node_id: int) -> Callable[[MetadataImage], bool]:
+    """A node that is gone is in no in-sync set any more, but for those of which nobody lives."""
+    return lambda image: all(it.leader < 0 or node_id not in it.isr for it in image.topics["t"].partitions)
+
+
+async def test_who_may_lead_and_who_is_throttled_is_shown(run_cluster: RunCluster) -> None:
+    settings = {"replica.lag.time.max.ms": "1000", "leader.replication.throttled.rate": "1048576"}
+    configs = {
+        "min.insync.replicas": "2",
+        "leader.replication.throttled.replicas": "0:1,0:2,2:3",
+        "follower.replication.throttled.replicas": "0:2",
+    }
+    async with run_cluster(3, settings) as cluster:
+        await cluster.until_connected()
+        assignments = {0: (1, 2), 1: (2, 3), 2: (1, 3)}
+        await cluster[1].broker.controller.create_topic(NewTopic("t", USE_DEFAULT, USE_DEFAULT, assignments, configs))
+        node_3 = ConfigResource(ResourceType.BROKER, "3")
+        rate = ConfigChange("follower.replication.throttled.rate", ConfigOperation.SET, "2097152")
+        assert await cluster[3].broker.controller.alter_configs({node_3: [rate]}) == {node_3: None}
+        await cluster.until(lambda image: bool(image.resource_configs(node_3)) and "t" in image.topics)
+        for gone in (3, 2):
+            await cluster.kill(gone)
+            await cluster.until(out_of_sync(gone))
+        async with browsing(cluster[1]) as browser:
+            page = await browser.get("topics/t")
+    said = [re.sub(r"(<[^>]*>|\s)+", " ", row).strip() for row in re.findall(r"<tr>.*?</tr>", page.html, re.DOTALL)]
+    assert said[1:4] == [
+        "0 0 0 0 0 B 1 0 1 of 1, 2 eligible 2 throttled: sent by 1, 2; fetched by 2",
+        "1 not known: nobody leads it none 1 2 of 2, 3 eligible 3 led last by 2",
+        "2 0 0 0 0 B 1 0 1 of 1, 3 eligible 3 throttled: sent by 3",
+    ]
+    assert said[5:8] == [
+        "1 1 MiB/s no limit",
+        "2 its own setting its own setting",
+        "3 its own setting 2 MiB/s",
+    ]
 
 
 async def test_messages_of_all_nodes_are_one_list(run_cluster: RunCluster) -> None:
