@@ -14,7 +14,9 @@ transactions end, over coordinators that move. The exit code is 0 only if all th
 from __future__ import annotations
 
 import argparse
+import logging
 import random
+import re
 import shutil
 import sys
 import threading
@@ -68,14 +70,30 @@ FLUSH_TIMEOUT_S = 180.0
 READ_TIMEOUT_S = 120.0
 
 
+class SkippedSequences(logging.Handler):
+    """Counts why librdkafka says that batches were out of order: the error of the batch before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causes: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := re.search(r"skipped sequence numbers .*previous failed request \((\w+)", record.getMessage()):
+            self.causes[found[1]] += 1
+
+
 class Load:
     """Produces numbered records until it is told to stop, and times the gaps between acknowledgements."""
 
     def __init__(self, bootstrap: str) -> None:
+        self.skipped = SkippedSequences()
+        logger = logging.Logger("producer")
+        logger.addHandler(self.skipped)
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 300_000,
-             "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "log_level": 0,
-             "topic.metadata.refresh.fast.interval.ms": 50, "acks": "all"}
+             "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "debug": "eos",
+             "topic.metadata.refresh.fast.interval.ms": 50, "acks": "all"},
+            logger=logger,
         )  # fmt: skip
         self._stopping = threading.Event()
         self._last = time.monotonic()
@@ -256,9 +274,10 @@ class ReadBack(NamedTuple):
 def read_back(bootstrap: str, sent: list[int]) -> ReadBack:
     """Read every partition from its beginning: the numbers must be those of all records, once and in order.
 
-    librdkafka takes a new producer epoch when a batch was refused because one before it had failed, in whatever
-    partition; and then it sends all again that was not acknowledged, also what has been written. The broker cannot tell
-    such records from new ones, so they may be there twice: in another epoch, and in order.
+    librdkafka takes a new producer epoch when a batch is out of order because one before it was refused, in whatever
+    partition: it comes as soon as enough replicas are in sync, and the one before had come too early. Then it sends all
+    again that was not acknowledged, also what has been written. The broker cannot tell such records from new ones, so
+    they may be there twice: in another epoch, and in order.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
@@ -419,7 +438,8 @@ def run(
     done = ", ".join(f"{type(other).__name__.lower()} {other.done} times" for other in others)
     summary = f"{faults} faults, {load.acknowledged} records acknowledged, {done}; longest gaps: {gaps}"
     if rewritten:
-        summary += f"; {rewritten} records were written again by the client in a new producer epoch"
+        causes = ", ".join(f"{cause} ({count} times)" for cause, count in load.skipped.causes.items())
+        summary += f"; {rewritten} records were written again by the client in a new producer epoch, after {causes}"
     if of_nodes.slow_starts:
         summary += f"; {of_nodes.slow_starts} starts took longer than the half minute that is waited for them"
     return Outcome(summary, wrong)

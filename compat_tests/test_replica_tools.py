@@ -1,4 +1,7 @@
-"""Kafka's tools for replicas, on three nodes that die meanwhile: of Ottla, or with --broker=kafka3 of Apache Kafka."""
+"""Kafka's tools for replicas, on three nodes that die meanwhile: of Ottla, or with --broker=kafka3 of Apache Kafka.
+
+And what a producer is told that these tools cannot show.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,11 @@ import pytest
 from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafkaCluster
 from compat_tests.java.tools import Done, JavaTools
+from ottla.client.addresses import parse_addresses
+from ottla.client.client import Client
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.records import Record, build_batch
 from ottla.testing import Cluster
 
 pytestmark = [pytest.mark.replicas, pytest.mark.java, pytest.mark.timeout(300)]
@@ -238,6 +246,45 @@ def test_a_replica_that_is_not_in_sync_leads_only_by_an_unclean_election(operato
         operator.nodes.start(1)
     operator.until(lambda: operator.partition("unclean").isr == {1, 2}, "node 1 has cut its log and follows")
     assert operator.ok("GetOffsetShell", "--topic", "unclean") == "unclean:0:10\n"
+
+
+class Idempotent:
+    """Sends batches of one record into partition 0 of a topic, with whatever sequence it is told to."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def send(self, sequence: int) -> tuple[str, int]:
+        """The error's name and the offset that are answered."""
+        batch = build_batch([Record(value=b"%d" % sequence)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        data = PartitionProduceData(index=0, records=memoryview(bytearray(batch)))
+        with Client(parse_addresses(self._bootstrap), 20) as client:
+            topic = client.topic(self._topic)
+            asked = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[data])
+            leader = client.broker(topic.partitions[0].leader_id)
+            answer = leader.call(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[asked]))
+        (told,) = answer.responses[0].partition_responses
+        return ErrorCode.of(told.error_code).name, told.base_offset
+
+
+def test_an_idempotent_producer_skips_a_sequence_if_enough_are_in_sync_only_after_a_batch(operator: Operator) -> None:
+    """The batch before was refused, without a look at its sequence: what comes behind it is out of order."""
+    operator.create("sequences", "1:2", "min.insync.replicas=2")
+    producer = Idempotent(operator.nodes.bootstrap, "sequences")
+    assert producer.send(0) == ("NONE", 0)
+    operator.nodes.kill(2)
+    try:
+        operator.until(lambda: operator.partition("sequences").isr == {1}, "node 2 has left")
+        assert producer.send(1) == ("NOT_ENOUGH_REPLICAS", -1)
+        # Also what was written, and is only sent again because its acknowledgement was lost.
+        assert producer.send(0) == ("NOT_ENOUGH_REPLICAS", -1)
+    finally:
+        operator.nodes.start(2)
+    operator.until(lambda: operator.partition("sequences").isr == {1, 2}, "node 2 is in sync")
+    assert producer.send(2) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
+    assert producer.send(0) == ("NONE", 0)
+    assert [producer.send(sequence) for sequence in (1, 2, 1)] == [("NONE", 1), ("NONE", 2), ("NONE", 1)]
 
 
 CHOICES = (
