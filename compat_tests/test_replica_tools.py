@@ -261,7 +261,7 @@ class Idempotent:
         data = PartitionProduceData(index=0, records=memoryview(bytearray(batch)))
         with Client(parse_addresses(self._bootstrap), 20) as client:
             topic = client.topic(self._topic)
-            asked = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[data])
+            asked = TopicProduceData(name=self._topic, topic_id=topic.topic_id, partition_data=[data])
             leader = client.broker(topic.partitions[0].leader_id)
             answer = leader.call(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[asked]))
         (told,) = answer.responses[0].partition_responses

@@ -20,7 +20,7 @@ from ottla.server.replica.errors import FetchSessionError, ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey
 from ottla.server.replica.leader_session import Position
-from ottla.server.replica.partition import Isolation
+from ottla.server.replica.partition import Isolation, Partition
 from tests.server.replica.conftest import Node
 
 PARTITIONS: Final = 3
@@ -72,11 +72,14 @@ class World:
     async def begin(self) -> None:
         await self.register(1, 1)
         self.topic = await self.node.create_topic(partitions=PARTITIONS, replicas=REPLICAS)
-        review = self.node.manager.in_sync_sets.review
-        self.node.manager.in_sync_sets.review = lambda partition: (  # type: ignore[method-assign]
-            self.trace.append(("review", partition.index)),
-            review(partition),
-        )[1]
+        sets = self.node.manager.in_sync_sets
+        review = sets.review
+
+        def traced(partition: Partition) -> None:
+            self.trace.append(("review", partition.index))
+            review(partition)
+
+        sets.review = traced  # type: ignore[method-assign]
 
     async def register(self, node_id: int, epoch: int) -> None:
         """A follower's broker has registered, again if it had."""
