@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 R = TypeVar("R")
 Steps = Generator[None, None, R]
+Begun = list[list[Any]]
+"""The lists of a message that is being parsed, in the order in which they begin."""
 """Work that stops now and then, and returns its result at the end."""
 
 _MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
@@ -84,19 +86,25 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
     return parsed
 
 
-def parse_request_in_steps(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Steps[Request]:
+def parse_request_in_steps(
+    api_key: int, version: int, buf: Buffer, pos: int = 0, begun: Begun | None = None
+) -> Steps[Request]:
     """`parse_request` with stops: a generator that yields behind each STEP_ELEMENTS elements of arrays and returns it.
 
-    Who drives it may do something else in between, or give up.
+    Who drives it may do something else in between, or give up; then the lists in `begun` can be emptied a few elements
+    at a time. Each list is appended to it before it is filled.
     """
-    request, _ = yield from parse_prefix_in_steps(_served_request(api_key, version), version, buf, pos)
+    request, _ = yield from parse_prefix_in_steps(_served_request(api_key, version), version, buf, pos, begun)
     return request
 
 
-def parse_prefix_in_steps(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> Steps[tuple[M, int]]:
-    """`parse_prefix` with stops."""
+def parse_prefix_in_steps(
+    cls: type[M], version: int, buf: Buffer, pos: int = 0, begun: Begun | None = None
+) -> Steps[tuple[M, int]]:
+    """`parse_prefix` with stops, as `parse_request_in_steps` has them."""
+    begun = [] if begun is None else begun
     try:
-        parsed: tuple[M, int] = yield from _parser_in_steps(cls, version)(memoryview(buf), pos)
+        parsed: tuple[M, int] = yield from _parser_in_steps(cls, version)(memoryview(buf), pos, begun)
     except _MALFORMED as error:
         raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
     return parsed

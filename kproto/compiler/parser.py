@@ -35,8 +35,8 @@ def compile_parser(
     The buffer must be `bytes`, or a `memoryview` where the version carries records. Beside DecodeError the function
     lets IndexError, struct.error and UnicodeDecodeError out, each of which means that the bytes are malformed.
 
-    `in_steps` makes it a generator, which takes a `memoryview`, stops behind each STEP_ELEMENTS elements of arrays and
-    returns the same.
+    `in_steps` makes it a generator `parse(buffer, position, begun)`, which takes a `memoryview`, stops behind each
+    STEP_ELEMENTS elements of arrays and returns the same. It appends each list to `begun` before it fills it.
     """
     return _ParserCompiler(cls, version, flexible, in_steps).compile()
 
@@ -57,7 +57,7 @@ class _ParserCompiler:
         self._in_steps = in_steps
         self._views = in_steps or carries_records(cls, version)
         self._run: list[_Fixed] = []
-        self._source = Source("parse(buf, p)")
+        self._source = Source("parse(buf, p, begun)" if in_steps else "parse(buf, p)")
 
     def compile(self) -> Callable[..., Any]:
         self._source.line("size = len(buf)")
@@ -170,6 +170,8 @@ class _ParserCompiler:
                 return
             items = self._source.local("a")
             self._source.line(f"{target} = {items} = []")
+            if self._in_steps:
+                self._source.line(f"begun.append({items})")
             with self._source.block(f"for _ in range({count}):"):
                 if isinstance(element, StructType):
                     item = self._struct(element)
@@ -188,7 +190,7 @@ class _ParserCompiler:
     def _fixed_array(self, kind: str, count: str, target: str) -> None:
         if self._in_steps:
             fmt = FORMATS[kind]
-            self._source.line(f"{target} = yield from unpack_in_steps({fmt!r}, {size_of(fmt)}, buf, p, {count})")
+            self._source.line(f"{target} = yield from unpack_in_steps({fmt!r}, {size_of(fmt)}, buf, p, {count}, begun)")
         elif kind == "uuid":
             self._source.line(f"{target} = [uuid_of(bytes(buf[q:q + 16])) for q in range(p, p + {count} * 16, 16)]")
         else:
@@ -217,8 +219,10 @@ class _ParserCompiler:
         self._source.line(f"if not {count}: {target}.unknown_tagged_fields = ()")
         with self._source.block("else:"):
             if not tagged:
-                read = "(yield from read_tags_in_steps" if self._in_steps else "(read_unknown_tags"
-                self._source.line(f"{target}.unknown_tagged_fields, p = {read}(buf, p, {count}, size))")
+                read = "read_unknown_tags(buf, p, {count}, size)"
+                if self._in_steps:
+                    read = "(yield from read_tags_in_steps(buf, p, {count}, size, begun))"
+                self._source.line(f"{target}.unknown_tagged_fields, p = {read.format(count=count)}")
                 return
             self._known_tags(cls, tagged, target, count)
 
@@ -227,6 +231,8 @@ class _ParserCompiler:
         unknown, last, tag, end = (self._source.local(prefix) for prefix in ("k", "l", "g", "e"))
         line(f"if {count} > 127: {count}, p = rest_of_uvarint(buf, p, {count})")
         line(f"{unknown} = []; {last} = -1")
+        if self._in_steps:
+            line(f"begun.append({unknown})")
         with self._source.block(f"for _ in range({count}):"):
             line(f"{tag}, p = read_uvarint(buf, p); {end}, p = read_uvarint(buf, p)")
             line(f"if {tag} <= {last}: misplaced_tag({tag})")

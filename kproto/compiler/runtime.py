@@ -69,7 +69,7 @@ def read_unknown_tags(
     """Keep the tagged fields of a struct that declares none in this version. `count` is its first byte."""
     if not count:
         return (), pos
-    steps = read_tags_in_steps(buf, pos, count, size)
+    steps = read_tags_in_steps(buf, pos, count, size, [])
     while True:
         try:
             next(steps)
@@ -79,12 +79,13 @@ def read_unknown_tags(
 
 
 def read_tags_in_steps(
-    buf: Buffer, pos: int, count: int, size: int
+    buf: Buffer, pos: int, count: int, size: int, begun: list[list[Any]]
 ) -> Generator[None, None, tuple[tuple[TaggedField, ...], int]]:
     """`read_unknown_tags` with stops."""
     if count > 127:
         count, pos = rest_of_uvarint(buf, pos, count)
-    fields = []
+    fields: list[TaggedField] = []
+    begun.append(fields)
     last = -1
     for number in range(1, count + 1):
         tag, pos = read_uvarint(buf, pos)
@@ -103,10 +104,11 @@ def read_tags_in_steps(
 
 
 def unpack_in_steps(
-    formats: str, size_bytes: int, buf: Buffer, pos: int, count: int
+    formats: str, size_bytes: int, buf: Buffer, pos: int, count: int, begun: list[list[Any]]
 ) -> Generator[None, None, list[Any]]:
     """An array of `count` values of one fixed size, with stops."""
     values: list[Any] = []
+    begun.append(values)
     for first in range(0, count, STEP_ELEMENTS):
         some = min(STEP_ELEMENTS, count - first)
         at = pos + first * size_bytes

@@ -68,11 +68,13 @@ def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:
     return codec.parse_prefix(ProduceRequest, version, buf, pos)[0] if request is None else request
 
 
-def parse_request_in_steps(version: int, buf: Buffer, pos: int = 0) -> codec.Steps[ProduceRequest]:
+def parse_request_in_steps(
+    version: int, buf: Buffer, pos: int = 0, begun: codec.Begun | None = None
+) -> codec.Steps[ProduceRequest]:
     """Parse the body of a Produce request, as `codec.parse_request_in_steps` does."""
     request = _parse_ordinary(version, memoryview(buf), pos)
     if request is None:
-        request, _ = yield from codec.parse_prefix_in_steps(ProduceRequest, version, buf, pos)
+        request, _ = yield from codec.parse_prefix_in_steps(ProduceRequest, version, buf, pos, begun)
     return request
 
 

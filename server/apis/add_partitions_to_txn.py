@@ -103,7 +103,7 @@ class _Asked:
         asked = cls(transaction, partitions)
         image = context.broker.metadata
         from_client = context.header.api_version < _FIRST_BATCHED
-        closed = _closed_topics(transaction, context) if from_client else frozenset[str]()
+        closed = await _closed_topics(transaction, context) if from_client else frozenset[str]()
         refused = {
             partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if partition.topic in closed
@@ -111,10 +111,12 @@ class _Asked:
             async for partition in context.work.over(partitions)
             if image.partition(*partition) is None or partition.topic in closed
         }
+        context.work.leave(partitions, refused)
         if refused:
             asked._codes = _Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
         elif transaction.verify_only:
             verified = {it: _verify(transaction, it, context) async for it in context.work.over(partitions)}
+            context.work.leave(verified)
             asked._codes = _Codes(ErrorCode.NONE, verified)
         return asked
 
@@ -128,15 +130,18 @@ class _Asked:
         return await _answer(self.transaction.topics, self._codes, context)
 
 
-def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> frozenset[str]:
+async def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> frozenset[str]:
     """Topics that no client, or not this one, may write to in a transaction."""
     image, access = context.broker.metadata, context.access
-    topics = (image.topic(it.name) for it in asked.topics)
-    closed = INTERNAL_TOPICS.union(topic.name for topic in topics if topic is not None and topic.is_mirrored)
-    if access is None:
-        return closed
-    denied = (it.name for it in asked.topics if not access.allows(AclOperation.WRITE, AclResource.TOPIC, it.name))
-    return closed.union(denied)
+
+    def is_closed(name: str) -> bool:
+        topic = image.topic(name)
+        if topic is not None and topic.is_mirrored:
+            return True
+        return access is not None and not access.allows(AclOperation.WRITE, AclResource.TOPIC, name)
+
+    names = {it.name async for it in context.work.over(asked.topics, counts=False) if is_closed(it.name)}
+    return INTERNAL_TOPICS.union(names)
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:

@@ -19,13 +19,13 @@ async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     image = context.broker.metadata
-    asked: list[tuple[TopicImage | None, Iterable[int]]]
+    asked: Iterable[tuple[TopicImage | None, Iterable[int]]]
     if request.topics is None:
-        asked = [(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+        asked = ((topic, range(len(topic.partitions))) for topic in image.topics.values())
     else:
-        asked = [(image.topic(it.name), it.partition_indexes) for it in request.topics]
+        asked = ((image.topic(it.name), it.partition_indexes) for it in request.topics)
     topics = []
-    for topic, numbers in asked:
+    async for topic, numbers in context.work.over(asked, counts=False):
         if topic is None:
             continue
         partitions = [it async for number in context.work.over(numbers) if (it := _ongoing(topic, number)) is not None]

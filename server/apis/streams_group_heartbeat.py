@@ -47,12 +47,15 @@ if TYPE_CHECKING:
 _NO_EPOCH_BELOW: Final = -2
 _STATIC: Final = -2
 _SHOWN: Final = 3
+#: Topics, settings and tasks that one heartbeat may name. Kafka has no limit but that of a record, which is 1 MiB.
+_MAX_ELEMENTS: Final = 10_000
 
 
 async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> StreamsGroupHeartbeatResponse:
     if not is_enabled(context):
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
+        _check_size(context)
         if request.topology is not None:
             await _check_topics(request, context)
             if not await _may_see_topics(request, context):
@@ -72,6 +75,12 @@ async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext)
 
 
 # What is refused before any group is looked at: KafkaApis.handleStreamsGroupHeartbeat and GroupCoordinatorService
+
+
+def _check_size(context: RequestContext) -> None:
+    """What follows looks at all of a topology at once."""
+    if context.work.elements > _MAX_ELEMENTS:
+        raise StreamsInvalidTopologyError(f"A heartbeat with more than {_MAX_ELEMENTS} elements is refused.")
 
 
 async def _check_topics(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> None:

@@ -15,11 +15,13 @@ from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.errors import CloseConnectionError
+from ottla.server.event_loop.pace import Pace
 from ottla.server.event_loop.work import LIGHT_ELEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from ottla.kproto import codec
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
     from ottla.server.apis.context import RequestContext
@@ -84,9 +86,15 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
     if version not in api.versions_in_steps:
         await api.prepare_steps(version)
     work = context.work
+    begun: codec.Begun = []
+    steps = api.parse_in_steps(version, context.frame, context.body_start, begun)
     try:
-        context.request = await work.run(api.parse_in_steps(version, context.frame, context.body_start))
+        context.request = await work.run(steps)
+    except CloseConnectionError:
+        await _empty(begun)
+        raise
     except DecodeError as error:
+        await _empty(begun)
         raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
     if work.elements > LIGHT_ELEMENTS:
         size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
@@ -149,10 +157,14 @@ def _has_endless_entity(request: AlterClientQuotasRequest) -> bool:
 def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None, None, None]:
     """Refer to the elements of all lists, those of the outer ones first."""
     for field in struct.FIELDS:
-        items = getattr(struct, field.name) if field.kind == "array" else None
+        items = getattr(struct, field.name)
+        if isinstance(items, Struct):
+            yield from _keep_elements(items, kept)
         if not isinstance(items, list):
             continue
-        has_lists = isinstance(field.element, StructType) and any(it.kind == "array" for it in field.element.FIELDS)
+        has_lists = isinstance(field.element, StructType) and any(
+            it.kind in ("array", "struct") for it in field.element.FIELDS
+        )
         for first in range(0, len(items), _STEP):
             some = items[first : first + _STEP]
             kept.append(some)
@@ -161,6 +173,14 @@ def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None,
                     if isinstance(item, Struct):
                         yield from _keep_elements(item, kept)
             yield
+
+
+async def _empty(begun: codec.Begun) -> None:
+    """Free the elements of a request that is given up; what it may cost is spent, so they are not counted as work."""
+    pace = Pace()
+    while begun:
+        for _ in _emptied(begun.pop()):
+            await pace.rest()
 
 
 def _emptied(container: Container) -> Generator[None, None, None]:

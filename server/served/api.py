@@ -139,8 +139,10 @@ _TRANSACTIONS: Final = (
     "ottla.server.coordinator.settings",
 )
 _SHARE: Final = (
+    "ottla.server.apis.other_share_coordinators",
     "ottla.server.coordinator.share.coordinator",
     "ottla.server.coordinator.share.cluster",
+    "ottla.server.coordinator.share.topics",
     "ottla.server.share.config",
     "ottla.server.share.manager",
 )
@@ -150,18 +152,17 @@ _CONTROLLER: Final = (
     "ottla.server.metadata.scram_changes",
     "ottla.server.metadata.topic_changes",
 )
-_IMPORTED_LATER: Final = {
-    **dict.fromkeys(
-        (key for key in SERVED if "GROUP" in key.name or key.name.startswith(("OFFSET", "HEARTBEAT"))),
-        (*_GROUPS, *_TRANSACTIONS),
-    ),
-    **dict.fromkeys(
-        (key for key in SERVED if "TXN" in key.name or "TRANSACTION" in key.name or key is ApiKey.INIT_PRODUCER_ID),
-        (*_GROUPS, *_TRANSACTIONS),
-    ),
-    **dict.fromkeys((key for key in SERVED if "SHARE" in key.name), (*_GROUPS, *_SHARE)),
-    **dict.fromkeys((key for key in SERVED if key.name.startswith(("CREATE", "ALTER", "INCREMENTAL"))), _CONTROLLER),
-}
+
+
+def _imported_later(key: ApiKey) -> Iterator[str]:
+    """The modules that its first request would import on the event loop."""
+    name = key.name
+    if "GROUP" in name or "TXN" in name or "TRANSACTION" in name or name.startswith(("OFFSET", "HEARTBEAT", "INIT_")):
+        yield from (*_GROUPS, *_TRANSACTIONS)
+    if "SHARE" in name:
+        yield from (*_GROUPS, *_SHARE)
+    if name.startswith(("CREATE", "ALTER", "INCREMENTAL")):
+        yield from _CONTROLLER
 
 
 class Api:
@@ -203,7 +204,7 @@ class Api:
         self.handler: Handler
         self.parse: Callable[[int, memoryview, int], Request]
         self.build_parts: Callable[[Any, int], list[Buffer]]
-        self.parse_in_steps: Callable[[int, memoryview, int], codec.Steps[Request]]
+        self.parse_in_steps: Callable[[int, memoryview, int, codec.Begun], codec.Steps[Request]]
         self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
 
     def __repr__(self) -> str:
@@ -249,8 +250,7 @@ class Api:
         if self._handler is None:
             self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
         self.handler = self._handler
-        # What the first request of a kind would import on the event loop.
-        for name in _IMPORTED_LATER.get(self.key, ()):
+        for name in _imported_later(self.key):
             import_module(name)
 
 

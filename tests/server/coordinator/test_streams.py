@@ -118,6 +118,15 @@ async def test_without_the_feature_there_are_no_streams_groups(serve_node: Serve
         assert (await described(client)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+async def test_a_topology_that_nobody_has_is_refused_before_it_is_looked_at(serve_node: Serve) -> None:
+    async with serve_node(SETTINGS) as node:
+        client = await node.connect()
+        topology = Topology(epoch=1, subtopologies=[Subtopology(subtopology_id=str(n)) for n in range(10_200)])
+        answer = await client.call(StreamsGroupHeartbeatRequest(group_id="g", member_id="m", topology=topology), 0)
+        assert answer.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+        assert "more than 10000" in answer.error_message
+
+
 async def test_internal_topics_that_cannot_be_made_are_told_of(serve_node: Serve) -> None:
     async with serve_node(SETTINGS) as node:
         await node.create_topic("in", 1)

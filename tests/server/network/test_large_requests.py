@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
@@ -28,9 +29,11 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from ottla.kproto.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.server.apis.fetch import MAX_PARTITIONS
 from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
+from ottla.server.network import large_requests
 from ottla.server.network.large_requests import _drop, _emptied, _keep_elements
 
 Serve = Callable[..., Any]
@@ -149,6 +152,42 @@ def test_objects_are_freed_a_few_at_a_time_and_lists_that_others_keep_stay() -> 
     assert (counts[0], counts[-1]) == (1_000, 0)
     assert max(before - after for before, after in pairwise(counts)) <= 128
     assert len(kept_list) == 1_000
+
+
+def test_lists_inside_of_a_structure_are_freed_a_few_at_a_time_too() -> None:
+    topology = Topology(subtopologies=[Subtopology(subtopology_id=str(n)) for n in range(1_000)])
+    kept: deque[list[object]] = deque()
+    for _ in _keep_elements(StreamsGroupHeartbeatRequest(topology=topology), kept):
+        pass
+    subtopologies = [it for some in kept for it in some if isinstance(it, Subtopology)]
+    assert subtopologies == topology.subtopologies
+    assert max(len(some) for some in kept) <= 128
+
+
+async def test_what_was_parsed_of_a_request_that_is_given_up_is_freed_a_few_at_a_time(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[int] = []
+    empty = large_requests._empty
+
+    async def watched(begun: codec.Begun) -> None:
+        freed.append(sum(map(len, begun)))
+        lists = list(begun)
+        await empty(begun)
+        assert not any(lists)
+
+    monkeypatch.setattr(large_requests, "_empty", watched)
+    async with serve_node({"ottla.request.max.elements": "10000"}) as node:
+        client = await node.connect()
+        topics = [
+            ListOffsetsTopic(name=str(n), partitions=[ListOffsetsPartition(partition_index=i) for i in range(400)])
+            for n in range(100)
+        ]
+        await client.send(ListOffsetsRequest(topics=topics), 6)
+        assert await client.is_closed()
+    assert len(freed) == 1
+    # What is between two stops when it is given up is not in its list yet.
+    assert 10_000 - 128 <= freed[0] <= 10_000 + 128
 
 
 @pytest.mark.parametrize("make", [list, dict.fromkeys])
