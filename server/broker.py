@@ -1,4 +1,4 @@
-"""The services that handlers reach through their context. `ottla.server.main` fills it, and only there."""
+"""The services that handlers reach through their context. `ottla.server.wiring.parts` fills it, and only there."""
 
 from __future__ import annotations
 

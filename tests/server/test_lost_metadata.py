@@ -23,9 +23,9 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server.errors import StartupError
-from ottla.server.main import _compare_with_folders
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.server.wiring.start_checks import compare_with_folders
 
 Serve = Callable[..., Any]
 
@@ -138,5 +138,5 @@ async def test_a_topic_that_was_made_while_the_folders_were_listed_is_not_unknow
         assert await append(await node.connect(), "t", 0) == 0
         before = SimpleNamespace(metadata=MetadataImage(), log_manager=node.broker.log_manager)
         store = node.broker.controller._store if is_made else MemoryMetadataStore()
-        await _compare_with_folders(before, store)  # type: ignore[arg-type]
+        await compare_with_folders(before, store)  # type: ignore[arg-type]
     assert ("are not in the cluster's metadata" in caplog.text) is not is_made

@@ -122,7 +122,7 @@ async def in_place(function: Callable[[], Any]) -> Any:
 
 
 class Node:
-    """The storage engine, the replica manager and the transaction coordinator, wired as `server/main.py` does."""
+    """The storage engine, the replica manager and the transaction coordinator, wired as in `server/wiring`."""
 
     def __init__(self, log_manager: LogManager, replicas: ReplicaManager, clock: ManualClock) -> None:
         self.log_manager = log_manager

@@ -113,7 +113,7 @@ async def test_of_many_that_create_topics_at_all_nodes_each_gets_its_answer(run_
         of_same = Counter(code for name, code in codes if name == "same")
         assert of_same == {ErrorCode.NONE: 1, ErrorCode.TOPIC_ALREADY_EXISTS: 2}
         assert {code for name, code in codes if name != "same"} == {ErrorCode.NONE}
-        assert len(cluster[1].image.topics) == 10
+        await cluster.until(lambda image: len(image.topics) == 10)
 
 
 async def test_configs_and_quotas_reach_every_node(run_cluster: RunCluster) -> None:

@@ -1,0 +1,135 @@
+"""Parts that a node has only where its configuration asks for them: nothing of the others is imported."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.cluster.peers import Door
+from ottla.server.network.endpoints import HTTP_LISTENER, listener_protocols, parse_http_address
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.cluster.peers import Peers
+    from ottla.server.coordinator.share.cluster import OtherShareCoordinators
+    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
+    from ottla.server.http.server import HttpServer
+    from ottla.server.metadata.controller import Controller
+    from ottla.server.metadata.image import Endpoint
+    from ottla.server.mirror.link import Link
+    from ottla.server.mirror.progress import MirrorProgress
+    from ottla.server.network.guard import Guard
+    from ottla.server.network.listener import Listeners
+    from ottla.server.network.network import Network
+    from ottla.server.security.credentials import Credentials
+    from ottla.server.security.delegation_tokens import DelegationTokens
+    from ottla.server.security.tls import ReloadedTls
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_CONSOLE: Final = "ottla.console.routes"
+"""The web console stands on the server, which imports nothing of it: it goes by name, and only if it is enabled."""
+
+
+def asks_for_anything(config: BrokerConfig) -> bool:
+    return any(protocol != "PLAINTEXT" for protocol in listener_protocols(config).values())
+
+
+def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock) -> DelegationTokens | None:
+    """None, and nothing of them loaded, where there are none."""
+    if not config.delegation_token_secret_key:
+        return None
+    from ottla.server.security.delegation_tokens import DelegationTokens
+
+    return DelegationTokens(config.delegation_token_secret_key, config, controller, clock.time_ms)
+
+
+def credentials(
+    config: BrokerConfig, controller: Controller, clock: Clock, tokens: DelegationTokens | None
+) -> Credentials | None:
+    """What passwords are compared with; None, and nothing of it loaded, where no port asks for anything."""
+    if not (asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
+        return None
+    from ottla.server.security.credentials import Credentials
+
+    return Credentials(lambda: controller.image.scram_credentials, clock.time_ms, tokens)
+
+
+def guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:
+    """What asks clients who they are; None, and nothing of it loaded, where no listener does. ConfigError."""
+    if not asks_for_anything(config):
+        return None
+    from ottla.server.network.guard import Guard
+
+    assert credentials is not None, "whoever asks has something to compare with"
+    return Guard(config, credentials, listeners)
+
+
+def door(config: BrokerConfig, network: Network, endpoint: Endpoint) -> Door:
+    """How another broker is reached; what encrypts and logs in is loaded only where it is needed."""
+    if endpoint.security_protocol == "PLAINTEXT":
+        return Door(partial(network.connect, endpoint.host, endpoint.port))
+    from ottla.server.security import between_brokers
+
+    return Door(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))
+
+
+def other_brokers(peers: Peers) -> OtherBrokers:
+    from ottla.server.apis.other_brokers import PeerBrokers
+
+    return PeerBrokers(peers)
+
+
+def other_share_coordinators(peers: Peers) -> OtherShareCoordinators:
+    from ottla.server.apis.other_share_coordinators import PeerShareCoordinators
+
+    return PeerShareCoordinators(peers)
+
+
+def new_link(broker: Broker) -> tuple[Link, MirrorProgress]:
+    from ottla.server.mirror.link import Link
+    from ottla.server.mirror.progress import MirrorProgress
+
+    progress = MirrorProgress()
+    link = Link(
+        broker.controller,
+        broker.replica_manager,
+        broker.coordinators,
+        broker.producer_ids,
+        broker.peers,
+        broker.config,
+        broker.clock,
+        progress,
+    )
+    return link, progress
+
+
+def http_server(config: BrokerConfig) -> HttpServer | None:
+    if not config.ottla_http_listen:
+        return None
+    from ottla.server.http.server import HttpServer
+
+    console = _CONSOLE if config.ottla_console_enable else None
+    if console is not None and config.authorizer_class_name and not _http_asks_for_login(config):
+        logger.warning(
+            "the web console asks nobody who they are, so everybody may do what ACLs allow User:ANONYMOUS: set "
+            "ottla.http.security.protocol=SASL_SSL"
+        )
+    return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config))
+
+
+def _http_asks_for_login(config: BrokerConfig) -> bool:
+    return config.ottla_http_security_protocol.startswith("SASL_")
+
+
+def tls_of_http(config: BrokerConfig) -> ReloadedTls | None:
+    """What the HTTP port is encrypted with; None in plain text. Reads files, and raises ConfigError."""
+    protocol = config.ottla_http_security_protocol
+    if not protocol.endswith("SSL"):
+        return None
+    from ottla.server.security.tls import ReloadedTls
+
+    return ReloadedTls(config, HTTP_LISTENER, protocol)

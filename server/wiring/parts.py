@@ -1,0 +1,277 @@
+"""Everything that one node is made of, made and connected. Nothing of it runs before `ottla.server.main` has it run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+import trio
+
+from ottla.server.broker import Broker
+from ottla.server.client_metrics.manager import ClientMetrics
+from ottla.server.cluster.controllership import Controllership, Duty
+from ottla.server.cluster.deaths import DeathWatch
+from ottla.server.cluster.elections import Elections
+from ottla.server.cluster.growing_topics import GrowingTopics
+from ottla.server.cluster.membership import Membership
+from ottla.server.cluster.peers import Peers
+from ottla.server.coordinator.coordinators import Coordinators
+from ottla.server.event_loop.work import Lane
+from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.image import BrokerImage, ResourceType
+from ottla.server.metadata.producer_ids import ProducerIds
+from ottla.server.mirror.mirror import Mirror
+from ottla.server.network.endpoints import connection_limits
+from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.quotas.clients import ClientQuotas
+from ottla.server.quotas.connections import ConnectionRates
+from ottla.server.quotas.replication import ReplicationQuota
+from ottla.server.replica.high_watermarks import HighWatermarks
+from ottla.server.replica.manager import ReplicaManager
+from ottla.server.replica.replica_fetchers import ReplicaFetchers
+from ottla.server.replica.throttles import Throttled, throttled_partitions
+from ottla.server.security.authorizer import authorizer_of
+from ottla.server.served.api import ApiTable
+from ottla.server.settings.storage import log_config, storage_config
+from ottla.server.share.leader import ShareLeader
+from ottla.server.telemetry.changes import log_changes
+from ottla.server.waiting.request_budget import RequestBudget
+from ottla.server.wiring import optional
+from ottla.storage.memory.buffer_pool import MemoryBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.server.metadata.image import Endpoint, MetadataDelta, TopicImage
+    from ottla.server.metadata.store import MetadataStore
+    from ottla.server.network.dispatch import Dispatcher
+    from ottla.server.network.network import Network
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+    from ottla.storage.disk import Disk
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.store.context import RunBlocking
+
+
+class Surroundings(NamedTuple):
+    """What a node has from outside."""
+
+    config: BrokerConfig
+    disk: Disk
+    clock: Clock
+    network: Network
+    #: Runs what storage asks of the disk.
+    run_blocking: RunBlocking
+    #: Makes what hands requests to their handlers.
+    dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher]
+    watchdog: LoopWatchdog | None
+
+
+class Parts:
+    """The parts of one node; those that need tasks of their own come with `begin`. Raises ConfigError."""
+
+    def __init__(self, around: Surroundings, log_manager: LogManager, store: MetadataStore) -> None:
+        self._around = around
+        self._config = config = around.config
+        self.log_manager = log_manager
+        self.store = store
+        self.controller = Controller(store, config, node_id=config.node_id)
+        self.peers = Peers(
+            lambda: self.controller.image,
+            node_id=config.node_id,
+            listener=config.inter_broker_listener_name,
+            find_door=partial(optional.door, config, around.network),
+        )
+        self._tokens = optional.delegation_tokens(config, self.controller, around.clock)
+        self._join_cluster()
+        self.high_watermarks = HighWatermarks(around.disk, log_manager.node_dir.path, around.run_blocking)
+        self.replica_manager = self._new_replica_manager()
+        log_manager.set_listener(self.replica_manager)
+        self.fetchers = ReplicaFetchers(
+            self.replica_manager, self.peers.connect, config, around.clock, broker_epoch=self._broker_epoch
+        )
+        self.broker = self._new_broker()
+        self._connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
+        self.listeners = Listeners(
+            around.dispatcher(self.broker.apis, self.broker, self.broker.quotas),
+            self.broker.pool,
+            self.broker.budget,
+            connection_limits(config),
+            self._connection_rates,
+            responses=self.replica_manager.response_budget,
+            network=around.network,
+        )
+        self.guard = optional.guard(config, self.broker.credentials, self.listeners)
+        self.http = optional.http_server(config)
+
+    def _join_cluster(self) -> None:
+        """Make what knows the other nodes, and what this one does for all when it is the controller."""
+        config = self._config
+        self.membership = Membership(
+            self.store,
+            self.controller,
+            directory_id=self.log_manager.node_dir.directory_id,
+            session_timeout_ms=config.broker_session_timeout_ms,
+            heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+        )
+        self._elections = Elections(config)
+        self._growing_topics = GrowingTopics(config)
+        duties: tuple[Duty, ...] = (self._elections.run, self._elections.rebalance, self._growing_topics.run)
+        if self._tokens is not None:
+            duties += (self._tokens.remove_expired,)
+        self.controllership = Controllership(self.controller, self.membership, duties)
+        self.death_watch = DeathWatch(self.controller, self.peers)
+
+    def _new_replica_manager(self) -> ReplicaManager:
+        config = self._config
+        quota = partial(
+            ReplicationQuota,
+            windows=config.replication_quota_window_num,
+            window_seconds=config.replication_quota_window_size_seconds,
+        )
+        return ReplicaManager(
+            self.log_manager,
+            self._around.clock,
+            node_id=config.node_id,
+            # A budget of its own: clients that do not read their responses must not keep others from being read.
+            response_budget=MemoryBudget(config.ottla_memory_budget_bytes),
+            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
+            log_config=lambda topic: log_config(config.topic_config(topic.configs)),
+            min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
+            throttled=partial(_throttled, config),
+            last_high_watermark=self.high_watermarks.of,
+            leader_quota=quota(lambda: config.leader_replication_throttled_rate),
+            follower_quota=quota(lambda: config.follower_replication_throttled_rate),
+            max_lag_ms=config.replica_lag_time_max_ms,
+        )
+
+    def _new_broker(self) -> Broker:
+        config, clock = self._config, self._around.clock
+        budget = RequestBudget(config.ottla_memory_budget_bytes)
+        return Broker(
+            node_id=config.node_id,
+            config=config,
+            clock=clock,
+            apis=ApiTable.default(takes_telemetry=bool(config.ottla_http_listen)),
+            pool=self.log_manager.context.pool,
+            budget=budget,
+            lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, self.replica_manager.response_budget),
+            controller=self.controller,
+            peers=self.peers,
+            log_manager=self.log_manager,
+            replica_manager=self.replica_manager,
+            producer_ids=ProducerIds(self.controller.allocate_producer_ids),
+            quotas=ClientQuotas(
+                config.quota_window_num,
+                config.quota_window_size_seconds,
+                controller_windows=config.controller_quota_window_num,
+                controller_window_seconds=config.controller_quota_window_size_seconds,
+            ),
+            authorizer=authorizer_of(config),
+            client_metrics=ClientMetrics(config),
+            credentials=optional.credentials(config, self.controller, clock, self._tokens),
+            delegation_tokens=self._tokens,
+            watchdog=self._around.watchdog,
+        )
+
+    def listen(self, addresses: Iterable[ListenAddress]) -> tuple[ListenAddress, ...]:
+        """Bind: clients wait in the kernel's queue from now on. Returns the addresses with their ports."""
+        backlog = self._config.socket_listen_backlog_size
+        bound = tuple(
+            ListenAddress(address.name, address.host, self.listeners.bind(address, backlog)) for address in addresses
+        )
+        self.broker.listeners = self.listeners
+        return bound
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Make what has tasks of its own, and let every part know of what changes in the metadata."""
+        broker, config, clock = self.broker, self._config, self._around.clock
+        broker.coordinators = Coordinators(
+            config,
+            clock,
+            self.replica_manager,
+            broker.producer_ids.next,
+            self.controller.ensure_topic,
+            nursery,
+            other_brokers=partial(optional.other_brokers, self.peers),
+            other_share_coordinators=partial(optional.other_share_coordinators, self.peers),
+        )
+        broker.share = ShareLeader(config, clock, self.replica_manager, broker.coordinators, nursery)
+        broker.mirror = Mirror(config, partial(optional.new_link, broker))
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """In this order they learn of a change: who may do what, then whose the data is, then what stands on it."""
+        broker, subscribe = self.broker, self.controller.subscribe
+        if broker.authorizer is not None:
+            subscribe(broker.authorizer.apply)
+        subscribe(self.replica_manager.apply)
+        subscribe(self.fetchers.apply)
+        subscribe(broker.coordinators.follow)
+        subscribe(broker.share.follow)
+        subscribe(broker.mirror.apply)
+        subscribe(log_changes)
+        subscribe(broker.quotas.apply)
+        subscribe(broker.client_metrics.follow)
+        subscribe(self._connection_rates.apply)
+        subscribe(self._follow_settings)
+        subscribe(self.peers.follow)
+        subscribe(self.membership.follow)
+        subscribe(self._elections.observe)
+        subscribe(self._growing_topics.observe)
+        if self.guard is not None:
+            subscribe(self.guard.apply)
+
+    async def _follow_settings(self, delta: MetadataDelta) -> None:
+        """Hand on what is not read from the configuration each time that it matters."""
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            self.log_manager.set_config(storage_config(self._config))
+            # Names in max.connections.per.ip.overrides are looked up, which may take a while.
+            self.listeners.set_limits(await trio.to_thread.run_sync(connection_limits, self._config))
+
+    def registration(self, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
+        """What the other nodes are to know of this one."""
+        node_dir = self.log_manager.node_dir
+        return BrokerImage(
+            self._config.node_id,
+            endpoints,
+            self._config.broker_rack,
+            incarnation=uuid4().hex,
+            directory_id=node_dir.directory_id,
+            was_clean=node_dir.was_clean is not False,
+        )
+
+    def _broker_epoch(self) -> int:
+        registered = self.controller.image.brokers.get(self._config.node_id)
+        return -1 if registered is None else registered.epoch
+
+    def end_waits(self) -> None:
+        """Nobody waits for what other clients may do any more; who waits for a flush under way goes on waiting."""
+        broker = self.broker
+        broker.replica_manager.fetch_purgatory.close()
+        broker.replica_manager.share_fetch_purgatory.close()
+        broker.replica_manager.lose_followers()
+        broker.coordinators.answer_waiting()
+        self.peers.close()
+
+    def close_services(self) -> None:
+        """End every wait for what this node serves. Once it is done, nothing happens."""
+        self.broker.share.close()
+        self.broker.coordinators.close()
+        self.broker.replica_manager.close()
+
+    def close(self) -> None:
+        """Close the ports."""
+        self.listeners.close()
+        if self.http is not None:
+            self.http.close()
+
+
+def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:
+    topic_config = config.topic_config(topic.configs)
+    return Throttled(
+        throttled_partitions(topic_config.leader_replication_throttled_replicas, config.node_id),
+        throttled_partitions(topic_config.follower_replication_throttled_replicas, config.node_id),
+    )

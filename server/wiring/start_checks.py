@@ -1,0 +1,103 @@
+"""What a start checks before it changes anything, and what it finds out about the folder behind it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.errors import StartupError
+from ottla.server.metadata import keys
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.open_store import SQLITE_FILE
+from ottla.server.network.endpoints import advertised_endpoints, parse_http_address
+from ottla.server.network.network import open_listening_socket
+from ottla.server.wiring.optional import asks_for_anything, tls_of_http
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.metadata.store import MetadataStore
+    from ottla.server.network.listener import ListenAddress
+    from ottla.server.network.network import Network
+    from ottla.server.settings.config import BrokerConfig
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.node_dir import NodeDir
+
+logger = logging.getLogger(__name__)
+
+
+def try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network: Network) -> None:
+    """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
+    advertised_endpoints(config, addresses)
+    if asks_for_anything(config):
+        from ottla.server.network.guard import entrances
+        from ottla.server.security.credentials import Credentials
+
+        entrances(config, Credentials(dict))
+    backlog = config.socket_listen_backlog_size
+    for address in addresses:
+        network.listen(address.host, address.port, backlog, "--port").close()
+    if config.ottla_http_listen:
+        tls_of_http(config)
+        http = parse_http_address(config.ottla_http_listen)
+        open_listening_socket(http.host, http.port, backlog, "--http").close()
+
+
+async def refuse_without_metadata(data_dir: str, log_manager: LogManager) -> None:
+    """StartupError if topics have data here and the file that knows the topics is not there."""
+    path = os.path.join(data_dir, SQLITE_FILE)
+    if await trio.Path(path).exists():
+        return
+    from ottla.storage.unknown_topics import unknown_folders
+
+    node_path = log_manager.node_dir.path
+    topics = await trio.to_thread.run_sync(unknown_folders, log_manager.context.disk, node_path, frozenset())
+    if topics:
+        raise StartupError(
+            f"{path} is missing, and nothing else knows the {len(topics)} topics with data in {node_path}: "
+            "restore it from a backup, or move the data away, or make it anew with "
+            f"`ottla restore --metadata-from-data --data-dir {data_dir}`"
+        )
+
+
+async def refuse_other_cluster(node_dir: NodeDir, store: MetadataStore) -> None:
+    """StartupError before anything is changed, if the folder's topics are another cluster's than the metadata's.
+
+    As Kafka's BrokerMetadataCheckpoint and its InconsistentClusterIdException.
+    """
+    if node_dir.cluster_id is None:
+        return
+    entry = await store.get(keys.CLUSTER_ID)
+    found = None if entry is None else keys.decode(entry.value)
+    if found != node_dir.cluster_id:
+        raise StartupError(
+            f"{node_dir.path} belongs to the cluster {node_dir.cluster_id}, and the metadata is that of "
+            f"{found or 'a new one'}: start it with the metadata of its own cluster, or empty the folder"
+        )
+
+
+async def compare_with_folders(broker: Broker, store: MetadataStore) -> None:
+    """Say it where topics have data here that the metadata does not know: it may be old, or another cluster's."""
+    from ottla.storage.unknown_topics import unknown_folders
+
+    known = {topic.topic_id for topic in broker.metadata.topics.values()}
+    node_path = broker.log_manager.node_dir.path
+    unknown = await trio.to_thread.run_sync(unknown_folders, broker.log_manager.context.disk, node_path, known)
+    if unknown:
+        # A topic that was made meanwhile has its folder before the image shows it.
+        try:
+            made = {keys.decode_topic(entry.value)[0] for entry in (await store.list(keys.TOPICS)).entries}
+        except MetadataError:
+            return
+        unknown = [each for each in unknown if each.topic_id not in made]
+    if unknown:
+        logger.error(
+            "%d topics have data in %s and are not in the cluster's metadata, such as %s: was it lost, or is it old? "
+            "`ottla fsck --delete-unknown` names them",
+            len(unknown),
+            node_path,
+            os.path.basename(unknown[0].path),
+            extra={"path": node_path},
+        )
