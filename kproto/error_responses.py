@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.api_keys import ApiKey
@@ -9,6 +10,8 @@ from ottla.kproto.messages import response_class
 from ottla.kproto.schema import Struct, StructType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.kproto.codec import Steps
     from ottla.kproto.errors import ErrorCode
     from ottla.kproto.schema import Request, Response
@@ -34,7 +37,7 @@ def item_errors_in_steps(request: Request, version: int, code: ErrorCode) -> Ste
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     response = response_class(request.API_KEY)()
-    yield from _fail_items(response, request, version, code)
+    yield from _fail_items(response, request, version, code, count(1))
     return response
 
 
@@ -43,7 +46,7 @@ def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> 
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     response = response_class(request.API_KEY)()
-    yield from _fail(response, request, version, code)
+    yield from _fail(response, request, version, code, count(1))
     return response
 
 
@@ -65,8 +68,11 @@ _ALIASES: Final = {
 _STEP: Final = 64
 
 
-def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
-    """Set the answer's error code, or else fail each element of its first list that has one somewhere."""
+def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[None]:
+    """Set the answer's error code, or else fail each element of its first list that has one somewhere.
+
+    `made` counts what is made on all levels, so that many short lists are as good a reason to stop as one long one.
+    """
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
         if field.name in _CODE_FIELDS:
@@ -74,24 +80,24 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[No
             if getattr(answer, "API_KEY", None) not in _SAID_TWICE:
                 return
             break
-    yield from _fail_items(answer, asked, version, code)
+    yield from _fail_items(answer, asked, version, code, made)
 
 
-def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
+def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[None]:
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
         element = field.element
         if field.kind == "array" and isinstance(element, StructType) and _has_error_code(element, version):
             failed: list[Any] = []
             setattr(answer, field.name, failed)
-            for number, item in enumerate(_asked(asked, version), 1):
-                failed.append((yield from _failed(element, item, version, code)))
-                if not number % _STEP:
+            for item in _asked(asked, version):
+                failed.append((yield from _failed(element, item, version, code, made)))
+                if not next(made) % _STEP:
                     yield
             return
 
 
-def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Steps[Any]:
+def _failed(element: StructType, item: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[Any]:
     """The answer to one thing that was asked: it names the same thing, and fails."""
     failed = element()
     fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
@@ -105,21 +111,21 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> St
         for field in element.FIELDS:
             inner, named = field.element, getattr(item, field.name, None)
             if isinstance(inner, StructType) and isinstance(named, list) and not _has_error_code(inner, version):
-                setattr(failed, field.name, (yield from _same_items(inner, named)))
+                setattr(failed, field.name, (yield from _same_items(inner, named, made)))
     else:
         # In a list of bare names or numbers these are what the first field repeats.
         setattr(failed, fields[0].name, item)
-    yield from _fail(failed, item, version, code)
+    yield from _fail(failed, item, version, code, made)
     return failed
 
 
-def _same_items(element: StructType, named: list[Any]) -> Steps[list[Any]]:
+def _same_items(element: StructType, named: list[Any], made: Iterator[int]) -> Steps[list[Any]]:
     """What the items of a list say that has no errors of its own."""
     same = []
-    for number, item in enumerate(named, 1):
+    for item in named:
         if _says_all(element, item):
             same.append(_same(element, item))
-        if not number % _STEP:
+        if not next(made) % _STEP:
             yield
     return same
 

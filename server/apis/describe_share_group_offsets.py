@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_share_group_offsets import (
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
     from ottla.server.coordinator.group.share_offsets import ShareOffset
     from ottla.server.metadata.image import TopicImage
+
+
+_LARGEST: Final = (1 << 63) - 1
 
 
 async def handle(
@@ -94,7 +97,8 @@ async def _partition(
     )
     if offset.start_offset != UNINITIALIZED_START_OFFSET and offset.complete != UNINITIALIZED_COUNT:
         try:
-            answer.lag = await _end_offset(key, topic, context) - offset.start_offset - offset.complete
+            lag = await _end_offset(key, topic, context) - offset.start_offset - offset.complete
+            answer.lag = max(-_LARGEST, min(lag, _LARGEST))  # an offset may be set to anything
         except (CoordinatorError, ReplicaError, StorageError) as error:
             answer.error_code, answer.error_message = error_code(error), error_message(error)
     return answer

@@ -18,7 +18,7 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.schema import Struct, StructType
-from ottla.server.apis.errors import ERROR_CODES, error_code, error_response
+from ottla.server.apis.errors import ERROR_CODES, error_code, error_response, error_response_in_steps
 from ottla.server.coordinator import errors as coordinator_errors
 from ottla.server.metadata import errors as metadata_errors
 from ottla.server.replica import errors as replica_errors
@@ -74,6 +74,13 @@ def test_a_failed_response_names_what_was_asked() -> None:
     (topic,) = response.topics  # type: ignore[union-attr]
     assert topic.name == "flights"
     assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(4, -1), (7, -1)]
+
+
+def test_many_short_lists_are_failed_in_steps_as_one_long_list_is() -> None:
+    partitions = [ListOffsetsPartition(partition_index=n) for n in range(50)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=str(n), partitions=partitions) for n in range(60)])
+    steps = error_response_in_steps(request, 6, ErrorCode.POLICY_VIOLATION)
+    assert sum(1 for _ in steps) == (50 * 60 + 60) // 64
 
 
 def test_each_user_of_a_failed_change_of_passwords_is_named_once() -> None:

@@ -315,6 +315,20 @@ async def test_a_group_is_listed_described_altered_and_deleted(serve_node: Serve
         assert described.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_offsets_that_cannot_be_are_described(serve_node: Serve) -> None:
+    async with serve_node(PATIENT) as node:
+        topic_id = await node.create_topic(TOPIC, 1)
+        await produce(node, topic_id, b"a", index=0)
+        member = await ShareClient.join(node, "g", "m", TOPIC)
+        member.epoch = -1
+        await member.beat()
+        starts = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=-(1 << 63))]
+        topics = [AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=starts)]
+        altered = await member.client.call(AlterShareGroupOffsetsRequest(group_id="g", topics=topics), 0)
+        assert not altered.responses[0].partitions[0].error_code
+        assert await offsets_of(member.client, "g") == {0: (-(1 << 63), (1 << 63) - 1)}
+
+
 async def test_a_group_that_is_deleted_under_an_acknowledgement(serve_node: Serve) -> None:
     """The member has left the group, but not its session: what it says after the deletion counts for nothing."""
     async with serve_node(PATIENT) as node:
