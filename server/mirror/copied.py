@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from ottla.server.replica.leader_session import Key, Position
 
 if TYPE_CHECKING:
@@ -67,8 +65,7 @@ class CopiedPartition:
             and self.source_epoch == other.source_epoch
         )
 
-    def rest(self) -> None:
-        """Leave it for a while."""
-        pause_seconds = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * (1 << min(self.failures, 10)))
-        self.rests_until = trio.current_time() + pause_seconds
+    def fail(self) -> float:
+        """Count a failure; returns the seconds to leave it for."""
         self.failures += 1
+        return min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * (1 << min(self.failures - 1, 10)))

@@ -22,6 +22,7 @@ from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import HeldStore
 from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.fetch_roster import FetchRoster
 from ottla.server.replica.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.whole_batches import pieces
 from ottla.storage.errors import StorageError, UnexpectedAppendOffsetError
@@ -88,14 +89,9 @@ class SourceFetcher:
         self._clock = clock
         self._progress = progress
         self._is_stale = is_stale
-        self._copied: dict[Key, CopiedPartition] = {}
-        #: Of which something is new to the source, and which it is to forget.
-        self._due: dict[Key, CopiedPartition] = {}
-        self._gone: set[Key] = set()
-        self._resting: dict[Key, CopiedPartition] = {}
+        self._copied: FetchRoster[CopiedPartition] = FetchRoster()
         #: Whose log begins later at the source than here, until enough of it is written.
         self._starting: dict[Key, CopiedPartition] = {}
-        self._news = trio.Event()
         self._is_unreachable = False
         self._told: set[tuple[Key, int]] = set()
         self._pace = Pace()
@@ -105,46 +101,20 @@ class SourceFetcher:
     async def set_partitions(self, copied: Mapping[Key, CopiedPartition]) -> None:
         """Copy exactly these from now on; what is copied already goes on as it is."""
         pace = Pace()
-        for key in list(self._copied):
+        for key in self._copied:
             if key not in copied:
-                del self._copied[key]
-                for others in (self._due, self._resting, self._starting):
-                    others.pop(key, None)
-                self._gone.add(key)
+                self._copied.remove(key)
+                self._starting.pop(key, None)
             await pace.rest()
         for key, one in copied.items():
             known = self._copied.get(key)
             if known is None or not known.is_same(one):
-                self._copied[key] = self._due[key] = one
-                self._resting.pop(key, None)
+                self._copied.put(one)
                 self._starting.pop(key, None)
-                self._gone.discard(key)
-                self._news.set()
             await pace.rest()
 
     def _let_rest(self, copied: CopiedPartition) -> None:
-        if self._copied.get(copied.key) is copied:
-            copied.rest()
-            self._due.pop(copied.key, None)
-            self._resting[copied.key] = copied
-            self._gone.add(copied.key)
-
-    def _is_due(self, copied: CopiedPartition) -> None:
-        if self._copied.get(copied.key) is copied:
-            self._due[copied.key] = copied
-
-    def _wake_rested(self) -> float:
-        """Those whose rest is over are due; returns when the next one's is."""
-        now = trio.current_time()
-        next_at = float("inf")
-        for key, copied in list(self._resting.items()):
-            if copied.rests_until <= now:
-                del self._resting[key]
-                self._due[key] = copied
-                self._gone.discard(key)
-            else:
-                next_at = min(next_at, copied.rests_until)
-        return next_at
+        self._copied.rest(copied, trio.current_time() + copied.fail())
 
     # Its life -------------------------------------------------------------------------------------------------------
 
@@ -153,13 +123,12 @@ class SourceFetcher:
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             if not self._copied:
-                await self._news.wait()
-                self._news = trio.Event()
+                await self._copied.wait()
                 continue
             try:
                 async with self._source.connect(self.broker_id) as connection:
                     session = LeaderSession(self._config.replica_fetch_max_bytes)
-                    self._due |= {key: it for key, it in self._copied.items() if key not in self._resting}
+                    self._copied.begin()
                     while self._copied:
                         await self._fetch(connection, session)
                         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -170,11 +139,10 @@ class SourceFetcher:
                 pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
     async def _fetch(self, connection: _Connection, session: LeaderSession) -> None:
-        rest_ends = self._wake_rested()
-        if len(self._resting) == len(self._copied):
-            with trio.move_on_at(rest_ends):
-                await self._news.wait()
-            self._news = trio.Event()
+        self._copied.wake_rested()
+        rest_ends = self._copied.rest_ends
+        if self._copied.all_rest:
+            await self._copied.wait(rest_ends)
             return
         for copied in list(self._starting.values()):
             await self._follow_start(copied)
@@ -191,17 +159,15 @@ class SourceFetcher:
         await self._take(connection, session, response)
 
     def _request(self, session: LeaderSession, rest_seconds: float) -> FetchRequest:
-        due, self._due = self._due, {}
         positions: dict[Key, Position] = {}
-        for key, copied in due.items():
+        for copied in self._copied.take_due():
             if copied.is_current:
-                positions[key] = copied.position
+                positions[copied.key] = copied.position
             else:
                 self._let_rest(copied)  # what follows the metadata is about to tell more
-        gone, self._gone = self._gone - positions.keys(), set()
         config = self._config
         most_ms = _WRITE_WAIT_MS if self._starting else config.replica_fetch_wait_max_ms
-        topics, forgotten = session.ask(positions, {key for key in gone if session.position(key) is not None})
+        topics, forgotten = session.ask(positions, self._copied.take_gone(positions))
         return FetchRequest(
             max_wait_ms=int(min(most_ms, rest_seconds * 1000)),
             min_bytes=1,
@@ -223,7 +189,7 @@ class SourceFetcher:
                     if copied is None or asked is None or not copied.is_current:
                         continue
                     if asked.offset != copied.partition.log.log_end_offset:
-                        self._is_due(copied)
+                        self._copied.is_due(copied)
                         continue
                     try:
                         await self._take_partition(connection, copied, data, held)
@@ -239,7 +205,7 @@ class SourceFetcher:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
             if await self._find_start(connection, copied):
-                self._is_due(copied)
+                self._copied.is_due(copied)
             else:
                 self._let_rest(copied)
             return
@@ -252,7 +218,7 @@ class SourceFetcher:
             self._let_rest(copied)
             return
         copied.failures = 0
-        self._is_due(copied)
+        self._copied.is_due(copied)
         if data.diverging_epoch.end_offset >= 0:
             held.leave_to_wait()
             await self._cut_where_they_part(copied, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)

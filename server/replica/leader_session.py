@@ -44,13 +44,12 @@ class LeaderSession:
         return self._told.get(key)
 
     def ask(self, positions: Mapping[Key, Position], gone: set[Key]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """The topics of the next request: what is new of partitions, and those to leave out from now on.
+        """The topics of the next request: what is new of partitions, and what the leader is to leave out from now on.
 
         Without a session everything is named.
         """
         told = self._told
-        for key in gone:
-            told.pop(key, None)
+        gone = {key for key in gone if told.pop(key, None) is not None}
         changed = {key: it for key, it in positions.items() if told.get(key) != it}
         told.update(changed)
         if self.epoch == _FIRST_EPOCH:

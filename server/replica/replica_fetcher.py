@@ -8,7 +8,6 @@ what the last one brought is.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,6 +21,7 @@ from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import HeldStore
 from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.fetch_roster import FetchRoster
 from ottla.server.replica.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.offset_lookup import OffsetSpec
 from ottla.server.replica.partition import Partition
@@ -129,12 +129,7 @@ class ReplicaFetcher:
         self._config = config
         self._clock = clock
         self._broker_epoch = broker_epoch
-        self._followed: dict[Key, _Followed] = {}
-        #: Of which something is new to the leader, and which it is to forget.
-        self._due: dict[Key, _Followed] = {}
-        self._gone: set[Key] = set()
-        self._resting: dict[Key, _Followed] = {}
-        self._news = trio.Event()
+        self._followed: FetchRoster[_Followed] = FetchRoster()
         #: Of the wait for an answer, and when one was last broken off for new partitions.
         self._patience = trio.CancelScope()
         self._broken_off = -1.0
@@ -153,50 +148,25 @@ class ReplicaFetcher:
         known = self._followed.get(followed.key)
         if known is not None and known.partition is partition and known.is_current:
             return
-        self._followed[followed.key] = self._due[followed.key] = followed
-        self._gone.discard(followed.key)
-        self._resting.pop(followed.key, None)
-        self._news.set()
+        self._followed.put(followed)
         # The leader may hold the present request for a while, in which nothing can be asked over this connection.
         self._patience.deadline = max(trio.current_time(), self._broken_off + 0.2)
 
     def unfollow(self, key: Key) -> None:
         """Fetch a partition no longer."""
-        if self._followed.pop(key, None) is not None:
-            self._due.pop(key, None)
-            self._resting.pop(key, None)
-            self._gone.add(key)
+        self._followed.remove(key)
 
     def _let_rest(self, followed: _Followed) -> None:
-        self._pause(followed, followed.fail(self._config.replica_fetch_backoff_ms / 1000))
-
-    def _pause(self, followed: _Followed, seconds: float) -> None:
-        if self._followed.get(followed.key) is followed:
-            followed.rests_until = trio.current_time() + seconds
-            self._due.pop(followed.key, None)
-            self._resting[followed.key] = followed
-            self._gone.add(followed.key)
-
-    def _is_due(self, followed: _Followed) -> None:
-        if self._followed.get(followed.key) is followed:
-            self._due[followed.key] = followed
-
-    def _wake_rested(self) -> None:
-        """Those whose rest is over are due."""
-        now = trio.current_time()
-        for key, followed in list(self._resting.items()):
-            if followed.rests_until <= now:
-                del self._resting[key]
-                self._due[key] = followed
-                self._gone.discard(key)
+        seconds = followed.fail(self._config.replica_fetch_backoff_ms / 1000)
+        self._followed.rest(followed, trio.current_time() + seconds)
 
     def _hold_back(self) -> None:
         """While too much was copied of throttled replicas, those of them rest that are behind."""
         seconds = min(self._manager.follower_quota.throttle_seconds(), _MAX_HELD_BACK_SECONDS)
         if seconds:
-            for followed in list(self._due.values()):
+            for followed in self._followed.due():
                 if followed.partition.is_throttled_follower and followed.partition.lag != 0:
-                    self._pause(followed, seconds)
+                    self._followed.rest(followed, trio.current_time() + seconds)
 
     # Its life -------------------------------------------------------------------------------------------------------
 
@@ -205,13 +175,12 @@ class ReplicaFetcher:
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             if not self._followed:
-                await self._news.wait()
-                self._news = trio.Event()
+                await self._followed.wait()
                 continue
             try:
                 async with self._connect(self.leader_id) as connection:
                     session = LeaderSession(self._config.replica_fetch_max_bytes)
-                    self._due |= self._followed
+                    self._followed.begin()
                     while self._followed and await self._fetch(connection, session):
                         pause_seconds = _FIRST_PAUSE_SECONDS
             except ClientError as error:
@@ -221,16 +190,14 @@ class ReplicaFetcher:
 
     async def _fetch(self, connection: LeaderConnection, session: LeaderSession) -> bool:
         """Fetch once; False if the connection is of no more use, since its next answer takes too long."""
-        self._wake_rested()
+        self._followed.wake_rested()
         self._hold_back()
-        rest_ends = min((followed.rests_until for followed in self._resting.values()), default=math.inf)
-        if len(self._resting) == len(self._followed):
-            with trio.move_on_at(rest_ends):
-                await self._news.wait()
-            self._news = trio.Event()
+        rest_ends = self._followed.rest_ends
+        if self._followed.all_rest:
+            await self._followed.wait(rest_ends)
             return True
-        due, self._due = self._due, {}
-        await self._manager.wait_flushed([followed.partition for followed in due.values()])
+        due = self._followed.take_due()
+        await self._manager.wait_flushed([followed.partition for followed in due])
         request = self._request(session, due, max(0.0, rest_ends - trio.current_time()))
         with trio.CancelScope() as self._patience:
             timeout_seconds = self._config.replica_socket_timeout_ms / 1000
@@ -249,18 +216,15 @@ class ReplicaFetcher:
         await self._take(connection, session, response)
         return True
 
-    def _request(self, session: LeaderSession, due: dict[Key, _Followed], rest_seconds: float) -> FetchRequest:
+    def _request(self, session: LeaderSession, due: list[_Followed], rest_seconds: float) -> FetchRequest:
         positions: dict[Key, Position] = {}
-        for key, followed in due.items():
-            if self._followed.get(key) is not followed:
-                continue
+        for followed in filter(self._followed.holds, due):
             if followed.is_current and followed.is_written:
-                positions[key] = followed.position
+                positions[followed.key] = followed.position
             else:
                 self._let_rest(followed)  # it is offline, or what follows the metadata is about to tell more
-        gone, self._gone = self._gone - positions.keys(), set()
         config = self._config
-        topics, forgotten = session.ask(positions, gone)
+        topics, forgotten = session.ask(positions, self._followed.take_gone(positions))
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._manager.node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=int(min(config.replica_fetch_wait_max_ms, rest_seconds * 1000)),
@@ -315,7 +279,7 @@ class ReplicaFetcher:
             return
         followed.failures = 0
         followed.is_broken = False
-        self._is_due(followed)
+        self._followed.is_due(followed)
 
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
         partition, epoch = followed.partition, followed.leader_epoch
