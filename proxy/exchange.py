@@ -101,7 +101,6 @@ class Exchange:
         self.has_room = trio.lowlevel.ParkingLot()
         #: The highest versions that upstream has said on this connection that it serves, by API key.
         self.served: dict[int, int] = {}
-        self.moved_at = trio.current_time()
         self.takes_requests = True
         self.life = trio.CancelScope()
         #: The answer that has been given to `ask`, as far as it takes memory.
@@ -131,10 +130,7 @@ class Exchange:
     def flow_options(self) -> dict[str, Any]:
         """What both flows have in common."""
         shared = self.shared
-        return {"chunks": shared.chunks, "max_frame_bytes": shared.max_frame_bytes, "moved": self._has_moved}
-
-    def _has_moved(self, count: int) -> None:
-        self.moved_at = trio.current_time()
+        return {"chunks": shared.chunks, "max_frame_bytes": shared.max_frame_bytes}
 
     # Answers
 
@@ -145,14 +141,16 @@ class Exchange:
     def taken(self) -> Pending:
         """Take the request whose turn it is out of the queue."""
         pending = self.in_flight.popleft()
-        self.has_room.unpark()
+        if self.has_room:
+            self.has_room.unpark()
         return pending
 
     def answered(self) -> None:
         """All that has come of upstream's answers has been sent on."""
         self._is_answering = False
         if not self.in_flight:
-            self._quiet.unpark_all()
+            if self._quiet:
+                self._quiet.unpark_all()
             self.end_if_done()
 
     def end_if_done(self) -> None:

@@ -20,7 +20,7 @@ from ottla.proxy.memory import CHUNK_BYTES
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ottla.kproto.types import Buffer
     from ottla.proxy.long_answers import LongFetch
@@ -54,19 +54,19 @@ class Flow(ABC):
         chunks: Chunks,
         budget: FrameBudget,
         max_frame_bytes: int,
-        moved: Callable[[int], None],
     ) -> None:
         self._source = source
         self._sink = sink
         self._chunks = chunks
         self._budget = budget
         self._max_frame_bytes = max_frame_bytes
-        self._moved = moved
+        self.received_bytes = 0
         self._rest = b""  # the first bytes of a frame, too few to decide about it
         self._through = 0  # bytes to come of a frame that goes on as it is
         self._held: Held | None = None  # the large frame under way
         self.long: LongFetch | None = None  # what looks through these bytes, if `begin` has said so
-        self._idle: trio.CancelScope | None = None
+        self._life = trio.CancelScope()
+        self._is_idle = False  # whether nothing of a frame has come, and one is waited for
         self._stopping = False
         self.is_stopped = False
 
@@ -87,31 +87,28 @@ class Flow(ABC):
 
         Raises RefusedError for what cannot be forwarded, EndOfStreamError, and OSError from either side.
         """
-        while not (self._stopping and self.is_between_frames):
-            if self.is_between_frames:
-                self._source.expect(0)
-                with trio.CancelScope() as self._idle:
-                    await self._source.wait_readable()
-                self._idle = None
-                if self._stopping:
-                    continue
-            else:
+        with self._life:
+            while not (self._stopping and self.is_between_frames):
                 # Much is to come: what is woken for each packet would cost more than to forward it.
-                self._source.expect(min(self._through, CHUNK_BYTES))
+                self._source.expect(self._through)
+                self._is_idle = self.is_between_frames
                 await self._source.wait_readable()
-            chunk = self._chunks.take()
-            try:
-                if not await self._forward(memoryview(chunk)):
-                    return
-            finally:
-                self._chunks.give(chunk)
+                if self._is_idle and self._stopping:
+                    break  # perhaps cancelled when it had been woken already: nothing may be waited for
+                self._is_idle = False
+                chunk = self._chunks.take()
+                try:
+                    if not await self._forward(memoryview(chunk)):
+                        return
+                finally:
+                    self._chunks.give(chunk)
         self.is_stopped = True
 
     def stop(self) -> None:
         """Receive no frame that has not begun."""
         self._stopping = True
-        if self._idle is not None:
-            self._idle.cancel()
+        if self._is_idle:
+            self._life.cancel()
 
     @property
     def is_between_frames(self) -> bool:
@@ -133,7 +130,7 @@ class Flow(ABC):
                 if held or self._through:
                     raise EndOfStreamError
                 return False
-            self._moved(count)
+            self.received_bytes += count
             end = held + count
             start = await self._pass_on(chunk, end)
             held = end - start
@@ -231,7 +228,7 @@ class Flow(ABC):
                 continue
             if not count:
                 raise EndOfStreamError
-            self._moved(count)
+            self.received_bytes += count
             if self._held is not None:
                 self._held.moved()
             room = room[count:]

@@ -22,6 +22,11 @@ _MAX_SEND_BYTES: Final = 256 * 1024
 _MAX_SEND_VIEWS: Final = 1024
 # A wake-up costs about as much as forwarding this.
 _WORTH_WAITING_BYTES: Final = 64 * 1024
+# Less than a peer sends ahead of acknowledgements: Kafka stops at twice its `socket.send.buffer.bytes` of 100 KiB, and
+# whoever waits for more waits for a timer.
+_AWAITED_BYTES: Final = 128 * 1024
+# What the peer may send while what has come is forwarded. Linux makes room for twice what is waited for, and leaves it.
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
 # A peer that has vanished without a word is found after about two minutes.
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 20), (socket.TCP_KEEPCNT, 3))
 
@@ -69,7 +74,7 @@ Accept = Callable[[socket.socket], Awaitable[Accepted]]
 class SocketTransport:
     """A TCP connection without Nagle's delay."""
 
-    __slots__ = ("_expected_bytes", "_socket", "receive_into", "send")
+    __slots__ = ("_expected_bytes", "_is_wide", "_socket", "receive_into", "send")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -79,6 +84,7 @@ class SocketTransport:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
         self._socket = connected
         self._expected_bytes = 1
+        self._is_wide = False  # whether the peer may send ahead
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
 
@@ -86,10 +92,14 @@ class SocketTransport:
         await trio.lowlevel.wait_readable(self._socket)
 
     def expect(self, size_bytes: int) -> None:
-        expected = size_bytes if size_bytes >= _WORTH_WAITING_BYTES else 1
-        if expected != self._expected_bytes:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
-            self._expected_bytes = expected
+        expected = min(size_bytes, _AWAITED_BYTES) if size_bytes >= _WORTH_WAITING_BYTES else 1
+        if expected == self._expected_bytes:
+            return
+        if expected > 1 and not self._is_wide:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _WINDOW_BYTES)
+            self._is_wide = True
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+        self._expected_bytes = expected
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)

@@ -217,6 +217,20 @@ async def test_a_stop_lets_the_frame_under_way_come_to_its_end() -> None:
     assert bytes(ends.client.sent) == answer(received, ProduceResponse())
 
 
+async def test_a_stop_between_frames_takes_no_other_one_even_when_it_has_just_come() -> None:
+    for comes_first in (True, False):
+        ends = Ends(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends.connection.serve)
+            await trio.testing.wait_all_tasks_blocked()
+            if comes_first:
+                ends.client.arrives(produce(100_000, 1))  # who waits for it is woken, and has not run yet
+            ends.connection.stop()
+        assert ends.upstream.closed
+        assert not ends.upstream.sent
+        assert ends.shared.chunks.lent == 0
+
+
 async def test_a_cancellation_at_any_moment_gives_everything_back() -> None:
     for moment in range(60):
         ends = Ends(moment)
