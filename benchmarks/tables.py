@@ -126,15 +126,15 @@ TABLES: Final = (
         "records/s",
         tuple(
             Line(
-                rate,
-                f"latency at {rate}/s",
+                f"{rate}{pinned}",
+                f"latency at {rate}/s{pinned}",
                 {
                     f"{short} {percentile}": f"{name}_{percentile.replace('.', '')}_ms"
                     for short, name in (("end to end", "end_to_end"), ("ack", "acknowledgement"))
                     for percentile in ("p50", "p99", "p99.9")
                 },
             )
-            for rate in ("200", "1,000", "5,000")
+            for rate, pinned in (("200", ""), ("1,000", ""), ("1,000", ", a core each"), ("5,000", ""))
         ),
     ),
     Table(

@@ -48,6 +48,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "1,000 connections": producers(1_000),
     "latency at 200/s": latency(200),
     "latency at 1,000/s": latency(1_000),
+    "latency at 1,000/s, a core each": latency(1_000, pinned=True),
     "latency at 5,000/s": latency(5_000),
     "Metadata": small(metadata),
     "ListOffsets": small(list_offsets),
