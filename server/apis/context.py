@@ -50,10 +50,6 @@ class RequestConnection(Protocol):
     def has_more(self) -> bool:
         """Whether more of the connection's bytes are here already."""
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether other connections have requests in this turn too."""
-
     def mute(self, seconds: float) -> None:
         """Do not read the connection for so long from now on."""
 

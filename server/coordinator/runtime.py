@@ -170,15 +170,11 @@ class CoordinatorRuntime(Generic[S]):
         *,
         producer: Producer | None = None,
         shard: S | None = None,
-        may_be_alone: bool = False,
     ) -> Write:
-        """The first half of `write`: the records have their place in the order of the partition's writes.
-
-        With `may_be_alone` they may be committed and replayed already when it returns.
-        """
+        """The first half of `write`: the records have their place in the order of the partition's writes."""
         write = Write(records, producer)
         if records:
-            self._submit(index, write, shard, may_be_alone=may_be_alone)
+            self._submit(index, write, shard)
         else:
             write.settle(None)
         return write
@@ -199,11 +195,11 @@ class CoordinatorRuntime(Generic[S]):
         self._submit(index, write, None)
         await _wait_noted(write)
 
-    def _submit(self, index: int, write: Write, shard: S | None, *, may_be_alone: bool = False) -> None:
+    def _submit(self, index: int, write: Write, shard: S | None) -> None:
         partition = self._serving(index)
         if shard is not None and shard is not partition.shard:
             raise NotCoordinatorError(f"{partition} has moved away and come back")
-        partition.submit(write, may_be_alone=may_be_alone)
+        partition.submit(write)
 
 
 async def _wait_noted(write: Write) -> None:

@@ -186,11 +186,6 @@ class Connection:
         """Whether the next request is on its way already."""
         return self._receiver.has_more
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether other connections have requests in this turn too, as far as is known."""
-        return self._readiness.is_crowded or self._by_itself > 0
-
     def stop(self) -> None:
         """Take no further request: what is under way is answered, then the connection ends."""
         self._stopping = True

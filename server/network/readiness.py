@@ -33,15 +33,13 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_epoll", "_registered", "_sleeping", "is_crowded")
+    __slots__ = ("_epoll", "_registered", "_sleeping")
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         #: Those whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
-        #: Whether several connections have something in this turn: what they write had better be written together.
-        self.is_crowded = False
 
     async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
         """Call `serve` whenever there is something to receive, until it returns False.
@@ -88,9 +86,7 @@ class Readiness:
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             began = perf_counter()
-            events = epoll.poll(0, _EVENTS_AT_ONCE)
-            self.is_crowded = len(events) > 1
-            for ready, _ in events:
+            for ready, _ in epoll.poll(0, _EVENTS_AT_ONCE):
                 sleeper = self._sleeping.get(ready)
                 if sleeper is None:
                     # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.

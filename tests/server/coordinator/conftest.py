@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from functools import partial
 
 import pytest
 import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
-from ottla.server.event_loop.stages import Stages
 
 
 class MemoryLog:
@@ -29,10 +27,6 @@ class MemoryLog:
         self.read_error: Exception | None = None
         self.appends = 0
         self._ends: dict[int, int] = defaultdict(int)
-
-    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
-        base_offset: int = yield partial(self.append, partition, records)
-        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         await self.gate.wait()

@@ -23,7 +23,6 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.event_loop.stages import Stages
 from ottla.storage.clock import ManualClock
 
 UNREADABLE = CoordinatorRecord(b"unreadable", None)
@@ -65,10 +64,6 @@ class SteppedLog:
         self.reading = trio.Event()
         self.reading.set()
         self.read_error: Exception | None = None
-
-    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
-        base_offset: int = yield partial(self.append, partition, records)
-        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         if self.refusal is not None:
