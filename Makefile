@@ -12,7 +12,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -60,6 +60,9 @@ test-groups: .venv/.test-ready jars clients ## the group scenarios that `make te
 
 test-mirror: .venv/.test-ready jars ## from Apache Kafka and from Ottla to a mirror, under load and kill -9 of both (BROKER)
 	$(PYTEST) compat_tests -m mirror --broker=$${BROKER:-both}
+
+test-proxy: .venv/.test-ready jars ## each of the proxy's filters under transactions, Streams, groups and Spark
+	$(PYTEST) compat_tests/test_proxy_filters.py -m proxy
 
 test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}

@@ -29,7 +29,7 @@ from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
 from compat_tests.process import BrokerProcess
-from compat_tests.proxied import PROXIED, ProxiedBroker
+from compat_tests.proxied import PROXIED, ProxiedBroker, is_of_tenants
 
 ADMINS = (
     "kafka-python",
@@ -72,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scenarios marked `groups`, `security`, `replicas` or `mirror` are left out unless `-m` names their mark.
+    """Scenarios marked `groups`, `security`, `replicas`, `mirror` or `proxy` are left out unless `-m` names their mark.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
@@ -85,9 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    for marker in ("security", "groups", "replicas", "mirror"):
+    for marker in ("security", "groups", "replicas", "mirror", "proxy"):
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
+    if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.name):
+        return True
     # A scenario by wire knows one broker by its address, or several: not those that a proxy has behind one address.
     hides_nodes = config.getoption("--broker") in ("ottla3-proxy", "kafka3-proxy")
     return hides_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")

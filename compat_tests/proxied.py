@@ -162,14 +162,20 @@ class FilteredOttla(ProxiedBroker):
             {"type": "validation", "json-schema": str(schema), "topics": "json-.*"},
             {"type": "encryption", "keys": {"file": str(keys)}},
         ]
-        return "\n".join("[[filter]]\n" + "\n".join(map(_toml_line, it.items())) for it in tables)
+        return "\n".join(map(filter_toml, tables))
 
 
-def _toml_line(option: tuple[str, object]) -> str:
-    name, value = option
+def filter_toml(table: Mapping[str, object]) -> str:
+    """A filter's table in the proxy's TOML."""
+    return "[[filter]]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in table.items())
+
+
+def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return f"{name} = {{ {', '.join(map(_toml_line, value.items()))} }}"
-    return f"{name} = {json.dumps(value)}"
+        return f"{{ {', '.join(f'{name} = {_toml(it)}' for name, it in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)
 
 
 NOT_OF_TENANTS: Mapping[str, str] = {
