@@ -341,6 +341,8 @@ class FetchOperation:
         """Plan what is to be read now, after a wait, where no plan is left."""
         results = self.results
         self._limit_bytes = min(self._params.max_bytes, self._readable_bytes())
+        if not self._planned_bytes:
+            return
         let_go = sum(result.planned_bytes for result in results if result.plan is None)
         if not let_go:
             return

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 FILE: Final = "high-watermarks.json"
 
+_AT_ONCE: Final = 64
+
 
 class HighWatermarks:
     """The file in a node's folder. `load` comes first; `run` keeps it up to date until it is cancelled."""
@@ -64,10 +66,14 @@ class HighWatermarks:
     async def _write(self, partitions: Iterable[Partition]) -> None:
         found: dict[str, int] = {}
         pace = Pace()
-        for partition in list(partitions):
+        topic_id, prefix = None, ""
+        for number, partition in enumerate(list(partitions)):
+            if not number % _AT_ONCE:
+                await pace.rest()
+            if partition.topic_id is not topic_id:
+                topic_id, prefix = partition.topic_id, f"{partition.topic_id}-"
             if len(partition.replicas) > 1:
-                found[f"{partition.topic_id}-{partition.index}"] = partition.log.high_watermark
-            await pace.rest()
+                found[f"{prefix}{partition.index}"] = partition.log.high_watermark
         if found == self._written:
             return
         try:
