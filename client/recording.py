@@ -110,10 +110,10 @@ def _line(entry: Entry) -> dict[str, Any]:
     if entry.is_commit is not None:
         line["marker"] = "commit" if entry.is_commit else "abort"
         return line
-    line["key"] = _readable(record.key)
-    line["value"] = _readable(record.value)
+    line["key"] = readable(record.key)
+    line["value"] = readable(record.value)
     if record.headers:
-        line["headers"] = [[name, _readable(value)] for name, value in record.headers]
+        line["headers"] = [[name, readable(value)] for name, value in record.headers]
     return line
 
 
@@ -162,7 +162,8 @@ def _object(text: bytes, number: int) -> dict[str, Any]:
     return item
 
 
-def _readable(data: bytes | None) -> Any:
+def readable(data: bytes | None) -> Any:
+    """A key or value as a line has it: text, null, or `{"base64": …}`."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Keys and values as people read them: text, JSON, Avro or hexadecimal digits, cut to what a page can hold."""
+"""Keys and values as people read them: text, JSON, Avro, Protobuf or hexadecimal digits, cut to fit a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE_BYTES: Final = 65_536
 """How much of a value its own page shows."""
 
 _STRUCTURED_BYTES: Final = 65_536
-"""JSON and Avro are read up to this size: the parser cannot be interrupted."""
+"""JSON, Avro and Protobuf are read up to this size: the parser cannot be interrupted."""
 
 _HEX_COLUMNS: Final = 16
 _HEX_PREVIEW: Final = 24
@@ -34,6 +34,7 @@ class Format(Enum):
     TEXT = "text"
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     HEX = "hex"
 
     @classmethod
@@ -70,20 +71,32 @@ class Shown(NamedTuple):
         return not self.is_cut and self.preview == (self.text or "")
 
 
-async def decode(data: bytes | None, format_: Format, schemas: Schemas, limit_bytes: int = LIST_BYTES) -> Shown:
-    """Decode bytes; never fails: what cannot be read as asked for is shown as text or digits, with a note."""
+class Tree(NamedTuple):
+    """What bytes mean that are JSON, Avro or Protobuf: members within members. `note` says by which schema."""
+
+    format: Format
+    value: Any
+    note: str = ""
+
+
+async def decode(
+    data: bytes | None,
+    format_: Format,
+    schemas: Schemas,
+    limit_bytes: int = LIST_BYTES,
+    *,
+    message_type: str | None = None,
+) -> Shown:
+    """Decode bytes; never fails: what cannot be read as asked for is shown as text or digits, with a note.
+
+    `message_type` is the Protobuf type that they are said to be of.
+    """
     if data is None:
         return Shown(Format.TEXT, None, 0)
-    note = ""
-    if format_ in (Format.AUTO, Format.AVRO):
-        shown, note = await _avro(data, schemas, limit_bytes)
-        if shown is not None:
-            return shown
-    if format_ is Format.JSON or (format_ is Format.AUTO and data[:1] in (b"{", b"[")):
-        shown, why = await _json(data, limit_bytes)
-        if shown is not None:
-            return shown
-        note = note or (why if format_ is Format.JSON else "")
+    tree, note = await _tree(data, format_, schemas, message_type)
+    if tree is not None:
+        text = await _pretty(tree.value, limit_bytes)
+        return Shown(tree.format, text[:limit_bytes], len(data), len(text) > limit_bytes, tree.note)
     if format_ is Format.HEX:
         return await _hex(data, limit_bytes, "")
     if format_ is Format.TEXT:
@@ -94,9 +107,35 @@ async def decode(data: bytes | None, format_: Format, schemas: Schemas, limit_by
     return _text(data, limit_bytes, note, plain_only=True) or await _hex(data, limit_bytes, note or _number(data))
 
 
-async def _avro(data: bytes, schemas: Schemas, limit_bytes: int) -> tuple[Shown | None, str]:
+async def tree_of(data: bytes, schemas: Schemas, message_type: str | None) -> Tree | None:
+    """What bytes mean that are JSON, Avro or Protobuf; None where they are none of these, or too large."""
+    tree, _ = await _tree(data, Format.AUTO, schemas, message_type)
+    return tree
+
+
+async def _tree(data: bytes, format_: Format, schemas: Schemas, message_type: str | None) -> tuple[Tree | None, str]:
+    """Read bytes as the format says, or as what they are; or None, and why not if that is worth a word."""
+    note = ""
+    if format_ is Format.PROTOBUF or (format_ is Format.AUTO and message_type is not None):
+        tree, note = await _protobuf(data, schemas, message_type)
+        if tree is not None:
+            return tree, ""
+    if format_ in (Format.AUTO, Format.AVRO):
+        tree, why = await _avro(data, schemas)
+        note = note or why
+        if tree is not None:
+            return tree, ""
+    if format_ is Format.JSON or (format_ is Format.AUTO and data[:1] in (b"{", b"[")):
+        tree, why = _json(data)
+        if tree is not None:
+            return tree, ""
+        note = note or (why if format_ is Format.JSON else "")
+    return None, note
+
+
+async def _avro(data: bytes, schemas: Schemas) -> tuple[Tree | None, str]:
     number = avro.schema_id(data)
-    if number is None or not schemas.is_configured:
+    if number is None or not schemas.has_avro:
         return None, ""
     schema = await schemas.get(number)
     if schema is None:
@@ -104,21 +143,27 @@ async def _avro(data: bytes, schemas: Schemas, limit_bytes: int) -> tuple[Shown 
     if len(data) > _STRUCTURED_BYTES:
         return None, f"Avro with schema {number}, too large to be decoded"
     try:
-        value = avro.decode(data, schema)
+        return Tree(Format.AVRO, avro.decode(data, schema), f"Avro, schema {number}"), ""
     except avro.AvroError as error:
         return None, f"not Avro of schema {number}: {error}"
-    text = await _pretty(value, limit_bytes)
-    return _cut(Format.AVRO, text, data, limit_bytes, f"Avro, schema {number}"), ""
 
 
-async def _json(data: bytes, limit_bytes: int) -> tuple[Shown | None, str]:
+async def _protobuf(data: bytes, schemas: Schemas, message_type: str | None) -> tuple[Tree | None, str]:
+    if message_type is None:
+        return None, "no Protobuf type is set for this topic"
+    if len(data) > _STRUCTURED_BYTES:
+        return None, f"Protobuf {message_type}, too large to be decoded"
+    value, why = await schemas.protobuf.decode(data, message_type)
+    return (None, why) if why else (Tree(Format.PROTOBUF, value, f"Protobuf, {message_type}"), "")
+
+
+def _json(data: bytes) -> tuple[Tree | None, str]:
     if len(data) > _STRUCTURED_BYTES:
         return None, "too large to be laid out as JSON"
     try:
-        value = json.loads(data)
+        return Tree(Format.JSON, json.loads(data)), ""
     except (ValueError, RecursionError):
         return None, "not JSON"
-    return _cut(Format.JSON, await _pretty(value, limit_bytes), data, limit_bytes, ""), ""
 
 
 async def _pretty(value: Any, limit_characters: int) -> str:
@@ -166,10 +211,6 @@ async def _hex(data: bytes, limit_bytes: int, note: str) -> Shown:
         lines.append(f"{start:06x}  {digits:<48}  {text}")
     beginning = f"{data[:_HEX_PREVIEW].hex(' ')}{' …' if len(data) > _HEX_PREVIEW else ''}"
     return Shown(Format.HEX, "\n".join(lines), len(data), len(shown) < len(data), note, beginning)
-
-
-def _cut(format_: Format, text: str, data: bytes, limit_characters: int, note: str) -> Shown:
-    return Shown(format_, text[:limit_characters], len(data), len(text) > limit_characters, note)
 
 
 def _number(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 NOTHING: Final = "\u2013"
 
 
@@ -15,20 +15,16 @@ def count(number: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
+    """Bytes in the unit that leaves one to three digits before the point; units of powers of 1000, as everywhere."""
     if size_bytes is None:
         return NOTHING
     unit = 0
-    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
-        size_bytes /= 1024
+    while size_bytes >= 999.5 and unit < len(_UNITS) - 1:
+        size_bytes /= 1000
         unit += 1
-    return (
-        f"{size_bytes:.0f} B"
-        if unit == 0
-        else f"{size_bytes:.3g} {_UNITS[unit]}"
-        if size_bytes < 1000
-        else (f"{size_bytes:.0f} {_UNITS[unit]}")
-    )
+    if unit == 0 or size_bytes >= 999.5:
+        return f"{size_bytes:.0f} {_UNITS[unit]}"
+    return f"{size_bytes:.3g} {_UNITS[unit]}"
 
 
 def rate(per_second: float | None) -> str:
@@ -56,4 +52,10 @@ def moment(timestamp_ms: int) -> str:
         return str(timestamp_ms)
 
 
-FILTERS: Final = {"count": count, "size": size, "rate": rate, "duration": duration, "moment": moment}
+def iso(timestamp_ms: int) -> str:
+    """A timestamp as programs read it, for `<time datetime>`; empty where it is none, or no date."""
+    text = moment(timestamp_ms)
+    return f"{text.replace(' ', 'T')}Z" if text[4:5] == "-" else ""
+
+
+FILTERS: Final = {"count": count, "size": size, "rate": rate, "duration": duration, "moment": moment, "iso": iso}

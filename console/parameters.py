@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -11,14 +12,23 @@ _MAX_TEXT: Final = 4_096
 _MAX_NUMBER: Final = 2**63 - 1
 
 
-def text(request: Request, name: str) -> str:
+def text(request: Request, name: str, longest: int = _MAX_TEXT) -> str:
     """A parameter's text, empty if there is none."""
-    return request.query_params.get(name, "")[:_MAX_TEXT]
+    return request.query_params.get(name, "")[:longest]
 
 
 def integer(request: Request, name: str, default: int) -> int:
     """A parameter's number in the range of an offset; the default where it is none."""
     return as_integer(request.query_params.get(name, ""), default)
+
+
+def number(request: Request, name: str) -> float:
+    """A parameter's number, 0 where it is none."""
+    try:
+        value = float(request.query_params.get(name, "0")[:40])
+    except ValueError:
+        return 0.0
+    return value if isfinite(value) else 0.0
 
 
 def as_integer(value: str, default: int) -> int:

@@ -23,6 +23,7 @@ from ottla.kproto.records import (
 
 if TYPE_CHECKING:
     from ottla.console.readable import Fetched, Readable
+    from ottla.console.search import Keep
 
 _MAX_DECOMPRESSED_BYTES: Final = 32 * 1_048_576
 _INLINE_BYTES: Final = 16_384
@@ -89,7 +90,7 @@ async def scan(
     end_offset: int,
     *,
     budget: Budget,
-    keep: Callable[[Message], bool],
+    keep: Keep,
     limit: int,
 ) -> Scan:
     """Look at [offset, end_offset) until `limit` messages are kept or the budget is spent.
@@ -120,7 +121,7 @@ async def scan(
 class _Gathering:
     """The messages that a scan keeps, and how many it looked at."""
 
-    def __init__(self, keep: Callable[[Message], bool], limit: int) -> None:
+    def __init__(self, keep: Keep, limit: int) -> None:
         self.found: list[Message] = []
         self._keep = keep
         self._limit = limit
@@ -149,7 +150,7 @@ class _Gathering:
                     continue
                 self._looked_at += 1
                 message = Message(partition.index, record, kind_of(record), header)
-                if self._keep(message):
+                if await self._keep(message):
                     self.found.append(message)
                     if self.is_full:
                         return record.offset + 1
@@ -163,7 +164,7 @@ async def scan_back(
     end_offset: int,
     *,
     budget: Budget,
-    keep: Callable[[Message], bool],
+    keep: Keep,
     limit: int,
 ) -> Scan:
     """The last `limit` kept messages before `end_offset`, the newest first; nothing from `next_offset` on is missing.

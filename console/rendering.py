@@ -120,6 +120,10 @@ def _shown(value: Any) -> Any:
 
 def url(*path: str, **query: Any) -> str:
     """An address within the console; what is None or empty is left out of the query."""
-    where = "/".join((PREFIX, *(quote(part, safe="") for part in path)))
+    return url_of("/".join((PREFIX, *(quote(part, safe="") for part in path))), **query)
+
+
+def url_of(where: str, /, **query: Any) -> str:
+    """A path with a query, out of which what is None or empty is left."""
     given = [(name, str(value)) for name, value in query.items() if value is not None and value != ""]
     return f"{where}?{urlencode(given, errors='replace')}" if given else where

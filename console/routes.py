@@ -40,6 +40,7 @@ from ottla.console.pages import (
     topics,
     transactions,
 )
+from ottla.console.pages.export import Exports
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import PREFIX, Renderer
 from ottla.console.schemas import Schemas
@@ -106,6 +107,7 @@ def routes(console: Console) -> list[BaseRoute]:
         page("/topics/{topic}/messages", messages.show_all, needs=READ_TOPIC),
         page("/topics/{topic}/messages/{partition}/{offset}", messages.show, needs=READ_TOPIC),
         page("/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download, needs=READ_TOPIC),
+        page("/topics/{topic}/export", Exports().show, needs=READ_TOPIC),
         page("/topics/{topic}/live", LiveTails().show, needs=READ_TOPIC),
         form("/topics/{topic}/produce", produce.show, WRITE_TOPIC),
         page("/groups", groups.show_all),

@@ -1,4 +1,7 @@
-"""Where Avro schemas come from: a folder with `<id>.avsc` files, or a schema registry. Both are asked in a thread."""
+"""Where schemas come from: a folder with `<id>.avsc` files or a registry for Avro, a descriptor set for Protobuf.
+
+All of them are asked in a thread.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from urllib.parse import urlsplit
 from urllib.request import Request, build_opener
 
 import trio
+
+from ottla.console.protobuf import Descriptors
 
 if TYPE_CHECKING:
     from ottla.console.avro import Schema
@@ -28,14 +33,27 @@ class Schemas:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._known: OrderedDict[int, tuple[Schema | None, float]] = OrderedDict()
+        self.protobuf = Descriptors(lambda: config.ottla_console_protobuf_descriptor_set)
+
+    def value_type(self, topic: str) -> str | None:
+        """The Protobuf type of a topic's values, if one is set."""
+        return self._types().get(topic)
+
+    def key_type(self, topic: str) -> str | None:
+        """The Protobuf type of a topic's keys, if one is set."""
+        return self._types().get(f"{topic}/key")
+
+    def _types(self) -> dict[str, str]:
+        pairs = (item.partition("=") for item in self._config.ottla_console_protobuf_types)
+        return {topic.strip(): name.strip() for topic, _, name in pairs}
 
     @property
-    def is_configured(self) -> bool:
+    def has_avro(self) -> bool:
         return bool(self._config.ottla_console_schema_dir or self._config.ottla_console_schema_registry_url)
 
     async def get(self, number: int) -> Schema | None:
         """The schema, or None where there is none, or nobody who knows it can be reached."""
-        if not self.is_configured:
+        if not self.has_avro:
             return None
         now = trio.current_time()
         found, valid_until = self._known.get(number, (None, 0.0))

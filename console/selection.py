@@ -4,34 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappush, heappushpop
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from ottla.console.rendering import Slices
+from ottla.console.parameters import number
+from ottla.console.rendering import Slices, url_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+T = TypeVar("T", str, int)
+
+_PAGING: Final = ("after", "beyond", "first")
 
 
-class Selection(NamedTuple):
-    """A page of names in order; `next_after` is where the page that follows goes on, None on the last one."""
+class Selection(NamedTuple, Generic[T]):
+    """A page of names in order. `next_after` and `next_beyond` say where the next one goes on: None on the last one."""
 
-    names: list[str]
-    next_after: str | None
+    names: list[T]
+    next_after: T | None
+    next_beyond: float
     total: int
 
 
-class _Descending(str):
-    """Turns the heap around: the largest name first."""
+class Ranking(NamedTuple):
+    """The order of a table: by the column that a reader chose, or by name where that is None."""
 
-    __slots__ = ()
+    column: str | None
+    descending: bool
+    beyond: float
+    """The value at which the page before this one ended."""
 
-    def __lt__(self, other: str) -> bool:
-        return str.__gt__(self, other)
+    path: str
+    query: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, request: Request, columns: Iterable[str]) -> Ranking:
+        """What the address asks for; by name where it names none of the columns."""
+        asked = request.query_params.get("sort")
+        query = [(name, value) for name, value in request.query_params.items() if name not in ("sort", "asc", *_PAGING)]
+        descending = request.query_params.get("asc") != "1"
+        column = asked if asked in columns else None
+        return cls(column, descending, number(request, "beyond"), request.url.path, tuple(query))
+
+    def address(self, column: str | None) -> str:
+        """The page in the order of a column, the largest first; of the column that it is in now, turned around."""
+        ascending = 1 if column is not None and column == self.column and self.descending else None
+        return url_of(self.path, **{**dict(self.query), "sort": column, "asc": ascending})
+
+    def address_after(self, page: Selection[str] | Selection[int]) -> str:
+        """The page that follows another one."""
+        beyond = page.next_beyond if self.column is not None else None
+        ascending = None if self.column is None or self.descending else 1
+        query = {"sort": self.column, "asc": ascending, "after": page.next_after, "beyond": beyond}
+        return url_of(self.path, **{**dict(self.query), **query})
+
+    @property
+    def first_page(self) -> str:
+        """The first page in this order."""
+        ascending = None if self.column is None or self.descending else 1
+        return url_of(self.path, **{**dict(self.query), "sort": self.column, "asc": ascending})
 
 
-async def select(names: Iterable[str], *, matches: Callable[[str], bool], after: str | None, limit: int) -> Selection:
-    """The first `limit` matching names beyond `after`, and how many match at all.
+class _Last:
+    """Turns the heap around: what comes last first."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: tuple[float, Any]) -> None:
+        self.place = place
+
+    def __lt__(self, other: _Last) -> bool:
+        return other.place < self.place
+
+
+async def select(
+    names: Iterable[T],
+    *,
+    matches: Callable[[T], bool],
+    after: T | None,
+    limit: int,
+    value: Callable[[T], float] | None = None,
+    descending: bool = True,
+    beyond: float = 0.0,
+) -> Selection[T]:
+    """The first `limit` matching names that follow `after`, and how many match at all.
+
+    They are in the order of `value`, and where that is equal by name. `beyond` is the value of `after`: names whose
+    values change while a reader turns the pages may be shown twice or not at all, and nothing else.
 
     Sorting ten thousand names would hold the loop; this looks at each once, in slices.
     """
-    heap: list[_Descending] = []
+    sign = -1.0 if descending else 1.0
+    begin = None if after is None else (sign * beyond if value is not None else 0.0, after)
+    heap: list[_Last] = []
     slices = Slices()
     total = 0
     for name in names:
@@ -40,13 +105,19 @@ async def select(names: Iterable[str], *, matches: Callable[[str], bool], after:
         if not matches(name):
             continue
         total += 1
-        if after is not None and name <= after:
+        place = (0.0 if value is None else sign * value(name), name)
+        if begin is not None and place <= begin:
             continue
         if len(heap) <= limit:
-            heappush(heap, _Descending(name))
+            heappush(heap, _Last(place))
         else:
-            heappushpop(heap, _Descending(name))
-    found = sorted(map(str, heap))
-    has_more = len(found) > limit
+            heappushpop(heap, _Last(place))
+    found = sorted(each.place for each in heap)
     page = found[:limit]
-    return Selection(page, page[-1] if has_more else None, total)
+    ended = page[-1] if len(found) > limit else None
+    return Selection(
+        [name for _, name in page],
+        None if ended is None else ended[1],
+        0.0 if ended is None else sign * ended[0],
+        total,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.formatting import size
@@ -33,7 +33,7 @@ class NodeRates(NamedTuple):
     fetches: str
 
 
-async def throttled(broker: Broker, topic: TopicImage, indexes: range) -> Mapping[int, ThrottledReplicas]:
+async def throttled(broker: Broker, topic: TopicImage, indexes: Collection[int]) -> Mapping[int, ThrottledReplicas]:
     """Of some of a topic's partitions those that have throttled replicas, in slices of the loop's time."""
     settings = broker.config.topic_config(topic.configs)
     sent = await _named(settings.leader_replication_throttled_replicas, indexes, topic.partitions)
@@ -55,7 +55,7 @@ def rates(broker: Broker, marked: Iterable[ThrottledReplicas]) -> list[NodeRates
 
 
 async def _named(
-    replicas: Sequence[str], indexes: range, partitions: Sequence[PartitionState]
+    replicas: Sequence[str], indexes: Collection[int], partitions: Sequence[PartitionState]
 ) -> Mapping[int, tuple[int, ...]]:
     """By partition the nodes that a topic's setting names: it is `*`, or has pairs `partition:broker`."""
     if tuple(replicas) == ("*",):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 3600.0
 LIFE_SECONDS: Final = 12 * 3600.0
 _MAX_SESSIONS: Final = 1_000
+BY_ITSELF: Final = "ottla-by-itself"
+"""The header of a page that refreshes by itself: nobody may be there, so the session goes on being idle."""
+
 _ASKER: Final = "CONSOLE"
 
 
@@ -105,7 +108,9 @@ class Visitors:
             return None
         if self.login.proof(session.name) != session.proof:
             return None
-        self._sessions[key] = session._replace(idle_at=now + IDLE_SECONDS)
+        if request.headers.get(BY_ITSELF) is None:
+            session = session._replace(idle_at=now + IDLE_SECONDS)
+        self._sessions[key] = session
         return Visitor(session.principal, self._access(request, session.principal), session.name)
 
     async def log_in(self, request: Request, name: str, password: str) -> str:

@@ -10,7 +10,7 @@ from ottla.console.groups import describe, list_groups
 from ottla.console.lag import committed, partition_lags
 from ottla.console.nodes import NodeError
 from ottla.console.parameters import text
-from ottla.console.selection import select
+from ottla.console.selection import Ranking, select
 from ottla.console.shares import in_flight, share_lags
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.metadata.acls import AclOperation, AclResource
@@ -39,6 +39,8 @@ async def show_all(console: Console, request: Request) -> Response:
     wanted = query.lower()
     visitor = console.visitor(request)
     listings, problems = await list_groups(console.broker)
+    ranking = Ranking.of(request, ("lag",))
+    lags = {group_id: curve.last or 0.0 for group_id, curve in console.history.lags.items()}
     page = await select(
         listings,
         matches=lambda group_id: (
@@ -46,6 +48,9 @@ async def show_all(console: Console, request: Request) -> Response:
         ),
         after=request.query_params.get("after"),
         limit=GROUPS_A_PAGE,
+        value=None if ranking.column is None else lambda group_id: lags.get(group_id, -1),
+        descending=ranking.descending,
+        beyond=ranking.beyond,
     )
     rows = []
     for group_id in page.names:
@@ -62,6 +67,7 @@ async def show_all(console: Console, request: Request) -> Response:
         section="groups",
         query=query,
         page=page,
+        ranking=ranking,
         rows=rows,
         problems=problems,
         is_first="after" not in request.query_params,
@@ -83,7 +89,16 @@ async def show(console: Console, request: Request) -> Response:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
     visitor = console.visitor(request)
     lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
+    ranking = Ranking.of(request, ("lag",))
     known = [each.lag for each in lags if each.lag is not None]
+    ordered = await select(
+        range(len(lags)),
+        matches=lambda _: True,
+        after=None,
+        limit=len(lags),
+        value=None if ranking.column is None else lambda place: _or_less(lags[place].lag),
+        descending=ranking.descending,
+    )
     curve = console.history.lags.get(group_id)
     return await console.page(
         request,
@@ -91,7 +106,8 @@ async def show(console: Console, request: Request) -> Response:
         section="groups",
         group=group,
         members=group.members[:MAX_MEMBERS],
-        lags=lags,
+        lags=[lags[place] for place in ordered.names],
+        ranking=ranking,
         hidden_lags=hidden,
         owners=group.owners(),
         in_flight=await in_flight(console.broker, group_id) if group.protocol == SHARE else None,
@@ -100,3 +116,8 @@ async def show(console: Console, request: Request) -> Response:
         curve=charts.sparkline(curve.values, history.LENGTH) if curve is not None else None,
         minutes=round(history.LENGTH * history.INTERVAL_SECONDS / 60),
     )
+
+
+def _or_less(lag: int | None) -> int:
+    """A lag to sort by: one that is not known is less than none."""
+    return -1 if lag is None else lag

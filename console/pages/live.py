@@ -11,16 +11,12 @@ from starlette.responses import PlainTextResponse
 
 from ottla.console.decoding import Format
 from ottla.console.nodes import NodeError
-from ottla.console.pages.messages import (
-    MAX_PARTITIONS,
-    read_positions,
-    readable_partitions,
-    row_of,
-    write_positions,
-)
+from ottla.console.pages.messages import row_of
+from ottla.console.paging import readable_partitions
 from ottla.console.parameters import integer, text
 from ottla.console.readable import LocalPartition, Readable, RemotePartition, refresh
 from ottla.console.reading import Budget, Message, scan
+from ottla.console.search import MAX_POSITIONS, MAX_POSITIONS_TEXT, every, read_positions, write_positions
 from ottla.server.http.streaming import StreamedResponse
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
@@ -58,11 +54,12 @@ class LiveTails:
             return PlainTextResponse("Too many pages are being updated already.\n", 503)
         only = integer(request, "partition", -1)
         chosen = only if 0 <= only < len(topic.partitions) else None
-        partitions = (await readable_partitions(console, topic, chosen)).partitions
-        positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at"))
+        partitions = (await readable_partitions(console.broker, topic, chosen, 0, MAX_POSITIONS)).partitions
+        positions = read_positions(request.headers.get("last-event-id", "") or text(request, "at", MAX_POSITIONS_TEXT))
         format_ = Format.named(text(request, "format"))
-        may_look = partial(_may_look, console, request, topic)
-        events = self._events(console, topic, partitions, positions, format_, may_look)
+        events = self._events(
+            console, topic, partitions, positions, format_, partial(may_look, console, request, topic)
+        )
         return StreamedResponse(events, media_type="text/event-stream")
 
     async def _events(
@@ -72,7 +69,7 @@ class LiveTails:
         partitions: list[Readable],
         positions: dict[int, int],
         format_: Format,
-        may_look: Callable[[], bool] = lambda: True,
+        is_allowed: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[str, None]:
         at = {partition.index: positions.get(partition.index, partition.high_watermark) for partition in partitions}
         ends_at = trio.current_time() + _LIFE_SECONDS
@@ -80,7 +77,7 @@ class LiveTails:
         try:
             yield ": live\n\n"
             while partitions and console.broker.is_serving and trio.current_time() < ends_at:
-                if not may_look():
+                if not is_allowed():
                     return
                 try:
                     await _wait(console, partitions, at)
@@ -90,7 +87,7 @@ class LiveTails:
                 if not messages:
                     yield ": nothing new\n\n"
                     continue
-                rows = [await row_of(console, message, format_) for message in messages]
+                rows = [await row_of(console, topic, message, format_) for message in messages]
                 html = await console.renderer.text("rows.html", topic=topic, rows=rows, format=format_)
                 yield f"id: {write_positions(at)}\ndata: {json.dumps({'html': html, 'count': len(rows)})}\n\n"
                 await trio.sleep(_PAUSE_SECONDS)
@@ -98,7 +95,7 @@ class LiveTails:
             self.open -= 1
 
 
-def _may_look(console: Console, request: Request, topic: TopicImage) -> bool:
+def may_look(console: Console, request: Request, topic: TopicImage) -> bool:
     """Whether who looks still may: rights are taken away, and sessions end."""
     visitor = console.visitors.of(request)
     return visitor is not None and visitor.may_on_topic("READ", topic.name)
@@ -123,7 +120,7 @@ async def _wait(console: Console, partitions: list[Readable], at: dict[int, int]
 async def _wait_here(console: Console, partitions: list[LocalPartition], at: dict[int, int], wait_ms: int) -> None:
     wanted = [
         FetchPartition(partition.topic_id, partition.index, at[partition.index], max_bytes=1)
-        for partition in partitions[:MAX_PARTITIONS]
+        for partition in partitions
     ]
     results = await console.broker.replica_manager.fetch(
         FetchParams(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1), wanted
@@ -143,7 +140,7 @@ async def _read(partitions: list[Readable], at: dict[int, int]) -> list[Message]
         begin = max(at[partition.index], end - ROWS_AT_ONCE, partition.log_start_offset)
         if begin >= end:
             continue
-        part = await scan(partition, begin, end, budget=Budget(seconds=0.5), keep=lambda _: True, limit=ROWS_AT_ONCE)
+        part = await scan(partition, begin, end, budget=Budget(seconds=0.5), keep=every, limit=ROWS_AT_ONCE)
         found += part.messages
         at[partition.index] = max(part.next_offset, begin)
     found.sort(key=lambda message: message.order, reverse=True)

@@ -19,7 +19,7 @@ from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.rendering import Slices
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.server.apis.describe_log_dirs import disk_space, log_dir
-from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.telemetry.readiness import unready_reasons
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.console.visitors import Visitor
     from ottla.server.broker import Broker
     from ottla.server.metadata.image import BrokerImage
 
@@ -53,9 +54,9 @@ async def show(console: Console, request: Request) -> Response:
         uptime_seconds=uptime_seconds(),
         memory_bytes=resident_bytes(),
         connections=broker.listeners.connection_count if broker.listeners is not None else 0,
-        topic_count=len(image.topics),
+        topics=await _topic_count(broker, console.visitor(request)),
         partition_count=counts[broker.node_id].replicas,
-        group_count=await _group_count(broker),
+        group_count=await _group_count(broker, console.visitor(request)),
         disk_bytes=sum(store.files.size_bytes for store in broker.log_manager.stores()),
         brokers=[
             BrokerRow(each, counts[each.node_id], disks.get(each.node_id))
@@ -128,10 +129,37 @@ async def _disks(broker: Broker) -> tuple[dict[int, Disk], list[str]]:
     return disks, answers.problems
 
 
-async def _group_count(broker: Broker) -> int | None:
-    """The groups of all nodes; None while one of them does not tell."""
+class TopicCount(NamedTuple):
+    """How many topics a visitor may see, as the list of topics counts them."""
+
+    own: int
+    internal: int
+
+
+async def _topic_count(broker: Broker, visitor: Visitor) -> TopicCount:
+    own = internal = 0
+    slices = Slices()
+    for name, topic in broker.metadata.topics.items():
+        if visitor.may_on_topic("DESCRIBE", name):
+            internal += topic.is_internal
+            own += not topic.is_internal
+        if slices.over:
+            await slices.rest()
+    return TopicCount(own, internal)
+
+
+async def _group_count(broker: Broker, visitor: Visitor) -> int | None:
+    """The groups of all nodes that a visitor may see; None while one of the nodes does not tell."""
     listings = await list_groups(broker)
-    return None if listings.problems else len(listings.groups)
+    if listings.problems:
+        return None
+    count = 0
+    slices = Slices()
+    for group_id in listings.groups:
+        count += visitor.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        if slices.over:
+            await slices.rest()
+    return count
 
 
 def resident_bytes() -> int:

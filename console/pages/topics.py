@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console import layout
 from ottla.console.parameters import integer, text
-from ottla.console.selection import select
+from ottla.console.rendering import Slices
+from ottla.console.selection import Ranking, select
 from ottla.console.throttles import rates, throttled
 from ottla.console.topics import figures, held_partition, summarize
 from ottla.server.metadata.acls import AclOperation
@@ -14,17 +15,21 @@ from ottla.server.replica.partition import Role
 from ottla.server.settings.description import ConfigSource, describe_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from ottla.console.console import Console
     from ottla.console.throttles import ThrottledReplicas
-    from ottla.console.topics import PartitionFigures
-    from ottla.server.metadata.image import PartitionState, TopicImage
+    from ottla.console.topics import Figures, PartitionFigures, TopicSummary
+    from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
     from ottla.server.replica.partition import Partition
 
 TOPICS_A_PAGE: Final = 100
 PARTITIONS_A_PAGE: Final = 100
+MAX_MEASURED: Final = 20_000
+"""Partitions that are looked at to sort topics by their records or bytes, some 100 ms of work."""
 
 
 class PartitionRow(NamedTuple):
@@ -56,11 +61,23 @@ async def show_all(console: Console, request: Request) -> Response:
             return False
         return with_internal or not name.startswith("__") or not image.topics[name].is_internal
 
-    page = await select(image.topics, matches=matches, after=request.query_params.get("after"), limit=TOPICS_A_PAGE)
-    rates = console.history.topic_rates
+    growth = console.history.topic_rates
+    ranking = Ranking.of(request, ("partitions", "records", "size_bytes", "rate"))
+    value, too_many = await _value(console, image, ranking, matches)
+    if value is None:
+        ranking = ranking._replace(column=None)
+    page = await select(
+        image.topics,
+        matches=matches,
+        after=request.query_params.get("after"),
+        limit=TOPICS_A_PAGE,
+        value=value,
+        descending=ranking.descending,
+        beyond=ranking.beyond,
+    )
     topics = [image.topics[name] for name in page.names]
     known = await figures(broker, ((topic, range(len(topic.partitions))) for topic in topics))
-    summaries = [await summarize(broker, topic, known, rates.get(topic.topic_id, 0.0)) for topic in topics]
+    summaries = [await summarize(broker, topic, known, growth.get(topic.topic_id, 0.0)) for topic in topics]
     return await console.page(
         request,
         "topics.html",
@@ -68,10 +85,48 @@ async def show_all(console: Console, request: Request) -> Response:
         query=query,
         with_internal=with_internal,
         page=page,
+        ranking=ranking,
         summaries=summaries,
-        problems=known.problems,
+        problems=[*too_many, *known.problems],
         is_first="after" not in request.query_params,
     )
+
+
+async def _value(
+    console: Console, image: MetadataImage, ranking: Ranking, matches: Callable[[str], bool]
+) -> tuple[Callable[[str], float] | None, list[str]]:
+    """What topics are to be sorted by, None for their names, and why they are not sorted as was asked for."""
+    topics, growth = image.topics, console.history.topic_rates
+    if ranking.column is None:
+        return None, []
+    if ranking.column == "partitions":
+        return lambda name: len(topics[name].partitions), []
+    if ranking.column == "rate":
+        return lambda name: growth.get(topics[name].topic_id, 0.0), []
+    measured = await _measured(console, image, matches)
+    if measured is None:
+        return None, [f"Not sorted: these topics have more than {MAX_MEASURED:,} partitions. Search for fewer."]
+    column = ranking.column
+    return lambda name: getattr(measured[name], column) if name in measured else 0, []
+
+
+async def _measured(
+    console: Console, image: MetadataImage, matches: Callable[[str], bool]
+) -> dict[str, TopicSummary] | None:
+    """The records and bytes of all topics that match; None if they have too many partitions."""
+    found: list[TopicImage] = []
+    partitions = 0
+    slices = Slices()
+    for name, topic in image.topics.items():
+        if slices.over:
+            await slices.rest()
+        if matches(name):
+            found.append(topic)
+            partitions += len(topic.partitions)
+            if partitions > MAX_MEASURED:
+                return None
+    known = await figures(console.broker, ((topic, range(len(topic.partitions))) for topic in found))
+    return {topic.name: await summarize(console.broker, topic, known, 0.0) for topic in found}
 
 
 async def show(console: Console, request: Request) -> Response:
@@ -79,12 +134,21 @@ async def show(console: Console, request: Request) -> Response:
     topic = broker.metadata.topic(request.path_params["topic"])
     if topic is None:
         return await console.not_found(request, f"topic {request.path_params['topic']}")
-    first = min(max(0, integer(request, "first", 0)), len(topic.partitions) - 1)
-    last = min(first + PARTITIONS_A_PAGE, len(topic.partitions))
     known = await figures(broker, [(topic, range(len(topic.partitions)))])
+    ranking = Ranking.of(request, ("records", "size"))
+    after = integer(request, "after", -1)
+    page = await select(
+        range(len(topic.partitions)),
+        matches=lambda _: True,
+        after=after if after >= 0 else None,
+        limit=PARTITIONS_A_PAGE,
+        value=_value_of_partition(ranking, topic, known),
+        descending=ranking.descending,
+        beyond=ranking.beyond,
+    )
     visitor = console.visitor(request)
     may_see_settings = visitor.may_on_topic("DESCRIBE_CONFIGS", topic.name)
-    marked = await throttled(broker, topic, range(first, last)) if may_see_settings else {}
+    marked = await throttled(broker, topic, frozenset(page.names)) if may_see_settings else {}
     rows = [
         PartitionRow(
             index,
@@ -93,7 +157,7 @@ async def show(console: Console, request: Request) -> Response:
             held_partition(broker, topic, index),
             marked.get(index),
         )
-        for index in range(first, last)
+        for index in page.names
     ]
     configs = list(describe_topic(topic.configs, broker.config)) if may_see_settings else []
     return await console.page(
@@ -105,15 +169,28 @@ async def show(console: Console, request: Request) -> Response:
         problems=known.problems,
         rows=rows,
         rates=rates(broker, marked.values()) if visitor.may_on_cluster(AclOperation.DESCRIBE_CONFIGS) else [],
-        first=first,
-        next_first=last if last < len(topic.partitions) else None,
-        previous_first=max(0, first - PARTITIONS_A_PAGE) if first else None,
+        page=page,
+        ranking=ranking,
+        is_first=after < 0,
         changed=[config for config in configs if config.source is not ConfigSource.DEFAULT],
         unchanged=[config for config in configs if config.source is ConfigSource.DEFAULT],
         picture=await _picture(rows),
         columns=layout.COLUMNS,
         node_id=broker.node_id,
     )
+
+
+def _value_of_partition(ranking: Ranking, topic: TopicImage, known: Figures) -> Callable[[int], float] | None:
+    if ranking.column is None:
+        return None
+
+    def value(index: int) -> float:
+        found = known.of.get((topic.topic_id, index))
+        if found is None:
+            return -1
+        return found.records if ranking.column == "records" else found.size_bytes
+
+    return value
 
 
 async def _picture(rows: list[PartitionRow]) -> layout.Layout | None:

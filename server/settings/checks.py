@@ -41,6 +41,18 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Check:
     return Check(validate, " | ".join(allowed))
 
 
+def pairs(what: str) -> Check:
+    """A list of `name=value`."""
+
+    def validate(value: Any) -> None:
+        for item in value:
+            name, equals, text = (part.strip() for part in item.partition("="))
+            if not (name and equals and text):
+                raise ValueError(f"{item!r} is not {what}")
+
+    return Check(validate, what)
+
+
 def any_of(*allowed: str) -> Check:
     """A list of some of the given words, or of none."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import Check, between, one_of
+from ottla.server.settings.checks import Check, between, one_of, pairs
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,
     HIGH,
@@ -72,6 +72,16 @@ class OttlaSettings:
     )
     ottla_console_schema_dir: str | None = string(
         None, "A folder in which the web console finds Avro schemas, as <schema id>.avsc."
+    )
+    ottla_console_protobuf_descriptor_set: str | None = string(
+        None,
+        "A file with the Protobuf types that the web console shows, as protoc --include_imports --descriptor_set_out "
+        "writes it. Needs the extra ottla[protobuf].",
+    )
+    ottla_console_protobuf_types: tuple[str, ...] = strings(
+        (),
+        "The Protobuf types of topics' values and keys in the web console: orders=shop.Order,orders/key=shop.OrderKey.",
+        check=pairs("topic=type"),
     )
     ottla_metrics_max_partitions: int = integer(
         1000,

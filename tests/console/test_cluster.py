@@ -16,8 +16,8 @@ from ottla.console.console import Console
 from ottla.console.decoding import Format
 from ottla.console.guard import FormTokens
 from ottla.console.history import History
-from ottla.console.pages import messages
 from ottla.console.pages.live import LiveTails
+from ottla.console.paging import readable_partitions
 from ottla.console.rendering import Renderer
 from ottla.console.schemas import Schemas
 from ottla.console.visitors import Visitors
@@ -125,7 +125,7 @@ async def test_topics_are_shown_with_the_partitions_of_all_nodes(run_cluster: Ru
         assert "not known" not in page.text
         for index in range(PARTITIONS):
             assert re.search(
-                rf">{index}</a></td>\s*<td class=\"num\">0</td>\s*<td class=\"num\">{index + 1}</td>", page.html
+                rf">{index}</a></td>\s*<td [^>]*First offset\">0</td>\s*<td [^>]*End\">{index + 1}</td>", page.html
             )
 
 
@@ -312,7 +312,7 @@ async def test_messages_of_other_nodes_come_live(run_cluster: RunCluster) -> Non
             visitors=Visitors(broker, None, trio.current_time),
         )
         topic = broker.metadata.topics["t"]
-        partitions = (await messages.readable_partitions(own, topic, None)).partitions
+        partitions = (await readable_partitions(broker, topic, None)).partitions
         events = LiveTails()._events(own, topic, partitions, {}, Format.AUTO)
         assert (await anext(events)).startswith(":")
         await it.produce(index, b"from afar")

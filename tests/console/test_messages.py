@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.console import readable, reading
+from ottla.console import paging, readable, reading
 from ottla.console.console import Console
 from ottla.console.decoding import Format
 from ottla.console.guard import FormTokens
 from ottla.console.history import History
-from ottla.console.pages import messages
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import Renderer
 from ottla.console.schemas import Schemas
+from ottla.console.search import Search, Start, read_positions
 from ottla.console.visitors import Visitors
 from ottla.kproto.records import Compression, EndTxnMarker, Record, build_end_txn_marker
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -45,7 +45,7 @@ async def test_the_newest_come_first_and_pages_miss_and_repeat_nothing(browse: B
             await browser.produce(topic_id, number % 3, Record(timestamp_ms=1000 + number, value=b"%d" % number))
         page = await browser.get("topics/t/messages")
         seen = offsets(page)
-        assert len(seen) == messages.MESSAGES_A_PAGE
+        assert len(seen) == paging.MESSAGES_A_PAGE
         # Others come meanwhile; they belong before the first page.
         await browser.produce(topic_id, 0, Record(timestamp_ms=5000, value=b"late"))
         while page.all("a", rel="next"):
@@ -75,7 +75,9 @@ async def test_from_a_time(browse: Browse) -> None:
         page = await browser.get("topics/t/messages", start="time", time="2023-11-15 00:30")
         assert offsets(page) == [(0, 3), (0, 4)]
         assert offsets(await browser.get("topics/t/messages", start="time", time="2040-01-01")) == []
-        assert len(offsets(await browser.get("topics/t/messages", start="time", time="nonsense"))) == 5
+        assert len(offsets(await browser.get("topics/t/messages", start="time", time="-100000h"))) == 5
+        wrong = await browser.get("topics/t/messages", start="time", time="nonsense")
+        assert "nonsense is not a time" in wrong.text
 
 
 @pytest.mark.parametrize(
@@ -83,14 +85,16 @@ async def test_from_a_time(browse: Browse) -> None:
     [
         ("1700000000000", 1_700_000_000_000),
         ("2023-11-14T22:13:20", 1_700_000_000_000),
-        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14 23:13:20+01:00", 1_700_000_000_000),
         ("1969-01-01", 0),
-        ("soon", None),
+        ("-1h", 1_700_000_000_000),
         ("", None),
     ],
 )
 def test_times_that_people_write(text: str, milliseconds: int | None) -> None:
-    assert messages.parse_time(text) == milliseconds
+    search = Search(Start.TIME, None, 0, text, "", "", "", "", Format.AUTO, {})
+    assert search.begins_at_ms(1_700_003_600_000) == milliseconds
+    assert search._replace(start=Start.OLDEST).begins_at_ms(0) is None
 
 
 async def test_search_by_key_and_by_text(browse: Browse) -> None:
@@ -117,7 +121,7 @@ async def test_a_search_stops_at_its_budget_and_goes_on_from_there(
         def __init__(self, **given: Any) -> None:
             super().__init__(**{**given, "records": min(given.get("records", 100), 100)})
 
-    monkeypatch.setattr(messages, "Budget", Small)
+    monkeypatch.setattr(paging, "Budget", Small)
     async with browse() as browser:
         topic_id = await browser.node.create_topic("t")
         for _ in range(40):
@@ -209,8 +213,8 @@ async def test_rows_come_as_they_are_written(browse: Browse) -> None:
             visitors=Visitors(broker, None, trio.current_time),
         )
         tails, topic = LiveTails(), broker.metadata.topic("t")
-        partitions = (await messages.readable_partitions(own, topic, None)).partitions
-        positions = messages.read_positions((table["data-live"] or "").partition("at=")[2])
+        partitions = (await paging.readable_partitions(broker, topic, None)).partitions
+        positions = read_positions((table["data-live"] or "").partition("at=")[2])
         events = tails._events(own, topic, partitions, positions, Format.AUTO)
         assert (await anext(events)).startswith(":")
         assert tails.open == 1
@@ -245,3 +249,26 @@ async def test_pages_go_on_with_the_next_partitions(browse: Browse) -> None:
         page = await browser.get(following.removeprefix("/console/"))
         assert "in 35" in page.text
         assert "Partitions 32 to 39 of 40" in page.text
+
+
+async def test_the_live_view_follows_every_partition(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("t", partitions=200)
+        page = await browser.get("topics/t/messages", live="1")
+        (table,) = [each for each in page.all("tbody") if "data-live" in each]
+        positions = read_positions((table["data-live"] or "").partition("at=")[2])
+        assert set(positions) == set(range(200))
+        await browser.produce(topic_id, 199, Record(value=b"in the last one"))
+        broker = browser.node.broker
+        partitions = (await paging.readable_partitions(broker, broker.metadata.topic("t"), None, 0, 256)).partitions
+        own = Console(
+            broker=broker,
+            renderer=Renderer(FormTokens(), version="", node_id=1),
+            history=History(broker),
+            schemas=Schemas(broker.config),
+            visitors=Visitors(broker, None, trio.current_time),
+        )
+        events = LiveTails()._events(own, broker.metadata.topic("t"), partitions, positions, Format.AUTO)
+        assert (await anext(events)).startswith(":")
+        assert "in the last one" in await anext(events)
+        await events.aclose()

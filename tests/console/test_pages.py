@@ -83,7 +83,7 @@ async def test_a_topic_shows_its_partitions_settings_and_bytes(browse: Browse) -
         assert "1234567" in page.text
         assert "retention.ms" in page.text
         (picture,) = [each for each in page.all("svg") if "Bytes of" in (each.get("aria-label") or "")]
-        assert picture["aria-label"] == "Bytes of 2 partitions in 1 segments"
+        assert picture["aria-label"] == "Bytes of 2 partitions in 1 segment"
         assert [each for each in page.all("rect") if (each.get("class") or "").startswith("s")]
 
 

@@ -24,9 +24,34 @@ async def test_pages_are_those_of_the_sorted_list(names: set[str], after: str | 
     assert page.total == len(matching)
 
 
+@settings(max_examples=60)
+@given(st.dictionaries(st.text("abc", max_size=3), st.integers(-3, 3)), st.booleans(), st.integers(1, 5))
+async def test_pages_in_the_order_of_a_column_hold_each_name_once(
+    values: dict[str, int], descending: bool, limit: int
+) -> None:
+    seen: list[str] = []
+    after, beyond = None, 0.0
+    while True:
+        page = await select(
+            values,
+            matches=lambda _: True,
+            after=after,
+            limit=limit,
+            value=values.__getitem__,
+            descending=descending,
+            beyond=beyond,
+        )
+        seen += page.names
+        assert page.total == len(values)
+        if page.next_after is None:
+            break
+        after, beyond = page.next_after, page.next_beyond
+    assert seen == sorted(values, key=lambda name: (-values[name] if descending else values[name], name))
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (1_047_552, "1023 KiB"), (2**40, "1 TiB")],
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1536, "1.54 kB"), (999_700, "1 MB"), (2**40, "1.1 TB")],
 )
 def test_sizes(size_bytes: int, text: str) -> None:
     assert formatting.size(size_bytes) == text
