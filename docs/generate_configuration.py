@@ -41,28 +41,28 @@ _INTRODUCTION = """\
 
 This page is generated from the table of settings in `server/settings/` by `docs/generate_configuration.py`.
 
-Settings have the names of Kafka 4.3, and Ottla's own begin with `ottla.`. A broker reads them from these places; a
-later one goes before those above it:
+Settings have the names of Kafka 4.3; Ottla's own begin with `ottla.`. A broker reads them from these places, each of which
+overrides the ones before it:
 
 1. the defaults below
 2. a TOML file: `ottla serve --config ottla.toml`; dotted names are tables, so `[log.retention]` with `hours = 24` is
    `log.retention.hours`, and the `ottla.` in front may be left out
-3. or a `server.properties` as Kafka has it: `ottla serve --config server.properties`
-4. the environment: `OTTLA_` and the name in capitals with underscores, such as `OTTLA_NUM_PARTITIONS=3`
+3. or one of Kafka's `server.properties` files: `ottla serve --config server.properties`
+4. the environment: `OTTLA_` followed by the name in capitals with underscores, such as `OTTLA_NUM_PARTITIONS=3`
 5. flags: `ottla serve --set num.partitions=3`
 
-A name that does not exist or a value that is out of range is one sentence that says where it stands and which name was
-probably meant, and the broker does not start. While it runs, `cluster-wide` settings can be changed for all brokers or
-for one, `per-broker` ones for one, and the others not at all, by IncrementalAlterConfigs (`kafka-configs.sh --alter`):
-what was set for one broker goes before what was set for all, and both before the places above. Settings of a listener
-may be given as `listener.name.<name>.<setting>`.
+If a name does not exist or a value is out of range, the broker does not start; it says in one sentence where the mistake is and
+which name you probably meant. While the broker runs, settings can be changed with `ottla config` or IncrementalAlterConfigs
+(`kafka-configs.sh --alter`): `cluster-wide` ones for all brokers or for one, `per-broker` ones for one, and the others not at
+all. What is set for one broker overrides what is set for all, and both override the places above. Settings of a listener can be
+given as `listener.name.<name>.<setting>`.
 
-Settings of Kafka that nothing in Ottla depends on are accepted, shown and reported once at the start; they are listed
+Settings of Kafka that have no effect in Ottla are accepted, shown, and reported once at the start; they are listed
 at the end of each section.
 """
 
 
-_FALLBACK = "\nWhat a {} does not set is its broker's; the setting there is named in brackets.\n\n"
+_FALLBACK = "\nA {} that does not set one of these uses its broker's setting, which is named in brackets.\n\n"
 
 
 def page() -> str:

@@ -31,7 +31,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
             ("Topics", "short", ((f"max(ottla_topics{{{_ON}}})", ""),)),
             ("Connections", "short", ((f"sum(ottla_connections{{{_ON}}})", ""),)),
             ("Offline partitions", "short", ((f"sum(ottla_offline_partitions{{{_ON}}})", ""),)),
-            ("Free disk", "bytes", ((f"min(ottla_disk_free_bytes{{{_ON}}})", ""),)),
+            ("Free disk", "decbytes", ((f"min(ottla_disk_free_bytes{{{_ON}}})", ""),)),
         ),
     ),
     (
@@ -107,7 +107,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
             ("CPU", "percentunit", ((_rate("process_cpu_seconds_total", "instance"), "{{instance}}"),)),
             (
                 "Memory",
-                "bytes",
+                "decbytes",
                 (
                     (f"sum(process_resident_memory_bytes{{{_ON}}})", "process"),
                     (f"sum by (budget) (ottla_memory_budget_used_bytes{{{_ON}}})", "{{budget}}"),
@@ -145,7 +145,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
             ("Reads", "cps", ((_rate("ottla_reads_total", "source"), "from {{source}}"),)),
             (
                 "Data",
-                "bytes",
+                "decbytes",
                 (
                     (f"sum(ottla_data_bytes{{{_ON}}})", "on disk"),
                     (f"sum(ottla_unsynced_bytes{{{_ON}}})", "not synced"),

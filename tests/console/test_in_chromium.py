@@ -41,7 +41,7 @@ class Shown(NamedTuple):
         return f"{self.node.http_url}/console/{path}"
 
     async def produce(self, *values: bytes, timestamp_ms: int = 1_700_000_000_123) -> None:
-        batch = build_batch([Record(0, timestamp_ms, b"key", value) for value in values])
+        batch = build_batch([Record(place, timestamp_ms, b"key", value) for place, value in enumerate(values)])
         where = TopicIdPartition(self.topic_id, 0)
         await self.node.broker.replica_manager.append(
             {where: Records(memoryview(bytearray(batch)))}, required_acks=1, timeout_ms=10_000
