@@ -41,7 +41,7 @@ _INTRODUCTION = """\
 
 This page is generated from the table of settings in `server/settings/` by `docs/generate_configuration.py`.
 
-Settings have the names of Kafka 4.3; Ottla's own begin with `ottla.`. A broker reads them from these places, each of which
+Settings have the names of Kafka 4.3; Ottla's own begin with `ottla.`. A broker reads them from these places; each
 overrides the ones before it:
 
 1. the defaults below
@@ -51,11 +51,11 @@ overrides the ones before it:
 4. the environment: `OTTLA_` followed by the name in capitals with underscores, such as `OTTLA_NUM_PARTITIONS=3`
 5. flags: `ottla serve --set num.partitions=3`
 
-If a name does not exist or a value is out of range, the broker does not start; it says in one sentence where the mistake is and
-which name you probably meant. While the broker runs, settings can be changed with `ottla config` or IncrementalAlterConfigs
-(`kafka-configs.sh --alter`): `cluster-wide` ones for all brokers or for one, `per-broker` ones for one, and the others not at
-all. What is set for one broker overrides what is set for all, and both override the places above. Settings of a listener can be
-given as `listener.name.<name>.<setting>`.
+If a name does not exist or a value is out of range, the broker does not start; it says in one sentence where the
+mistake is and which name you probably meant. While the broker runs, settings can be changed with `ottla config` or
+IncrementalAlterConfigs (`kafka-configs.sh --alter`): `cluster-wide` ones for all brokers or for one, `per-broker`
+ones for one, and the others not at all. What is set for one broker overrides what is set for all, and both override
+the places above. Settings of a listener can be given as `listener.name.<name>.<setting>`.
 
 Settings of Kafka that have no effect in Ottla are accepted, shown, and reported once at the start; they are listed
 at the end of each section.

@@ -43,7 +43,8 @@ PICTURES = (
     Picture("console-phone", "topics/orders/messages", PHONE),
 )
 PAGES = {
-    "overview": "", "topics": "topics?sort=records", "topic": "topics/clickstream", "messages": "topics/orders/messages",
+    "overview": "", "topics": "topics?sort=records", "topic": "topics/clickstream",
+    "messages": "topics/orders/messages",
     "message": "topics/orders/messages/0/0", "produce": "topics/orders/produce", "manage": "topics/orders/manage",
     "groups": "groups", "group": "group?id=analytics&sort=lag", "move": "group/manage?id=analytics",
     "transactions": "transactions", "settings": "settings",
