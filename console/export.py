@@ -24,8 +24,8 @@ from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.reading import Message
-    from ottla.console.search import Keep, Search
+    from ottla.console.reading import Keep, Message
+    from ottla.console.search import Search
     from ottla.server.metadata.image import TopicImage
 
 MAX_MESSAGES: Final = 10_000

@@ -16,7 +16,7 @@ from ottla.console.search import Search, Start
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.console.search import Keep
+    from ottla.console.reading import Keep
     from ottla.server.broker import Broker
     from ottla.server.metadata.image import TopicImage
 

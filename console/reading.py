@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import trio
 
@@ -23,7 +23,6 @@ from ottla.kproto.records import (
 
 if TYPE_CHECKING:
     from ottla.console.readable import Fetched, Readable
-    from ottla.console.search import Keep
 
 _MAX_DECOMPRESSED_BYTES: Final = 32 * 1_048_576
 _INLINE_BYTES: Final = 16_384
@@ -75,6 +74,10 @@ class Message(NamedTuple):
     def order(self) -> tuple[int, int, int]:
         """Of several partitions: by time, and within a partition always by offset where times are equal."""
         return self.record.timestamp_ms, self.partition, self.record.offset
+
+
+Keep: TypeAlias = Callable[[Message], Awaitable[bool]]
+"""Whether a message is to be shown."""
 
 
 class Scan(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.decoding import Format, tree_of
 from ottla.console.json_condition import Condition, parse_condition
@@ -14,7 +14,7 @@ from ottla.console.times import read_time_ms
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ottla.console.reading import Message
+    from ottla.console.reading import Keep, Message
     from ottla.console.schemas import Schemas
     from ottla.server.metadata.image import TopicImage
 
@@ -22,9 +22,6 @@ MAX_POSITIONS: Final = 256
 """Partitions whose positions an address names, and so those that the live view follows."""
 
 MAX_POSITIONS_TEXT: Final = 8_192
-
-Keep: TypeAlias = "Callable[[Message], Awaitable[bool]]"
-"""Whether a message is to be shown."""
 
 
 class Start(Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ class Ranking(NamedTuple):
     query: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, request: Request, columns: Iterable[str]) -> Ranking:
+    def of(cls, request: Request, columns: Container[str | None]) -> Ranking:
         """What the address asks for; by name where it names none of the columns."""
         asked = request.query_params.get("sort")
         query = [(name, value) for name, value in request.query_params.items() if name not in ("sort", "asc", *_PAGING)]
