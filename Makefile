@@ -12,7 +12,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,10 @@ test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottl
 
 test-console: .venv/.test-ready ## the web console in headless Chromium
 	$(PYTEST) tests/console -m "chromium or not chromium"
+
+test-alerts: .venv/.test-ready ## the alert rules for Prometheus (needs promtool: apt-get install prometheus)
+	@command -v promtool >/dev/null || { echo "promtool is not installed: apt-get install prometheus" >&2; exit 1; }
+	$(PYTEST) tests/server/telemetry/test_pages.py
 
 test-snippets: .venv/.test-ready jars ## every snippet of the documentation, in every language
 	$(PYTEST) tests/docs -m "snippets or not snippets"

@@ -53,6 +53,7 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
 
 
 RULES = DOCS / "prometheus" / "ottla.rules.yml"
+RULE_TESTS = Path(__file__).with_name("ottla.rules.test.yml")
 
 
 def test_the_alerts_ask_for_metrics_and_labels_that_exist() -> None:
@@ -74,11 +75,20 @@ def test_the_alerts_ask_for_metrics_and_labels_that_exist() -> None:
         assert "severity: " in rest, name
 
 
-def test_prometheus_takes_the_alerts() -> None:
+def test_every_alert_is_tested() -> None:
+    tested = re.findall(r"alertname: (\w+)\n(?: {8}(exp_alerts):)?", RULE_TESTS.read_text(encoding="utf-8"))
+    for name in re.findall(r"- alert: (\w+)", RULES.read_text(encoding="utf-8")):
+        assert (name, "") in tested, f"nothing shows that {name} is silent at first"
+        assert (name, "exp_alerts") in tested, f"nothing shows that {name} is raised"
+
+
+def test_prometheus_raises_the_alerts() -> None:
+    """`make test-alerts`."""
     if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed")
-    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+        pytest.skip("promtool is not installed: Debian has it in the package prometheus")
+    for command, file in (("check", RULES), ("test", RULE_TESTS)):
+        done = subprocess.run(["promtool", command, "rules", str(file)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_panels_do_not_overlap() -> None:
