@@ -69,8 +69,8 @@ async def filled_broker(folder: Path) -> AsyncIterator[str]:
             NewTopic("shipments", 2),
         ]
         await ready.broker.controller.create_topics(topics)
-        async with open_transaction(f"127.0.0.1:{ready.port}"):
-            yield f"http://127.0.0.1:{ready.http_port}/console/"
+        async with open_transaction(f"127.0.0.1:{ready.listening[0].port}"):
+            yield f"{ready.http_url}/console/"
         node.stop()
 
 

@@ -50,8 +50,8 @@ async def test_a_share_group_shows_what_is_held_and_how_often_it_was_delivered(b
             "1",
             "2",
             "1",
-            "What members hold is known to the node that leads a partition: "
-            "this page shows it of those that are led here.",
+            "Only the node that leads a partition knows what members hold: "
+            "this page shows it for the partitions led by this node.",
         ]
         members = after(page, "Members", 40)
         assert "m" in members

@@ -114,7 +114,7 @@ async def test_a_page_refreshes_by_itself_when_it_is_told_to(serve_node: Serve, 
         await it.tab.until(f"{records} === '5'")
         assert await it.tab.evaluate("document.querySelector('details').open")
         await it.tab.open(it.url("topics/t/messages"))
-        assert await it.tab.evaluate("document.querySelector('[data-refresher]').hidden")
+        assert await it.tab.evaluate("document.querySelector('[data-refresher]').offsetParent === null")
         assert it.tab.log == []
 
 
