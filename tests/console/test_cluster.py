@@ -165,13 +165,13 @@ async def test_who_may_lead_and_who_is_throttled_is_shown(run_cluster: RunCluste
     said = [re.sub(r"(<[^>]*>|\s)+", " ", row).strip() for row in re.findall(r"<tr>.*?</tr>", page.html, re.DOTALL)]
     assert said[1:4] == [
         "0 0 0 0 0 B 1 0 1 of 1, 2 eligible 2 throttled: sent by 1, 2; fetched by 2",
-        "1 not known: nobody leads it none 1 2 of 2, 3 eligible 3 led last by 2",
+        "1 not known: it has no leader none 1 2 of 2, 3 eligible 3 led last by 2",
         "2 0 0 0 0 B 1 0 1 of 1, 3 eligible 3 throttled: sent by 3",
     ]
     assert said[5:8] == [
-        "1 1 MiB/s no limit",
+        "1 1.05 MB/s no limit",
         "2 its own setting its own setting",
-        "3 its own setting 2 MiB/s",
+        "3 its own setting 2.1 MB/s",
     ]
 
 
