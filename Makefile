@@ -12,7 +12,7 @@ LISTEN ?= 127.0.0.1:9092
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,6 +94,9 @@ kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check o
 
 replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed, frozen or cut, and a check of every record and replica
 	$(BIN)/python -m compat_tests.replicated_kill_loop
+
+jepsen: .venv/.test-ready jars ## MINUTES (30) of every fault on three real nodes and etcds, and the simulator's checkers on it
+	$(BIN)/python -m compat_tests.jepsen --minutes $${MINUTES:-30} --seed $${SEED:-0}
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop

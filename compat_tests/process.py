@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import struct
@@ -133,6 +134,19 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def lasting_port() -> int:
+    """A port of 127.0.0.1 that stays free while who listens on it is down.
+
+    It is below those that Linux gives to outgoing connections: one to a port at which nobody listens may be given that
+    very port, is connected to itself then, and holds it.
+    """
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, random.randint(20_000, 32_000)))
+            port: int = probe.getsockname()[1]
+            return port
 
 
 def await_metadata(port: int, process: subprocess.Popen[str], deadline: float) -> None:

@@ -22,8 +22,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -32,27 +32,18 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from compat_tests.kill_loop_others import Committer, Compacted, Other, Transactions
+from compat_tests.laboratory import NODES, SETTINGS
 from compat_tests.links import Links
+from compat_tests.node_faults import UPTIME_S, Faults
+from compat_tests.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import BatchHeader, iter_batches
-from ottla.testing import BrokerError, Cluster
+from ottla.testing import Cluster
 from tests.etcd import Etcd
 
-TOPIC, PARTITIONS, REPLICAS = "numbers", 12, 3
-SETTINGS = {
-    "auto.create.topics.enable": "false",
-    "log.cleaner.backoff.ms": "200",
-    "min.insync.replicas": "2",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "replica.lag.time.max.ms": "3000",
-    "broker.session.timeout.ms": "1500",
-    "broker.heartbeat.interval.ms": "200",
-}
+TOPIC, PARTITIONS = "numbers", 12
 KINDS = ("kill", "stop", "kill_all", "freeze", "kill_two", "kill", "cut", "reset", "cut_two", "freeze_two")
 """Each at least once, in this order; then at random."""
 KINDS_OF_ETCD = ("kill_etcd", "freeze_etcd", "kill_node_without_etcd", "cut_without_etcd")
@@ -60,10 +51,6 @@ KINDS_OF_ETCD = ("kill_etcd", "freeze_etcd", "kill_node_without_etcd", "cut_with
 IN_SYNC_BETWEEN = 0.7
 """How often all replicas are in sync again before the next fault."""
 
-UPTIME_S = (0.1, 1.5)
-FREEZE_S = (0.3, 4.0)
-CUT_S = (0.5, 6.0)
-IN_SYNC_S = 60.0
 PAUSE_S = 0.005
 """Between one record for each partition and the next: the faults are to be tried, not the throughput."""
 FLUSH_TIMEOUT_S = 180.0
@@ -138,132 +125,6 @@ class Load:
             self.failed[error.str()] += 1
 
 
-class Faults:
-    """What happens to nodes; each ends with all of them running."""
-
-    def __init__(self, cluster: Cluster, links: Links, etcd: Etcd | None, moments: random.Random) -> None:
-        self._cluster = cluster
-        self._links = links
-        self._etcd = etcd
-        self._moments = moments
-        #: How often a process took longer to start than a test would wait, on a machine that has much to do.
-        self.slow_starts = 0
-
-    def kill(self) -> None:
-        (node,) = self._some(1)
-        self._cluster.kill(node)
-        self._wait(*UPTIME_S)
-        self._start(node)
-
-    def kill_two(self) -> None:
-        nodes = self._some(2)
-        for node in nodes:
-            self._cluster.kill(node)
-        self._wait(*UPTIME_S)
-        self._start(*nodes)
-
-    def kill_all(self) -> None:
-        self._cluster.kill()
-        self._start(*self._cluster.node_ids)
-
-    def freeze(self) -> None:
-        (node,) = self._some(1)
-        with self._cluster.paused(node):
-            self._wait(*FREEZE_S)
-
-    def stop(self) -> None:
-        (node,) = self._some(1)
-        self._cluster.stop(node)
-        self._start(node)
-
-    def freeze_two(self) -> None:
-        first, second = self._some(2)
-        with self._cluster.paused(first), self._cluster.paused(second):
-            self._wait(*FREEZE_S)
-
-    def cut(self) -> None:
-        with self._cut_off(*self._some(1)):
-            self._wait(*CUT_S)
-
-    def cut_two(self) -> None:
-        with self._cut_off(*self._some(2)):
-            self._wait(*CUT_S)
-
-    def reset(self) -> None:
-        for link in self._links.to.values():
-            link.reset()
-
-    def kill_etcd(self) -> None:
-        with self._without_etcd():
-            self._wait(*CUT_S)
-
-    def freeze_etcd(self) -> None:
-        assert self._etcd is not None
-        self._etcd.pause(0)
-        self._wait(*FREEZE_S)
-        self._etcd.resume(0)
-
-    def kill_node_without_etcd(self) -> None:
-        (node,) = self._some(1)
-        with self._without_etcd():
-            self._cluster.kill(node)
-            self._wait(*UPTIME_S)
-        self._start(node)
-
-    def cut_without_etcd(self) -> None:
-        with self._cut_off(*self._some(1)), self._without_etcd():
-            self._wait(*CUT_S)
-
-    def _start(self, *nodes: int) -> None:
-        for node in nodes:
-            try:
-                self._cluster.start(node)
-            except BrokerError:
-                self.slow_starts += 1
-                self._cluster.start(node)
-
-    @contextmanager
-    def _cut_off(self, *nodes: int) -> Iterator[None]:
-        for node in nodes:
-            self._links.to[node].cut()
-        yield
-        for node in nodes:
-            self._links.to[node].mend()
-
-    @contextmanager
-    def _without_etcd(self) -> Iterator[None]:
-        assert self._etcd is not None
-        self._etcd.kill()
-        yield
-        self._etcd.start()
-
-    def _some(self, count: int) -> list[int]:
-        return self._moments.sample(self._cluster.node_ids, count)
-
-    def _wait(self, least_s: float, most_s: float) -> None:
-        time.sleep(self._moments.uniform(least_s, most_s))
-
-
-def addresses(cluster: Cluster) -> list[tuple[str, int]]:
-    """Of the nodes, in the order of their ids."""
-    parts = (address.rpartition(":") for address in map(cluster.address, cluster.node_ids))
-    return [(host, int(port)) for host, _, port in parts]
-
-
-def wait_until_in_sync(cluster: Cluster) -> None:
-    """All replicas are in sync again, as everybody sees it."""
-    deadline = time.monotonic() + IN_SYNC_S
-    while True:
-        with Client(addresses(cluster), 10) as asked:
-            partitions = asked.topic(TOPIC).partitions
-            if all(len(it.isr_nodes) == REPLICAS and it.leader_id > 0 for it in partitions):
-                return
-        if time.monotonic() > deadline:
-            states = [(it.partition_index, it.leader_id, list(it.isr_nodes)) for it in partitions]
-            raise AssertionError(f"not in sync within {IN_SYNC_S:g} s: (partition, leader, in sync) {states}")
-        time.sleep(0.05)
-
-
 class ReadBack(NamedTuple):
     """What is wrong with the partitions, in sentences; and how many records the client wrote again in a new epoch."""
 
@@ -323,52 +184,6 @@ def describe(batch: BatchHeader) -> str:
     )
 
 
-def compare_replicas(cluster: Cluster) -> list[str]:
-    """Read each partition from each node, as a consumer reads from a follower, and compare the bytes."""
-    wrong = []
-    with ExitStack() as stack:
-        asked = stack.enter_context(Client(addresses(cluster), 10))
-        nodes = {
-            node_id: stack.enter_context(Client([address], 10)).any_broker()
-            for node_id, address in zip(cluster.node_ids, addresses(cluster), strict=True)
-        }
-        topics = [MetadataRequestTopic(name=TOPIC)]
-        topic_id = asked.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False)).topics[0].topic_id
-        for index in range(PARTITIONS):
-            replicas = {}
-            for node_id in cluster.node_ids:
-                data, offset, end_offset = b"", 0, 1
-                while offset < end_offset:
-                    partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
-                    topic = FetchTopic(topic_id=topic_id, partitions=[partition])
-                    answer = nodes[node_id].call(FetchRequest(topics=[topic], max_wait_ms=0, min_bytes=0))
-                    got = answer.responses[0].partitions[0]
-                    if got.error_code:
-                        return [f"node {node_id} answers a read of {TOPIC}-{index} with error {got.error_code}"]
-                    end_offset = got.high_watermark
-                    records = bytes(got.records)
-                    data += records
-                    offset = next_offset(records, offset)
-                    if not records:
-                        break
-                replicas[node_id] = (offset, data)
-            if len(set(replicas.values())) > 1:
-                ends = {node_id: (offset, len(data)) for node_id, (offset, data) in replicas.items()}
-                wrong.append(f"the replicas of partition {index} differ: (end offset, bytes) by node {ends}")
-    return wrong
-
-
-def next_offset(records: bytes, offset: int) -> int:
-    """The offset behind the last of some batches."""
-    position = 0
-    while position < len(records):
-        base = int.from_bytes(records[position : position + 8], "big")
-        size_bytes = int.from_bytes(records[position + 8 : position + 12], "big") + 12
-        offset = base + int.from_bytes(records[position + 23 : position + 27], "big") + 1
-        position += size_bytes
-    return offset
-
-
 class Outcome(NamedTuple):
     """What came of it: a line for people, and what is wrong, in sentences."""
 
@@ -393,7 +208,7 @@ def run(
             etcd.start()
             config["ottla.metadata.store"] = f"etcd://{etcd.hosts}/kill-loop"
             config["broker.session.timeout.ms"] = "2000"
-        links = Links((1, 2, 3))
+        links = Links(NODES)
         stack.callback(links.close)
         cluster = stack.enter_context(Cluster(3, config=config, node_config=links.node_config, data_dir=data_dir))
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -419,16 +234,16 @@ def run(
                 print(f"{number} of {faults} faults", file=sys.stderr, flush=True)
             getattr(of_nodes, kind)()
             if moments.random() < IN_SYNC_BETWEEN:
-                wait_until_in_sync(cluster)
+                wait_until_in_sync(cluster, TOPIC)
             gaps_s.setdefault(kind, []).append(load.take_gap_s())
         load.stop()
         worker.join()
         for other in others:
             other.stop()
         load.finish()
-        wait_until_in_sync(cluster)
+        wait_until_in_sync(cluster, TOPIC)
         wrong, rewritten = read_back(cluster.bootstrap, load.sent)
-        wrong += compare_replicas(cluster)
+        wrong += compare_replicas(cluster, TOPIC)
         for other in others:
             wrong += other.wrong()
     wrong += [f"{count} records failed: {error}" for error, count in load.failed.items()]

@@ -7,60 +7,35 @@ order, and the replicas are equal, byte for byte.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compat_tests.links import Link, Links
-from compat_tests.replicated_kill_loop import (
-    PARTITIONS,
-    REPLICAS,
-    SETTINGS,
-    TOPIC,
-    Load,
-    compare_replicas,
-    read_back,
-    wait_until_in_sync,
-)
+from compat_tests.laboratory import NODES, SESSION_S, Laboratory
+from compat_tests.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
+from compat_tests.replicated_kill_loop import PARTITIONS, TOPIC, Load, read_back
 from ottla.client.client import Client
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.testing import Cluster
-from tests.etcd import Etcd, needs_etcd
+from tests.etcd import needs_etcd
 
 pytestmark = [pytest.mark.replicas, pytest.mark.timeout(300), needs_etcd]
 
-NODES = (1, 2, 3)
 WAIT_S = 60.0
-SESSION_S = 2.0
 
 
-class Lab:
+class Lab(Laboratory):
     """The nodes, the ways between them and to etcd, and the load."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.etcd = Etcd(folder / "etcd", members=3)
-        stack.callback(self.etcd.close)
-        self.etcd.start()
-        self._links = Links(NODES)
-        stack.callback(self._links.close)
-        #: For each node its own ways to the members of etcd.
-        self._to_etcd = {node_id: [Link(port) for port in self.etcd.clients] for node_id in NODES}
-        own = {}
-        for node_id, settings in self._links.node_config.items():
-            hosts = ",".join(f"127.0.0.1:{link.port}" for link in self._to_etcd[node_id])
-            own[node_id] = {**settings, "ottla.metadata.store": f"etcd://{hosts}/table"}
-        self._folder = folder / "nodes"
-        config = {**SETTINGS, "broker.session.timeout.ms": str(int(SESSION_S * 1000))}
-        self.cluster = stack.enter_context(Cluster(3, config=config, node_config=own, data_dir=self._folder))
+        super().__init__(folder, stack)
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)]).values():
             created.result()
@@ -69,7 +44,7 @@ class Lab:
         self._worker.start()
 
     def until_in_sync(self) -> None:
-        wait_until_in_sync(self.cluster)
+        wait_until_in_sync(self.cluster, TOPIC)
 
     def until_acknowledged(self, partition: int | None = None) -> None:
         """Wait until a good many records more are acknowledged: those of every partition take their turns."""
@@ -82,27 +57,13 @@ class Lab:
     def leader(self) -> int:
         return self.cluster.wait_for_leader(TOPIC)
 
-    @contextmanager
-    def cut_off(self, node_id: int, *, from_brokers: bool = False, from_etcd: bool = False) -> Iterator[None]:
-        links = [self._links.to[node_id]] * from_brokers + self._to_etcd[node_id] * from_etcd
-        for link in links:
-            link.cut()
-        try:
-            yield
-        finally:
-            for link in links:
-                link.mend()
-
-    def empty_disk(self, node_id: int) -> None:
-        shutil.rmtree(self._folder / f"node-{node_id}")
-
     def finish(self) -> list[str]:
         """What is wrong, in sentences."""
         self.load.stop()
         self._worker.join()
         self.load.finish()
         self.until_in_sync()
-        wrong = read_back(self.cluster.bootstrap, self.load.sent).wrong + compare_replicas(self.cluster)
+        wrong = read_back(self.cluster.bootstrap, self.load.sent).wrong + compare_replicas(self.cluster, TOPIC)
         return wrong + [f"{count} records failed: {error}" for error, count in self.load.failed.items()]
 
 

@@ -76,8 +76,9 @@ class NodeProcess:
         """Wait until the process serves. BrokerError if it cannot."""
         self.address = self._read_ready(self._running())
         first, *others = self._settings["listeners"].split(",")
-        protocol = first.partition("://")[0]
-        self._settings["listeners"] = ",".join(["{}://{}:{}".format(protocol, *self.address), *others])
+        protocol, _, given = first.partition("://")
+        if given.endswith(":0"):  # the next process is to have the port that this one was given
+            self._settings["listeners"] = ",".join(["{}://{}:{}".format(protocol, *self.address), *others])
 
     def _read_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
         assert process.stdout is not None

@@ -12,22 +12,33 @@ class Attempt:
 
     __slots__ = ("number", "offset", "partition", "producer", "transaction", "value")
 
-    def __init__(self, producer: str, partition: Partition, number: int, transaction: Transaction | None) -> None:
+    def __init__(
+        self,
+        producer: str,
+        partition: Partition,
+        number: int,
+        transaction: Transaction | None,
+        value: bytes | None = None,
+    ) -> None:
         self.producer = producer
         self.partition = partition
         #: Of the producer's records for this partition, in the order in which it sends them.
         self.number = number
         self.transaction = transaction
-        self.value = f"{producer}/{partition[1]}/{number}".encode()
+        self.value = value or f"{producer}/{partition[1]}/{number}".encode()
         #: Where it was acknowledged, -1 if it was without an offset; None if it was not.
         self.offset: int | None = None
 
 
 class Transaction:
-    """What is to be seen of it together, or not at all. `outcome` is None while nobody knows."""
+    """What is to be seen of it together, or not at all. `outcome` is None while nobody knows.
 
-    __slots__ = ("name", "outcome")
+    All transactions of one `writer`, which is a transactional id, are carried out one after the other.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("name", "outcome", "writer")
+
+    def __init__(self, name: str, writer: str = "") -> None:
         self.name = name
+        self.writer = writer or name
         self.outcome: bool | None = None

@@ -30,10 +30,16 @@ class History:
         self.moves: list[Move] = []
 
     def begin(
-        self, producer: str, partition: Partition, number: int, transaction: Transaction | None = None
+        self,
+        producer: str,
+        partition: Partition,
+        number: int,
+        transaction: Transaction | None = None,
+        *,
+        value: bytes | None = None,
     ) -> Attempt:
-        """A record is about to be sent."""
-        attempt = Attempt(producer, partition, number, transaction)
+        """A record is about to be sent; without a value it has one that says what it is."""
+        attempt = Attempt(producer, partition, number, transaction, value)
         self.attempts[attempt.value] = attempt
         return attempt
 
@@ -104,7 +110,7 @@ class History:
         for transaction, kinds in shown.items():
             if len(kinds) > 1:
                 self._world.fail(f"half of {transaction.name} is visible")
-        finding = contradiction(self.moves, logs)
+        finding = contradiction(self.moves, logs, self.attempts)
         self._world.check(not finding, finding)
 
 

@@ -63,7 +63,7 @@ class Mover(TransactionalProducer):
             if not self._offsets and not await self._read_offsets():
                 continue
             await trio.sleep(self.rng.uniform(0, self._pause_s))
-            move = Move(f"{self.name}#{count}")
+            move = Move(f"{self.name}#{count}", self.transactional_id)
             count += 1
             await self._move(move)
         if self._producer_id < 0:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 
 from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
+from ottla.simulation.cluster.lists import order_of_appends, order_of_reads
 
 __all__ = ["NOTHING", "Move", "contradiction", "wrong_offset"]
 
@@ -23,8 +25,8 @@ class Move(Transaction):
 
     __slots__ = ("inputs", "outputs", "read", "written")
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, writer: str = "") -> None:
+        super().__init__(name, writer)
         self.read: dict[Partition, int] = {}
         self.written: dict[Partition, int] = {}
         self.inputs: dict[Partition, dict[int, bytes]] = {}
@@ -42,11 +44,20 @@ def wrong_offset(moves: Sequence[Move], partition: Partition, offset: int, least
     return f"offset {offset} of {partition} is found, which no transaction has committed"
 
 
-def contradiction(moves: Sequence[Move], committed: Mapping[Partition, Mapping[int, bytes]]) -> str:
-    """What of these moves contradicts what readers of committed records see in the end; empty if nothing does."""
+def contradiction(
+    moves: Sequence[Move],
+    committed: Mapping[Partition, Mapping[int, bytes]],
+    attempts: Mapping[bytes, Attempt] = MappingProxyType({}),
+) -> str:
+    """What of these moves contradicts what readers of committed records see in the end; empty if nothing does.
+
+    Where `attempts` say which transaction has appended what, all of these have to fit into one order with the moves.
+    """
     visible = {value for records in committed.values() for value in records.values()}
     done = [move for move in moves if any(output.value in visible for output in move.outputs)]
-    later: dict[Move, set[Move]] = {move: set() for move in done}
+    later = order_of_appends(attempts, committed)
+    for move, read in order_of_reads(attempts, done).items():
+        later[move] |= read
     for partition in sorted({partition for move in done for partition in move.read}):
         reached, before = NOTHING, None
         for move in sorted((it for it in done if partition in it.read), key=lambda it: it.read[partition]):

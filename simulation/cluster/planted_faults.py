@@ -23,6 +23,7 @@ from ottla.server.cluster.membership import Membership
 from ottla.server.coordinator import replica_log
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.transaction import coordinator, decisions
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.metadata import partition_changes
 from ottla.server.network.connection import Connection
@@ -39,6 +40,7 @@ from ottla.simulation.cluster.simulation import simulate
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry
 from ottla.storage.store.tail_cache import TailCache
 
@@ -161,6 +163,13 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         ((LogState, "last_stable_offset", property(lambda self: self.high_watermark)),),
     ),
     PlantedFault("aborted transactions are not named", ((manager, "aborted_transactions", lambda result: ()),)),
+    PlantedFault(
+        "a fence is forgotten",
+        (
+            (producer_state, "check_producer_epoch", lambda entry, header: None),
+            *((module, "require_owner", lambda current, producer: None) for module in (coordinator, decisions)),
+        ),
+    ),
     PlantedFault("no markers are written", ((ReplicaMarkers, "write", _no_markers),)),
     PlantedFault("coordinators do not wait for the other replicas", ((replica_log, "ACKS_ALL", 1),)),
     PlantedFault("a group's coordinator forgets what it reads", ((GroupShard, "replay", lambda self, *_: None),)),

@@ -93,7 +93,7 @@ class TransactionalProducer(Client):
             if self._producer_id < 0:
                 await self._begin_anew()
             await trio.sleep(self.rng.uniform(0, 2 * self._pause_s))
-            transaction = Transaction(f"{self.name}#{count}")
+            transaction = Transaction(f"{self.name}#{count}", self.transactional_id)
             count += 1
             send = partial(self._send_some, transaction)
             await self._transact(transaction, send, is_committed=self.rng.random() < 0.7)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ottla.simulation.cluster.attempts import Attempt, Partition
+from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
 from ottla.simulation.cluster.moves import NOTHING, Move, contradiction, wrong_offset
 
 A, B = ("events", 0), ("events", 1)
@@ -66,3 +66,48 @@ def test_what_a_register_may_hold() -> None:
     assert wrong_offset(moves, A, 6, least=3) == ""
     assert "no transaction has committed" in wrong_offset(moves, A, 5, least=3)
     assert "and 3 was committed" in wrong_offset(moves, A, NOTHING, least=3)
+
+
+def appended(name: str, *places: tuple[Partition, int], writer: str) -> dict[tuple[Partition, int], Attempt]:
+    """A transaction that has appended a record at each of these places."""
+    transaction = Transaction(name, writer)
+    return {place: Attempt(name, place[0], place[1], transaction) for place in places}
+
+
+def order_found(*written: dict[tuple[Partition, int], Attempt], moves: Sequence[Move] = ()) -> str:
+    logs: dict[Partition, dict[int, bytes]] = {A: {}, B: {}}
+    attempts = {}
+    for each in written:
+        for (partition, offset), attempt in each.items():
+            logs[partition][offset] = attempt.value
+            attempts[attempt.value] = attempt
+    return contradiction(moves, logs, attempts)
+
+
+def test_transactions_of_one_writer_have_one_order_in_all_lists() -> None:
+    first, second = appended("1", (A, 0), (B, 0), writer="t"), appended("2", (A, 1), (B, 1), writer="t")
+    assert order_found(first, second) == ""
+    crossed = appended("3", (A, 5), (B, 4), writer="t"), appended("4", (A, 4), (B, 5), writer="t")
+    assert order_found(*crossed).startswith("no order of these transactions gives what they read: ")
+
+
+def test_writers_need_not_agree_on_an_order() -> None:
+    """Kafka lets them write at the same time."""
+    assert order_found(appended("1", (A, 0), (B, 1), writer="t"), appended("2", (A, 1), (B, 0), writer="u")) == ""
+
+
+def test_a_fenced_writer_that_has_written_amid_its_successor() -> None:
+    fenced, successor = appended("1", (A, 0), (A, 2), writer="t"), appended("2", (A, 1), writer="t")
+    assert "no order of these transactions" in order_found(fenced, successor)
+
+
+def test_a_circle_of_reads_and_appends() -> None:
+    """A move has read what a transaction has appended that comes behind the move in another list."""
+    move = moving("2", A=(NOTHING, 1))
+    move.writer = "t"
+    later = appended("3", (A, 0), (B, 1), writer="t")
+    (value,) = [attempt.value for (partition, _), attempt in later.items() if partition == A]
+    move.inputs[A] = {0: value}
+    (output,) = move.outputs = [Attempt("2", B, 2, move)]
+    assert order_found({(B, 2): output}, later, moves=[move]) == ""
+    assert order_found({(B, 0): output}, later, moves=[move]).startswith("no order of these")

@@ -1,0 +1,1 @@
+"""The simulator's clients and checkers on real processes, in real time."""
