@@ -88,7 +88,7 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
     for marker in ("security", "groups", "replicas", "mirror", "proxy"):
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
-    if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.name):
+    if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.path.name, item.name):
         return True
     # A scenario by wire knows one broker by its address, or several: not those that a proxy has behind one address.
     hides_nodes = config.getoption("--broker") in ("ottla3-proxy", "kafka3-proxy")

@@ -179,8 +179,18 @@ def _toml(value: object) -> str:
 
 
 NOT_OF_TENANTS: Mapping[str, str] = {
+    # Share groups, streams groups, quotas and telemetry.
+    "test_client_metrics.py": "",
+    "test_quotas_tool.py": "",
+    "test_quotas_wire.py": "",
+    "test_share_groups.py": "",
+    "test_streams_groups.py": "",
+    "test_wire_share.py": "",
+    "test_wire_streams.py": "",
     # They name topics by their ids.
     "test_a_follower_that_is_no_replica": "",
+    "test_a_session_and_requests_that_do_not_fit_it": "",
+    "test_a_session_tells_what_changed": "13,18",
     "test_a_topic_is_deleted_and_the_broker_killed": "",
     "test_a_topic_that_is_deleted_needs_no_marker": "",
     "test_commits_for_a_topic_that_was_made_again": "",
@@ -193,20 +203,25 @@ NOT_OF_TENANTS: Mapping[str, str] = {
     "test_fetching_offsets": "10",
     "test_produce_to_the_zero_topic_id": "",
     "test_produce_to_what_does_not_exist": "13",
+    "test_the_topic_of_a_session_is_deleted": "",
     "test_versions_in_which_offsets_are_stored": "",
     # They look at internal topics.
     "test_adding_partitions": "0,1,2,3",
     "test_kafkas_formatters_read_the_offsets_topic": "",
+    "test_producers_of_what_does_not_exist": "",
     # They send markers of transactions, as brokers do.
     "test_markers_of_an_administrator": "",
     "test_markers_of_older_epochs": "",
+    "test_markers_of_transactions_v2_need_the_next_epoch": "",
     "test_the_tool_aborts_where_a_transaction_hangs": "",
 }
-"""The scenarios of what tenants are not offered: all of a scenario's variants, or those whose names end so."""
+"""The scenarios of what tenants are not offered: whole files, all of a scenario's variants, or those that end so."""
 
 
-def is_of_tenants(name: str) -> bool:
-    """Whether a scenario, by its name, asks for nothing that tenants are not offered."""
+def is_of_tenants(file: str, name: str) -> bool:
+    """Whether a scenario, by its file's name and its own, asks for nothing that tenants are not offered."""
+    if file in NOT_OF_TENANTS:
+        return False
     function, _, variant = name.partition("[")
     endings = NOT_OF_TENANTS.get(function)
     return endings is None or (endings != "" and variant.rstrip("]").rpartition("-")[2] not in endings.split(","))

@@ -101,6 +101,8 @@ _RESOURCE: Final = "resource_name"
 _TOPIC_RESOURCES: Final = frozenset({2, 32})  # topics and groups
 _READABLE_RESOURCES: Final = frozenset({4, 8})  # brokers, and their loggers
 _EXAMPLES: Final = {"by-address": "10.1.0.0/16", "by-principal": "User:alice"}
+_MAX_PATTERN_CHARACTERS: Final = 4096
+_MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -199,7 +201,8 @@ class Tenants(Filter):
                 case Kind.NAMES:
                     setattr(struct, field, [self._prefix + name if name else name for name in value])
                 case Kind.PATTERN:
-                    setattr(struct, field, f"{re.escape(self._prefix)}(?:{value})")
+                    _check_pattern(value)
+                    setattr(struct, field, f"{re.escape(self._prefix)}(?:{_unanchored(value)})")
                 case Kind.RESOURCE:
                     if struct.resource_type in _TOPIC_RESOURCES:
                         setattr(struct, field, self._prefix + value)
@@ -286,6 +289,32 @@ def _kind(cls: StructType, name: str, kind: str, element: Any) -> Kind | None:
 def _is_topic(cls: StructType) -> bool:
     """Whether what is called `name` in a struct is a topic's."""
     return "Topic" in cls.__name__ and "Config" not in cls.__name__
+
+
+def _check_pattern(pattern: str) -> None:
+    """Refuse what is no expression by itself: `x)|(.*` would be one behind a prefix, and match what others have."""
+    import re2  # type: ignore[import-untyped]
+
+    if len(pattern) > _MAX_PATTERN_CHARACTERS:
+        message = f"a regular expression of more than {_MAX_PATTERN_CHARACTERS} characters"
+        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_PATTERN_MEMORY_BYTES
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}."
+        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+
+
+def _unanchored(pattern: str) -> str:
+    """Without the anchors at its ends: all of a name has to match anyway, and behind a prefix no name begins."""
+    if "|" in pattern:
+        return pattern
+    pattern = pattern.removeprefix("^")
+    return pattern[:-1] if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
 
 
 def _check_resources(request: Struct, *, is_read: bool) -> None:

@@ -213,6 +213,25 @@ def test_patterns_match_within_the_tenants_names() -> None:
     assert asked.subscribed_topic_regex == r"a\.(?:x|y.*)"
     asked, _ = call(ListTransactionsRequest(transactional_id_pattern="p.*"))
     assert asked.transactional_id_pattern == r"a\.(?:p.*)"
+    for given, passed_on in (("^x.*$", "x.*"), (r"x\$", r"x\$"), ("^x|y$", "^x|y$")):
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_regex=given)
+        asked, _ = call(request)
+        assert asked.subscribed_topic_regex == rf"a\.(?:{passed_on})"
+
+
+def test_a_pattern_does_not_reach_beyond_the_tenants_names() -> None:
+    for pattern in ("x)|(.*", "a(", "\\", "["):
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_regex=pattern)
+        asked, answer = call(request)
+        assert asked is None
+        assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert answer.error_message.startswith(f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: ")
+        asked, answer = call(ListTransactionsRequest(transactional_id_pattern=pattern))
+        assert asked is None
+        assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    asked, answer = call(ListTransactionsRequest(transactional_id_pattern="x" * 5000))
+    assert asked is None
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_subscriptions_and_assignments_of_consumers_have_the_longer_names() -> None:
