@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.sink.commit import abort_batch, abort_micro_batch, commit_batch, commit_micro_batch
 from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.row_batches import as_batches
 from ottla.pipeline.sink.rows import Shape
 from ottla.pipeline.sink.task import Attempt, write_idempotent, write_in_transaction, write_micro_batch
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0 hands streams over row by row.
+    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter  # type: ignore[assignment]
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
@@ -49,12 +56,15 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Each micro-batch is committed once, however often Spark repeats it; see `decision` for how."""
 
-    def __init__(self, options: SinkOptions, shape: Shape) -> None:
+    def __init__(self, options: SinkOptions, shape: Shape, schema: StructType) -> None:
         self._options = options
         self._shape = shape
+        self._schema = StructType([field for field in schema.fields if field.name in shape.columns])
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """One task's part of a micro-batch."""
+        if DataSourceStreamArrowWriter.__name__ == "DataSourceStreamWriter":
+            iterator = as_batches(iterator, self._schema)
         context = _context()
         task = context.partitionId()
         if not self._options.is_transactional:

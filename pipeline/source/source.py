@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -57,10 +59,17 @@ class OttlaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # A topic only grows: output mode complete sends all rows again in each batch, as the connector does.
         options = parse_sink_options(self.options, is_stream=True)
-        return StreamWriter(options, shape_of(schema, options.topic))
+        return StreamWriter(options, shape_of(schema, options.topic), schema)
 
 
 def require_own_schema(schema: StructType, options: SourceOptions) -> None:
     """OptionError unless the schema is the source's own: Spark hands on whatever a user gave it."""
-    if not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(include_headers=options.include_headers)):
+    if not _in_arrow(schema).equals(arrow_schema(include_headers=options.include_headers)):
         raise OptionError("This format has a schema of its own, as format('kafka') has: leave out .schema(...).")
+
+
+def _in_arrow(schema: StructType) -> Any:
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.2 there is no other zone
+        return to_arrow_schema(schema)

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from ottla.pipeline.client import EARLIEST, LATEST, TopicPartition
+from ottla.pipeline.errors import OptionError, PipelineError
+from ottla.pipeline.source.admission import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-
-from ottla.pipeline.client import EARLIEST, LATEST, TopicPartition
-from ottla.pipeline.errors import OptionError, PipelineError
 from ottla.pipeline.source.options import SourceOptions
 from ottla.pipeline.source.planner import Planner
 from ottla.pipeline.source.positions import Offsets
@@ -84,13 +84,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner = Planner(options)
         self._initial: Json | None = None
         self._target: Offsets | None = None
+        self._has_planned = False
         self._last_trigger_s = time.monotonic()
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Where a new query begins; the same however often it is asked."""
         if self._initial is None:
             partitions = self._planner.partitions(must_exist=True)
-            self._initial = to_json(self._planner.starting(partitions))
+            self._initial = to_json(self._not_behind_target(self._planner.starting(partitions)))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -105,8 +106,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Note how far the query will read."""
         self._target = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """How far the next batch reaches; `start` itself if there is nothing to read, or not yet enough."""
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
+        """How far the next batch reaches; `start` itself if there is nothing to read, or not yet enough.
+
+        Before Spark 4.2 neither is given, and a batch takes all that there is.
+        """
+        if start is None or limit is None:
+            return self._all_there_is()
         before = from_json(start)
         self._refuse_other_topics(before)
         end = self._target
@@ -125,12 +131,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[_BEGAN] = start
         return found
 
+    def _all_there_is(self) -> Json:
+        ends = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
+        found = to_json(ends)
+        if self._initial is None:
+            self._target = ends  # A query that ends by itself asks for its end first.
+        elif not self._has_planned:
+            found[_BEGAN] = self._initial
+        return found
+
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """How far the topics reach now, for the progress that Spark reports."""
         return to_json(self._planner.ends(self._planner.partitions(must_exist=False), LATEST))
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch."""
+        self._has_planned = True
         options = self._options
         began = end.get(_BEGAN)
         before, until = from_json(start if began is None else began), from_json(end)
@@ -166,6 +182,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the driver's connections."""
         self._planner.cluster.close()
+
+    def _not_behind_target(self, starting: Offsets) -> Offsets:
+        """What came since the end was noted is not passed over by who begins at the end."""
+        target = self._target or {}
+        return {part: min(offset, target.get(part, offset)) for part, offset in starting.items()}
 
     def _with_new_partitions(self, before: Offsets, end: Offsets) -> Offsets:
         """The starts of all partitions in `end`: of those that appeared since, the earliest offset."""

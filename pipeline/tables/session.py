@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import Final
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,8 @@ KAFKA_PACKAGES: Final = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+_PACKAGES_SPARK: Final = "4.2."
+"""The version that these are for: others have others."""
 _DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -81,5 +84,10 @@ def packages(job: JobConfig) -> dict[str, str]:
         needed += KAFKA_PACKAGES
     given = {"spark.jars", "spark.jars.packages"} & job.spark.keys()
     if needed and not given and "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        if not pyspark.__version__.startswith(_PACKAGES_SPARK):
+            raise JobError(
+                f"Delta tables and source kafka need packages for Spark {pyspark.__version__}: name them in [spark] as "
+                '"spark.jars.packages". Parquet and Iceberg tables with source ottla need none.'
+            )
         settings["spark.jars.packages"] = ",".join(needed)
     return settings

@@ -242,3 +242,37 @@ def test_a_stream_of_transactions_ends_at_the_last_stable_offset(
     while (end := reader.latestOffset(start, ALL)) == start and time.monotonic() < deadline:
         time.sleep(0.01)
     assert read(reader, start, end) == [1]
+
+
+def test_as_spark_asks_before_4_2(
+    stream: Callable[..., StreamReader], new_topic: NewTopic, client: Confluent, produce_values: Produce
+) -> None:
+    """No start, no limit: all that there is; and the first batch is the same when it is repeated."""
+    topic = new_topic(records=3)
+    reader = stream(subscribe=topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    produce_values(client, topic, b"3", b"4")
+    first = reader.latestOffset()
+    assert read(reader, start, first) == [3, 4]
+    produce_values(client, topic, b"5")
+    again = stream(subscribe=topic, startingOffsets="latest")
+    assert read(again, again.initialOffset(), first) == [3, 4]
+    second = again.latestOffset()
+    assert read(again, first, second) == [5]
+    assert again.latestOffset() == second
+
+
+def test_records_that_come_while_a_query_that_ends_by_itself_starts(
+    stream: Callable[..., StreamReader], new_topic: NewTopic, client: Confluent, produce_values: Produce
+) -> None:
+    """Spark asks for the end first, and for the start then; who begins at the end has the records between next time."""
+    topic = new_topic(records=2)
+    reader, before_4_2 = stream(subscribe=topic), stream(subscribe=topic)
+    reader.prepareForTriggerAvailableNow()
+    end = before_4_2.latestOffset()
+    produce_values(client, topic, b"2")
+
+    start = reader.initialOffset()
+    assert start == before_4_2.initialOffset() == end == {topic: {"0": 2}}
+    assert reader.latestOffset(start, ALL) == start
+    assert read(reader, start, stream(subscribe=topic).latestOffset(start, ALL)) == [2]
