@@ -9,10 +9,11 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
+SPARKS := 4.0 4.1 4.2
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -104,6 +105,20 @@ table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables
 sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topic and of its broker, 200 times without Spark, 20 with it
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop --small
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop
+
+test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2 (test-cluster-4.1: one of them)
+
+test-cluster-%: .venv/.test-ready .cache/spark-%/.ready
+	$(BIN)/python -m compat_tests.spark.cluster --spark .cache/spark-$*
+
+# What a cluster's machines have, and Ottla is shipped to.
+.cache/spark-%/.ready: pyproject.toml | .venv/bin/pip
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --disable-pip-version-check --quiet install 'pyspark[connect]==$*.*' '.[spark,iceberg]'
+	$(@D)/bin/pip --disable-pip-version-check --quiet uninstall --yes ottla
+	@touch $@
+
+.PRECIOUS: .cache/spark-%/.ready
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
 	$(BIN)/python -m ottla.simulation.storage --seeds $${SEEDS:-5000}
