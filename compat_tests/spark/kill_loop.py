@@ -1,9 +1,11 @@
 """A table job that is killed again and again, and a check of every row.
 
 While a producer sends numbered records, `ottla table sync` keeps tables of the topic: Delta, Parquet and Iceberg, which
-take every record, and Delta and Iceberg by key, with tombstones. Every hundredth value cannot be decoded. The job is
-ended with kill -9 at random moments, by turns with Spark's JVM and without, and started again. When it has caught up at
-the end, each table must hold exactly what was produced, and so must the dead letters.
+take every record, and Delta and Iceberg by key, with tombstones. Every hundredth value is one of `hostile`, and others
+are 100 KB long or have a key twice. The job is ended with kill -9 at random moments, by turns with Spark's JVM
+and without, and started again. On the way its settings change: those that may, and those that it must refuse; and it is
+started beside itself, which it must refuse too. When it has caught up at the end, each table must hold exactly what was
+produced, and so must the dead letters.
 
     make table-kill-loop        or        python -m compat_tests.spark.kill_loop [--kills 20] [--source kafka]
 
@@ -37,6 +39,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
+from compat_tests.spark.hostile import HOSTILE, with_a_doubled_key, with_much_beside
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 
 TOPIC: Final = "numbers"
@@ -45,6 +48,7 @@ KEYS: Final = 500
 RATE_PER_S: Final = 1_000
 FIRST_BATCH_TIMEOUT_S: Final = 400.0
 FLUSH_TIMEOUT_S: Final = 60.0
+LEAST_KILLS_WITH_CHANGES: Final = 4
 
 CONFIG: Final = """
 bootstrap = "{bootstrap}"
@@ -161,8 +165,12 @@ class Load(threading.Thread):
     def _send(self, number: int) -> None:
         key = f"key-{number % KEYS}"
         value: bytes | None = json.dumps({"n": number, "key": key}).encode()
+        if number % 2_000 == 500:
+            value = with_much_beside(number, key)
+        elif number % 100 == 50:
+            value = with_a_doubled_key(number, key)
         if number % 100 == 99:
-            value = b"not json"
+            value = HOSTILE[number // 100 % len(HOSTILE)]
             self.sent.broken += 1
         elif number % 7 == 3:
             value = None
@@ -265,7 +273,8 @@ def run(
     Confluent(broker.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
     entries = {"bootstrap": broker.bootstrap, "folder": folder, "source": source, "topic": TOPIC}
     config, log = folder / "job.toml", folder / "job.log"
-    config.write_text(CONFIG.format(trigger="continuous", batch=3_000, jars=session.jars(), **entries))
+    at_first = CONFIG.format(trigger="continuous", batch=3_000, jars=session.jars(), **entries)
+    config.write_text(at_first)
     moments = random.Random(seed)
     load = Load(broker.bootstrap)
     load.start()
@@ -275,18 +284,39 @@ def run(
             job = Job(config, log)
             try:
                 job.await_batch()
+                if kills >= LEAST_KILLS_WITH_CHANGES and number == kills // 4:
+                    require_refusal(config, log, "Another job that runs now has the checkpoint")
                 time.sleep(moments.uniform(0.0, 3.0))
             except ChildProcessError as error:
                 raise ChildProcessError(f"{error}\n{log.read_text()[-3000:]}") from None
             finally:
                 job.kill(with_jvm=number % 2 == 1)
             print(f"kill {number} of {kills} after {time.monotonic() - began:.1f} s", flush=True)
+            if kills >= LEAST_KILLS_WITH_CHANGES and number == kills // 2:
+                config.write_text(at_first.replace('mode = "upsert"', 'mode = "append"'))
+                require_refusal(config, log, "belongs to mode 'upsert', not 'append'")
+                config.write_text(changed(at_first))
             if time.monotonic() > end:
                 break
     finally:
         sent = load.stop()
-    config.write_text(CONFIG.format(trigger="availableNow", batch=1_000_000, jars=session.jars(), **entries))
+    config.write_text(changed(CONFIG.format(trigger="availableNow", batch=1_000_000, jars=session.jars(), **entries)))
     return sent, Job(config, log).finish()
+
+
+def changed(text: str) -> str:
+    """The job with settings that may change while a table lives."""
+    more = text.replace('schema = "n BIGINT, key STRING"', 'schema = "n BIGINT, key STRING, added BIGINT"')
+    return more.replace("compact_files = 8", "compact_files = 4").replace("= 3000", "= 2000")
+
+
+def require_refusal(config: Path, log: Path, sentence: str) -> None:
+    """Start the job, which must end by itself and say why."""
+    said = len(log.read_text())
+    code = Job(config, log).finish()
+    if code != 1 or sentence not in log.read_text()[said:]:
+        raise ChildProcessError(f"the job was not refused (exit code {code})\n{log.read_text()[said:][-3000:]}")
+    print(f"refused: {sentence}", flush=True)
 
 
 def main() -> None:

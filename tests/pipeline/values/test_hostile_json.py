@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from compat_tests.spark.hostile import HOSTILE, with_a_doubled_key, with_much_beside
 from ottla.pipeline.values.decoder import DATA, REASON
 from ottla.pipeline.values.json_values import MAX_DEPTH, JsonDecoder, explain
 
@@ -73,6 +74,22 @@ def test_hostile_values_are_dead_letters_among_good_ones(spark: SparkSession, sc
     assert [reasons[value] for value in unnamed] == [nameless] * 2
     assert {name: reasons[value] for name, value in GOOD.items() if reasons[value]} == {}
     assert [row.a for row in decoded[-len(GOOD) :]] == [1] * len(GOOD)
+
+
+def test_hostile_numbers_keys_and_encodings(spark: SparkSession) -> None:
+    good = [with_a_doubled_key(7, "k"), with_much_beside(8, "k")]
+    rows = spark.createDataFrame(
+        [(number, bytearray(value)) for number, value in enumerate([*HOSTILE, *good])], "n INT, value BINARY"
+    )
+    schema = StructType([StructField("n", LongType()), StructField("key", StringType())])
+    decoder = JsonDecoder(schema, evolves=False)
+    decoded = decoder.explained(decoder.decode(rows)).orderBy("n").select(DATA, REASON).collect()
+    assert [value[:50] for value, row in zip(HOSTILE, decoded, strict=False) if row[REASON] is None] == []
+    assert all(row[DATA] is None for row in decoded[: len(HOSTILE)])
+    assert [(row[REASON], row[DATA].n, row[DATA].key) for row in decoded[len(HOSTILE) :]] == [
+        (None, 7, "k"),
+        (None, 8, "k"),
+    ]
 
 
 @pytest.mark.slow
