@@ -1,0 +1,100 @@
+"""`python -m benchmarks.first_commit`: how long `ottla table sync` takes to its first commit, and to its end.
+
+    python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet]
+
+Each round writes as many topics of 1,000 JSON records as there are tables, and runs one job that keeps them all,
+without a schema, in a process of its own with a JVM of its own, as a person starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.workloads import create_topic
+from compat_tests.clients.confluent import Confluent
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.spark import session
+from compat_tests.spark.tables import send
+
+RECORDS: Final = 1_000
+PARTITIONS: Final = 2
+
+
+class Times(NamedTuple):
+    """Seconds from the command: the first table's commit, the last one's, the end; and what they cost in CPU."""
+
+    first: float
+    last: float
+    end: float
+    cpu: float
+
+
+def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, number: int) -> Times:
+    """One run, into new tables."""
+    names = [f"orders-{number}-{table}" for table in range(tables)]
+    lines = [f'bootstrap = "{broker.bootstrap}"', f'checkpoint = "{folder}/checkpoints"']
+    lines += ["[spark]", f'"spark.master" = "local[2]"\n"spark.jars" = "{session.jars()}"']
+    client = Confluent(broker.bootstrap)
+    for name in names:
+        create_topic(broker, name, PARTITIONS)
+        send(client, name, [{"id": row, "customer": f"c{row % 7}", "total": row / 4} for row in range(RECORDS)])
+        lines += ["[[tables]]", f'topic = "{name}"', f'path = "{folder}/{name}"', f'format = "{kind}"']
+    config = folder / f"job-{number}.toml"
+    config.write_text("\n".join(lines))
+    before, began = _cpu_s(), time.perf_counter()
+    job = subprocess.Popen(
+        [str(Path(sys.executable).parent / "ottla"), "table", "sync", "--json", str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert job.stdout is not None
+    said: list[float] = []
+    rows = 0
+    for line in job.stdout:
+        said.append(time.perf_counter() - began)
+        rows += json.loads(line)["rows"]
+    code = job.wait()
+    if code != 0 or rows != tables * RECORDS:
+        raise ValueError(f"the job ended with exit code {code} and {rows} rows")
+    return Times(said[0], said[-1], time.perf_counter() - began, _cpu_s() - before)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.first_commit", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--tables", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    arguments = parser.parse_args()
+    if reason := session.missing():
+        print(reason, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name, OttlaBroker(Path(name) / "broker") as broker:
+        found = []
+        for number in range(arguments.rounds):
+            found.append(measure(broker, Path(name), arguments.tables, arguments.format, number))
+            print("  ".join(f"{what} {value:.1f} s" for what, value in found[-1]._asdict().items()), flush=True)
+    medians = [statistics.median(getattr(times, what) for times in found) for what in Times._fields]
+    print("median:  " + "  ".join(f"{w} {value:.1f} s" for w, value in zip(Times._fields, medians, strict=True)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
