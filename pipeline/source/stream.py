@@ -28,9 +28,10 @@ from ottla.pipeline.source.positions import Offsets
 from ottla.pipeline.source.ranges import OffsetRange, split
 from ottla.pipeline.source.task import RangeTask, read_range
 
-__all__ = ["StreamReader", "from_json", "limited", "to_json"]
+__all__ = ["BEGAN", "StreamReader", "from_json", "limited", "to_json"]
 
-_BEGAN: Final = "/began"
+BEGAN: Final = "/began"
+"""Where the first batch began, in the place of a topic."""
 
 Json = dict[str, dict[str, Any]]
 
@@ -49,7 +50,7 @@ def from_json(offsets: Json) -> Offsets:
         return {
             TopicPartition(topic, int(number)): int(offset)
             for topic, parts in offsets.items()
-            if topic != _BEGAN
+            if topic != BEGAN
             for number, offset in parts.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -128,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_s = time.monotonic()
         found = to_json(end)
         if start == self._initial:
-            found[_BEGAN] = start
+            found[BEGAN] = start
         return found
 
     def _all_there_is(self) -> Json:
@@ -137,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             self._target = ends  # A query that ends by itself asks for its end first.
         elif not self._has_planned:
-            found[_BEGAN] = self._initial
+            found[BEGAN] = self._initial
         return found
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
@@ -148,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch."""
         self._has_planned = True
         options = self._options
-        began = end.get(_BEGAN)
+        began = end.get(BEGAN)
         before, until = from_json(start if began is None else began), from_json(end)
         self._refuse_other_topics(before)
         if gone := sorted(set(before).difference(until)):

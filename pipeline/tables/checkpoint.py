@@ -117,15 +117,21 @@ class Checkpoint:
 
     def next_offsets(self) -> dict[str, dict[str, int]] | None:
         """Where the next batch starts, by topic and partition; None if there was no batch yet."""
-        folder = f"{self.spark_folder}/offsets"
-        numbers = [int(name) for name in self._files.names(folder) if name.isdigit()]
-        commits = {int(name) for name in self._files.names(f"{self.spark_folder}/commits") if name.isdigit()}
-        done = [number for number in numbers if number in commits]
-        if not done:
-            return None
-        text = self._files.read_text(f"{folder}/{max(done)}") or ""
-        last_line = text.strip().rpartition("\n")[2]
-        offsets: dict[str, dict[str, int]] = json.loads(last_line)
+        commits = set(self._numbers("commits"))
+        done = [number for number in self._numbers("offsets") if number in commits]
+        return self._offsets(max(done)) if done else None
+
+    def planned_offsets(self) -> dict[str, Any] | None:
+        """Where the last batch that was planned ends, whether or not it is done; None if there was none yet."""
+        numbers = self._numbers("offsets")
+        return self._offsets(max(numbers)) if numbers else None
+
+    def _numbers(self, folder: str) -> list[int]:
+        return [int(name) for name in self._files.names(f"{self.spark_folder}/{folder}") if name.isdigit()]
+
+    def _offsets(self, batch: int) -> dict[str, Any]:
+        text = self._files.read_text(f"{self.spark_folder}/offsets/{batch}") or ""
+        offsets: dict[str, Any] = json.loads(text.strip().rpartition("\n")[2])
         return offsets
 
     def schema(self) -> StructType | None:

@@ -12,12 +12,13 @@ from ottla.pipeline.client import (
     security_of,
 )
 from ottla.pipeline.errors import DataLossError, OptionError, TopicError
+from ottla.pipeline.source.stream import BEGAN
 from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
 from ottla.pipeline.tables.config import JobConfig, TableConfig
 from ottla.pipeline.tables.errors import CheckpointError, TableError
 from ottla.pipeline.tables.sinks import Sink
 
-__all__ = ["check", "check_topic", "connect", "lag"]
+__all__ = ["check", "check_source", "check_topic", "connect", "lag"]
 
 _PATIENCE_MS = 10_000
 _UNCHECKED = "unchecked"
@@ -53,6 +54,15 @@ def check(cluster: Cluster | None, table: TableConfig, checkpoint: Checkpoint, s
     if cluster is not None:
         _check_offsets(cluster, table, checkpoint)
     return identity
+
+
+def check_source(source: str, checkpoint: Checkpoint) -> None:
+    """CheckpointError if Spark's connector cannot go on from it; else either source goes on where the other was."""
+    if source == "kafka" and BEGAN in (checkpoint.planned_offsets() or ()):
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.folder} has the first batch of source 'ottla' only, in a form that Spark's "
+            "connector cannot read: run the job by 'ottla' once more when new records have come, then change source."
+        )
 
 
 def check_topic(cluster: Cluster | None, table: TableConfig, identity: Identity, checkpoint: Checkpoint) -> None:

@@ -65,3 +65,23 @@ def test_a_delta_table_widens_where_its_owner_has_switched_that_on(
     assert sorted(row.id for row in tables.table(topic).collect()) == [1, 1 << 40]
     with pytest.raises(SchemaChangeError, match="Column 'id' of the table is BIGINT, but INT"):
         tables.sync(table)
+
+
+def test_a_job_changes_its_source(
+    spark: SparkSession, broker: OttlaBroker, client: Confluent, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Each goes on where the other was, but for the first batch of the source without a jar."""
+    ours, connector = (Tables(spark, broker.bootstrap, tmp_path, source) for source in ("ottla", "kafka"))
+    topic = new_topic(partitions=2)
+    table = {"topic": topic, "format": "parquet", "schema": "id INT"}
+    send(client, topic, [{"id": 0}])
+    ours.sync(table)
+    send(client, topic, [{"id": 1}])
+    with pytest.raises(CheckpointError, match=r"has the first batch of .* only, .* then change source"):
+        connector.sync(table)
+    ours.sync(table)
+    for number, tables in enumerate((connector, ours, connector), start=2):
+        send(client, topic, [{"id": number}])
+        (report,) = tables.sync(table)
+        assert report["rows"] == 1
+    assert sorted(row.id for row in ours.table(topic, "parquet").collect()) == [0, 1, 2, 3, 4]
