@@ -1,13 +1,14 @@
-"""The interpreter that a local Spark starts its Python processes with.
+"""The Python processes that Spark starts beside itself: which interpreter they have, and where they find code.
 
-Spark puts an archive of PySpark's sources before everything else on their path, so that each process compiles what it
-imports anew: over a second of CPU, of the ten seconds that Spark waits for it. Where PySpark was installed by pip, the
-same modules lie compiled beside.
+A local Spark puts an archive of PySpark's sources before everything else on their path, so that each process compiles
+what it imports anew: over a second of CPU, of the ten seconds that Spark waits for it. Where PySpark was installed by
+pip, the same modules lie compiled beside.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import shlex
 import shutil
 import sys
@@ -15,7 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["quick_interpreter"]
+from pyspark import SparkContext, SparkFiles
+
+__all__ = ["quick_interpreter", "share_shipped_code"]
 
 _SCRIPT: Final = """#!/bin/sh
 path="$PYTHONPATH:"
@@ -36,3 +39,13 @@ def quick_interpreter() -> str:
     program.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
     program.chmod(0o700)
     return str(program)
+
+
+def share_shipped_code(context: SparkContext) -> None:
+    """Let the processes that plan streams on the driver find what `--py-files` shipped; before a source is registered.
+
+    Spark looks for it in a folder of the stream's own session, where it is not.
+    """
+    held = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    shipped = [os.path.join(SparkFiles.getRootDirectory(), name) for name in context._python_includes]  # noqa: SLF001
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*held, *shipped])))

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from ottla.pipeline.interpreter import share_shipped_code
 from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Checkpoint, Identity
 from ottla.pipeline.tables.compaction import Compaction
@@ -155,6 +156,7 @@ def source(spark: SparkSession, job: JobConfig, table: TableConfig) -> DataFrame
     if job.source == "ottla":
         from ottla.pipeline.source import OttlaDataSource
 
+        share_shipped_code(spark.sparkContext)
         spark.dataSource.register(OttlaDataSource)
     options = {
         "kafka.bootstrap.servers": job.bootstrap,
