@@ -47,5 +47,5 @@ def share_shipped_code(context: SparkContext) -> None:
     Spark looks for it in a folder of the stream's own session, where it is not.
     """
     held = context.environment.get("PYTHONPATH", "").split(os.pathsep)
-    shipped = [os.path.join(SparkFiles.getRootDirectory(), name) for name in context._python_includes]  # noqa: SLF001
+    shipped = [os.path.join(SparkFiles.getRootDirectory(), name) for name in context._python_includes or ()]  # noqa: SLF001
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*held, *shipped])))
