@@ -5,8 +5,9 @@
 The folder is a virtual environment with that PySpark and what Ottla needs, but without Ottla: the job and its
 executors have it from the archive that `spark-submit` ships. One job keeps a Parquet table, an Iceberg table and an
 Iceberg table by key while records come in; in the middle of it one of the workers is ended with kill -9, with its
-executor. Then a second run brings the tables up to date, and every row is compared with what was sent. At the end a
-client of Spark Connect reads the topic by `format("ottla")`, with the archive as its artifact.
+executor. Then a second run brings the tables up to date, and every row is compared with what was sent. A stream copies
+the topic into another by `format("ottla")`, which is compared with it. At the end a client of Spark Connect reads the
+topic, with the archive as its artifact.
 
 The exit code is 0 only if all of that holds.
 """
@@ -34,10 +35,14 @@ from confluent_kafka import Producer
 
 from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.spark.kill_loop import PARTITIONS
 from compat_tests.spark.session import ROOT
+from compat_tests.spark.sink_kill_loop import committed
+from compat_tests.spark.sink_kill_loop import faults as differences
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 
 TOPIC: Final = "numbers"
+COPIES: Final = "copies"
 KEYS: Final = 500
 START_TIMEOUT_S: Final = 300.0
 JOB_TIMEOUT_S: Final = 1500.0
@@ -81,6 +86,19 @@ PROGRAM: Final = """
 import sys
 from ottla.pipeline.tables.runner import main
 sys.exit(main(sys.argv[1:]))
+"""
+
+COPY: Final = """
+import sys
+from pyspark.sql import SparkSession
+from ottla.pipeline.source import OttlaDataSource
+bootstrap, source, target, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+spark.dataSource.register(OttlaDataSource)
+rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", source)
+written = rows.option("startingOffsets", "earliest").load().select("key", "value").writeStream.format("ottla")
+written = written.option("kafka.bootstrap.servers", bootstrap).option("topic", target)
+written.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 """
 
 CONNECT: Final = """
@@ -152,16 +170,8 @@ class Cluster:
         """kill -9 of the first worker and of its executors: a machine that is gone."""
         end(self._workers.pop(0))
 
-    def submit(self, url: str, words: list[str], log: Path) -> subprocess.Popen[bytes]:
-        with log.open("wb") as out:
-            return subprocess.Popen(
-                [str(self.home / "bin" / "spark-submit"), f"--master={url}", *words],
-                env=self.variables,
-                cwd=self._folder,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    def submit(self, url: str, words: list[str], log: Path, **variables: str) -> subprocess.Popen[bytes]:
+        return self._spawn([str(self.home / "bin" / "spark-submit"), f"--master={url}", *words], log, **variables)
 
     def _start(self, name: str, words: list[str], said: str) -> tuple[subprocess.Popen[bytes], str]:
         self._logs += 1
@@ -169,11 +179,11 @@ class Cluster:
         process = self._spawn([str(self.home / "bin" / "spark-class"), name, *words], log)
         return process, await_said(process, log, said)
 
-    def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], log: Path, **variables: str) -> subprocess.Popen[bytes]:
         with log.open("wb") as out:
             return subprocess.Popen(
                 command,
-                env=self.variables,
+                env=self.variables | variables,
                 cwd=self._folder,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -287,29 +297,47 @@ def faults(folder: Path, rows: int, latest: dict[str, int | None]) -> list[str]:
     return wrong
 
 
+def copy(cluster: Cluster, url: str, folder: Path, broker: OttlaBroker, words: list[str]) -> list[str]:
+    """Copy the topic by a stream; what is in the copy otherwise."""
+    Confluent(broker.bootstrap).create_topic(COPIES, partitions=PARTITIONS)
+    (folder / "copy_topic.py").write_text(COPY)
+    log = folder / "copy.log"
+    # Where a stream is planned, code that Spark ships is not found.
+    archive = str(folder / "ottla.zip")
+    words = [*words, broker.bootstrap, TOPIC, COPIES, str(folder / "checkpoints" / COPIES)]
+    job = cluster.submit(url, words, log, PYTHONPATH=archive)
+    try:
+        code = job.wait(JOB_TIMEOUT_S)
+    finally:
+        end(job)
+    if code != 0:
+        return [f"the copy ended with exit code {code}:\n{log.read_text(errors='replace')[-3000:]}"]
+    source, target = committed(broker, TOPIC), committed(broker, COPIES)
+    print(f"copied by a stream: {target.total()} records", flush=True)
+    return [f"copy: {line}" for line in differences(source, target)]
+
+
 def run(environment: Path, folder: Path, rows: int) -> list[str]:
     archive = build_archive(folder)
     cluster = Cluster(environment, folder)
     latest: dict[str, int | None] = {}
     with ExitStack() as stack:
         broker = stack.enter_context(OttlaBroker(folder / "broker"))
-        Confluent(broker.bootstrap).create_topic(TOPIC, partitions=4)
+        Confluent(broker.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
         (folder / "job.py").write_text(PROGRAM)
         (folder / "job.toml").write_text(
             JOB.format(bootstrap=broker.bootstrap, folder=folder, topic=TOPIC, batch=max(1, rows // 8))
         )
         url = stack.enter_context(cluster.running())
         print(f"Spark at {url}", flush=True)
-        submitted = [
+        settings = [
             f"--py-files={archive}",
             "--conf=spark.executor.memory=512m",
             "--conf=spark.ui.enabled=false",
             "--conf=spark.sql.shuffle.partitions=2",
             "--conf=spark.python.authenticate.socketTimeout=2m",
-            "job.py",
-            "job.toml",
-            "--json",
         ]
+        submitted = [*settings, "job.py", "job.toml", "--json"]
         produce(broker.bootstrap, range(rows // 2), latest)
         for number in (1, 2):
             log = folder / f"job-{number}.log"
@@ -329,6 +357,7 @@ def run(environment: Path, folder: Path, rows: int) -> list[str]:
             if code != 0:
                 return [f"run {number} ended with exit code {code}:\n{said[-3000:]}"]
         wrong = faults(folder, rows, latest)
+        wrong += copy(cluster, url, folder, broker, [*settings, "copy_topic.py"])
         with cluster.connect_server(url, free_port()) as address:
             done = subprocess.run(
                 [str(environment / "bin" / "python"), "-c", CONNECT, address, str(archive), broker.bootstrap, TOPIC],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import signal
 import sys
 import threading
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -182,9 +182,10 @@ class _Watch:
     def _lag(self, sync: TableSync, progress: object) -> int | None:
         try:
             ends = progress["sources"][0]["endOffset"]  # type: ignore[index]
-            positions = (json.loads(ends) if isinstance(ends, str) else ends)[sync.table.topic]
+            # JSON, or before Spark 4.2 what Python writes: with numbers and texts alone one can be read as the other.
+            positions = (literal_eval(ends) if isinstance(ends, str) else ends)[sync.table.topic]
             return None if self._cluster is None else preflight.lag(self._cluster, sync.table.topic, positions)
-        except (KeyError, TypeError, ValueError, PipelineError):
+        except (KeyError, SyntaxError, TypeError, ValueError, PipelineError):
             return None  # A number to look at; the query itself says what is wrong with the broker.
 
 
