@@ -66,8 +66,13 @@ class Shell:
         """There are signals only."""
 
 
-def run_node(arguments: argparse.Namespace, config: BrokerConfig, starter: Starter) -> None:
-    """Be the node of this configuration until it is asked to stop. CommandError if it cannot start."""
+def run_node(
+    arguments: argparse.Namespace, config: BrokerConfig, starter: Starter, page_socket: str | None = None
+) -> None:
+    """Be the node of this configuration until it is asked to stop. CommandError if it cannot start.
+
+    At the path `page_socket` the page of all nodes asks for what the HTTP port serves.
+    """
     import trio
 
     from ottla.server.errors import StartupError
@@ -83,7 +88,7 @@ def run_node(arguments: argparse.Namespace, config: BrokerConfig, starter: Start
             names = ", ".join(without_effect)
             logger.warning("accepted without effect: %s", names, extra={"settings": names})
         watchdog = _watchdog(arguments.debug_loop or config.ottla_loop_hold_warning_ms)
-        node = Node(config, disk=_disk(arguments), watchdog=watchdog)
+        node = Node(config, disk=_disk(arguments), watchdog=watchdog, page_socket=page_socket)
         instruments = [watchdog] if watchdog is not None else []
         trio.run(_serve, node, starter, watchdog, instruments=instruments, strict_exception_groups=True)
     except DataDirLockedError:

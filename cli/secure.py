@@ -1,7 +1,7 @@
 """`ottla serve --secure`: a broker that encrypts, asks who is there, and checks what they may do, on an empty folder.
 
 The first start makes what it needs in `security/` inside the data folder, readable by its owner alone; every later one
-uses what is there.
+uses what is there. The nodes of `--nodes` share it, and log in to each other as the administrator.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import secrets
 import socket
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli import CommandError
 from ottla.server.security.certificates import Pair, issue, make_authority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FOLDER: Final = "security"
 ADMIN: Final = "admin"
@@ -51,23 +54,33 @@ class SecureFolder(NamedTuple):
             raise CommandError(f"there is no authority in {self.path}: `ottla serve --secure` makes one") from None
 
 
+def make_files(data_dir: Path, listen: Iterable[str], advertise: Iterable[str]) -> SecureFolder:
+    """Make the files that are missing, with a certificate for these addresses."""
+    folder = SecureFolder(data_dir.absolute() / FOLDER)
+    if not folder.broker.exists():
+        hosts = {text.rpartition(":")[0].strip("[]") for text in listen}
+        hosts |= {text.rpartition(":")[0] if ":" in text else text for text in advertise}
+        _make(folder, sorted((hosts | {socket.gethostname(), "localhost", "127.0.0.1"}) - {"", "0.0.0.0", "::"}))
+    _write_properties(folder, folder.password.read_text().strip())
+    return folder
+
+
 def settings(data_dir: Path, listen: list[str], advertise: list[str]) -> dict[str, str]:
     """What `--secure` stands for; makes the files that are missing."""
     addresses = listen or [_DEFAULT_ADDRESS]
     if len(addresses) > 1:
         raise CommandError("--secure has one listener; for more write the settings that docs/security.md names")
-    folder = SecureFolder(data_dir.absolute() / FOLDER)
-    host = addresses[0].rpartition(":")[0].strip("[]")
-    told = (advertise[0].rpartition(":")[0] if ":" in advertise[0] else advertise[0]) if advertise else host
-    if not folder.broker.exists():
-        _make(folder, sorted({told, host, socket.gethostname(), "localhost", "127.0.0.1"} - {"", "0.0.0.0", "::"}))
+    folder = make_files(data_dir, addresses, advertise)
     password = folder.password.read_text().strip()
-    _write_properties(folder, password)
-    users = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{password}";'
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    users = f'{module} user_{ADMIN}="{password}";'
     return {
         "listeners": f"{LISTENER}://{addresses[0]}",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
-        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": users,
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": (
+            f'{module} username="{ADMIN}" password="{password}" user_{ADMIN}="{password}";'
+        ),
         "listener.name.http.plain.sasl.jaas.config": users,
         "ottla.http.security.protocol": LISTENER,
         "ssl.keystore.location": str(folder.broker),

@@ -73,8 +73,8 @@ def _set_listeners(flags: dict[str, str], arguments: argparse.Namespace) -> None
 
 
 def _secure(arguments: argparse.Namespace, listen: list[str]) -> dict[str, str]:
-    if arguments.memory is not None or arguments.nodes is not None:
-        raise CommandError("--secure keeps keys in a data folder of one broker: leave out --memory and --nodes")
+    if arguments.memory is not None:
+        raise CommandError("--secure keeps keys in the data folder: leave out --memory")
     from ottla.cli.secure import settings
 
     return settings(data_dir(arguments), listen, arguments.advertise or [])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-SESSION_COOKIE: Final = "ottla_console"
+_SESSION_COOKIE: Final = "ottla_console"
 _SESSION_LENGTH: Final = 32
 
 SECURITY_HEADERS: Final = {
@@ -37,6 +37,13 @@ SECURITY_HEADERS: Final = {
 }
 
 
+def session_cookie(request: Request) -> str:
+    """The name of the cookie that keeps a session: browsers send cookies to all ports of a host, and behind each may be
+    the console of another node."""
+    port = request.url.port
+    return _SESSION_COOKIE if port is None else f"{_SESSION_COOKIE}_{port}"
+
+
 class FormTokens:
     """Tokens that prove a form to be one of ours: bound to the browser's cookie, good for this process's life."""
 
@@ -45,7 +52,7 @@ class FormTokens:
 
     def session_of(self, request: Request) -> tuple[str, bool]:
         """The browser's session, and whether it is new and its cookie must be set."""
-        session = request.cookies.get(SESSION_COOKIE, "")
+        session = request.cookies.get(session_cookie(request), "")
         if len(session) == _SESSION_LENGTH and session.isalnum() and session.isascii():
             return session, False
         return secrets.token_hex(_SESSION_LENGTH // 2), True

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from ottla.console.formatting import FILTERS
-from ottla.console.guard import SESSION_COOKIE, FormTokens
+from ottla.console.guard import FormTokens, session_cookie
 from ottla.console.printable import printable
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class Renderer:
 def set_session_cookie(response: Response, request: Request, session: str) -> None:
     """Let the browser, and no script in it, keep a session; over TLS alone where that is how it came."""
     is_secure = request.url.scheme == "https"
-    response.set_cookie(SESSION_COOKIE, session, path=PREFIX, httponly=True, samesite="strict", secure=is_secure)
+    name = session_cookie(request)
+    response.set_cookie(name, session, path=PREFIX, httponly=True, samesite="strict", secure=is_secure)
 
 
 def inside(address: str) -> str:

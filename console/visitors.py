@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.guard import SESSION_COOKIE
-from ottla.server.http.login import peer_host
+from ottla.console.guard import session_cookie
+from ottla.server.http.peer import peer_host
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.server.security.access import Access
 from ottla.server.security.principal import ANONYMOUS
@@ -101,7 +101,7 @@ class Visitors:
         """Who sends a request; None if they have to log in before."""
         if self.login is None:
             return Visitor(ANONYMOUS, self._access(request, ANONYMOUS))
-        key = request.cookies.get(SESSION_COOKIE, "")
+        key = request.cookies.get(session_cookie(request), "")
         session = self._sessions.pop(key, None)
         now = self._clock()
         if session is None or now >= min(session.ends_at, session.idle_at):
@@ -126,7 +126,7 @@ class Visitors:
 
     def log_out(self, request: Request) -> None:
         """End the session of a request, if it has one."""
-        self._sessions.pop(request.cookies.get(SESSION_COOKIE, ""), None)
+        self._sessions.pop(request.cookies.get(session_cookie(request), ""), None)
 
     def _access(self, request: Request, principal: str) -> Access | None:
         if self._broker.authorizer is None:

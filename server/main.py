@@ -97,9 +97,11 @@ class Node:
         run_blocking: RunBlocking = trio.to_thread.run_sync,
         dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher] = Dispatcher,
         watchdog: LoopWatchdog | None = None,
+        page_socket: str | None = None,
     ) -> None:
         """`metadata_store` replaces the one that the configuration names; `run_blocking` runs what storage asks of
-        the disk; `dispatcher` makes what hands requests to their handlers."""
+        the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket` the page of all
+        nodes asks for what the HTTP port serves."""
         self._metadata_store = metadata_store
         self._around = Surroundings(
             config=config,
@@ -109,6 +111,7 @@ class Node:
             run_blocking=run_blocking,
             dispatcher=dispatcher,
             watchdog=watchdog,
+            page_socket=page_socket,
         )
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()

@@ -9,13 +9,18 @@ gathers the HTTP pages of all in a process of its own.
 from __future__ import annotations
 
 import gc
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli import CommandError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from ottla.cli.nodes.plan import Plan
 
 _AT_START: Final = (
     "encodings.ascii",
@@ -44,8 +49,22 @@ def serve_nodes(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise CommandError(str(error)) from None
     _load_what_nodes_need()
-    gc.freeze()  # a collection in a node would copy the pages that it shares with the others
-    return Supervisor(plan).run()
+    with _sockets(plan) as plan:
+        gc.freeze()  # a collection in a node would copy the pages that it shares with the others
+        return Supervisor(plan).run()
+
+
+@contextmanager
+def _sockets(plan: Plan) -> Iterator[Plan]:
+    """The plan with a place where the page asks the nodes, if there is a page: a folder that only this user may open,
+    and not the data folder, whose path may be longer than a socket's may be."""
+    if plan.page is None:
+        yield plan
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True) as folder:
+        yield plan.with_sockets(Path(folder))
 
 
 def _load_what_nodes_need() -> None:

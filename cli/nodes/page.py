@@ -1,7 +1,8 @@
 """The HTTP page of all nodes: their metrics on one page, whether all are ready, and where each node's own page is.
 
 It runs in a process of its own beside the nodes, asks each of them when it is asked, and goes on without those that do
-not answer.
+not answer. It is encrypted as their own pages are; who may see what they say is for them to judge, so it tells them
+who asks and with which password or token.
 """
 
 from __future__ import annotations
@@ -9,24 +10,29 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Final
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ottla.cli import CommandError
 from ottla.cli.nodes.gather import merge
+from ottla.server.errors import StartupError
 from ottla.server.http.hosts import for_hosts
-from ottla.server.http.server import prepare, url
+from ottla.server.http.peer import VISITOR_HEADER, peer_host
+from ottla.server.http.server import follow_certificate, prepare, url
 from ottla.server.network.network import open_listening_socket
+from ottla.server.settings.config import ConfigError
 from ottla.server.telemetry import logs
 from ottla.server.telemetry.exposition import CONTENT_TYPE
+from ottla.server.wiring.optional import tls_of_http
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -41,6 +47,8 @@ _BACKLOG: Final = 100
 _ASK_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 64 << 20
 _NOT_CACHED: Final = {"cache-control": "no-store"}
+_REFUSED: Final = (401, 403, 429)
+_OF_A_REFUSAL: Final = ("www-authenticate", "retry-after")
 
 _UP: Final = (
     "# HELP ottla_node_up 1 if the node answers, 0 if not.",
@@ -52,37 +60,43 @@ _RESTARTS: Final = (
 )
 
 
-class Answer:
-    """What a node answered, or why it did not."""
+class Answer(NamedTuple):
+    """What a node answered, or why it did not: its status is 0 then."""
 
-    def __init__(self, status: int, body: str) -> None:
-        self.status = status
-        self.body = body
+    status: int
+    body: str
+    headers: Mapping[str, str] = {}
 
 
 class Pages:
     """The pages of all nodes, as the supervisor last described these."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks: bool) -> None:
+        """`asks`: nodes tell only who has logged in."""
         self.nodes: list[Message] = []
+        self._asks = asks
 
     def hear(self, message: Message) -> None:
         self.nodes = message["nodes"]
 
-    async def ask_all(self, path: str) -> dict[int, Answer]:
-        """The answers of the nodes, by their ids; status 0 of one that gives none."""
+    async def ask_all(self, path: str, request: Request | None = None, method: str = "GET") -> dict[int, Answer]:
+        """The answers of the nodes, by their ids, to who sends `request`, or to nobody."""
+        headers = {} if request is None else _visitor(request)
         answers: dict[int, Answer] = {}
 
         async def ask_one(node: Message) -> None:
-            answers[node["node_id"]] = await trio.to_thread.run_sync(ask, node["http"], path, abandon_on_cancel=True)
+            work = partial(ask, node["socket"], path, method, headers)
+            answers[node["node_id"]] = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
         async with trio.open_nursery() as nursery:
             for node in self.nodes:
                 nursery.start_soon(ask_one, node)
         return {node["node_id"]: answers[node["node_id"]] for node in self.nodes}
 
-    async def metrics(self, _: Request) -> Response:
-        answers = await self.ask_all("/metrics")
+    async def metrics(self, request: Request) -> Response:
+        answers = await self.ask_all("/metrics", request)
+        if (refusal := _refusal(answers)) is not None:
+            return refusal
         text = await trio.to_thread.run_sync(self._merged, answers)
         return Response(text, headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
 
@@ -107,7 +121,14 @@ class Pages:
             {"ready": not reasons, "reasons": reasons}, status_code=503 if reasons else 200, headers=_NOT_CACHED
         )
 
-    async def overview(self, _: Request) -> Response:
+    async def overview(self, request: Request) -> Response:
+        """For who may see the metrics, where nodes ask; without a node that could judge, for nobody."""
+        if self._asks:
+            judged = await self.ask_all("/metrics", request, "HEAD")
+            if (refusal := _refusal(judged)) is not None:
+                return refusal
+            if not any(answer.status == 200 for answer in judged.values()):
+                return PlainTextResponse("no node answers\n", 503, _NOT_CACHED)
         answers = await self.ask_all("/readyz")
         rows = "".join(_row(node, answers[node["node_id"]]) for node in self.nodes)
         return HTMLResponse(_OVERVIEW.replace("ROWS", rows), headers=_NOT_CACHED)
@@ -118,34 +139,68 @@ def reasons_of(answer: Answer) -> list[str]:
     if answer.status == 200:
         return []
     if answer.status == 503:
-        return list(json.loads(answer.body)["reasons"])
+        return list(json.loads(answer.body).get("reasons", ["it is not ready"]))  # not told where nodes ask for a login
     return [answer.body]
 
 
-def ask(http_url: str, path: str) -> Answer:
+def ask(path_of_socket: str, path: str, method: str, headers: Mapping[str, str]) -> Answer:
     """Ask a node for one of its pages. Blocks, for some seconds at most."""
+    connection = _NodeConnection(path_of_socket)
     try:
-        # Never by a proxy: the node is on this machine.
-        with build_opener(ProxyHandler({})).open(f"{http_url}{path}", timeout=_ASK_SECONDS) as answer:
-            return Answer(answer.status, answer.read(_MOST_BYTES).decode(errors="replace"))
-    except HTTPError as error:
-        return Answer(error.code, error.read(_MOST_BYTES).decode(errors="replace"))
-    except OSError as error:
-        return Answer(0, f"it does not answer ({getattr(error, 'reason', error)})")
+        connection.request(method, path, headers=dict(headers))
+        answer = connection.getresponse()
+        kept = {name: value for name in _OF_A_REFUSAL if (value := answer.headers.get(name)) is not None}
+        return Answer(answer.status, answer.read(_MOST_BYTES).decode(errors="replace"), kept)
+    except (OSError, HTTPException) as error:
+        return Answer(0, f"it does not answer ({error})")
+    finally:
+        connection.close()
+
+
+class _NodeConnection(HTTPConnection):
+    """By the node's own socket: nobody else listens there, and nobody else can say who the visitor is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_ASK_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _visitor(request: Request) -> dict[str, str]:
+    """Who asks, and what they show for it."""
+    shown = request.headers.get("authorization")
+    return {VISITOR_HEADER: peer_host(request)} | ({} if shown is None else {"authorization": shown})
+
+
+def _refusal(answers: Mapping[int, Answer]) -> Response | None:
+    """What the visitor is told if a node refuses."""
+    for answer in answers.values():
+        if answer.status in _REFUSED:
+            return PlainTextResponse(answer.body, answer.status, {**answer.headers, **_NOT_CACHED})
+    return None
 
 
 def serve_page(address: ListenAddress, config: BrokerConfig, link: UnderSupervisor) -> int:
     """Be the process that serves the page; the exit code."""
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
-    trio.run(_serve, address, config, link)
+    try:
+        trio.run(_serve, address, config, link)
+    except (ConfigError, StartupError) as error:
+        link.failed(CommandError(str(error)))
+        return 1
     return 0
 
 
 async def _serve(address: ListenAddress, config: BrokerConfig, link: UnderSupervisor) -> None:
-    pages = Pages()
+    pages = Pages(asks=config.ottla_http_security_protocol.startswith("SASL_"))
     link.on_message = pages.hear
+    tls = tls_of_http(config)
     listening = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
-    where = url(address._replace(port=int(listening.getsockname()[1])))
+    where = url(address._replace(port=int(listening.getsockname()[1])), "http" if tls is None else "https")
     hosts = [text.partition("://")[2].rpartition(":")[0].lower() for text in config.advertised_listeners or ()]
     guard = partial(for_hosts, lambda: config.ottla_console_allowed_hosts or (), lambda: hosts)
     application = Starlette(
@@ -156,9 +211,12 @@ async def _serve(address: ListenAddress, config: BrokerConfig, link: UnderSuperv
             Route("/", guard(pages.overview)),
         ]
     )
-    serve = await trio.to_thread.run_sync(prepare, application, listening)
+    context = None if tls is None else tls.context
+    serve = await trio.to_thread.run_sync(prepare, application, listening, context)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
+        if tls is not None:
+            nursery.start_soon(follow_certificate, tls)
         link.tell({"event": "ready", "http": where, "pid": os.getpid()})
         await link.follow(nursery.cancel_scope.cancel, nursery.cancel_scope.cancel)
 

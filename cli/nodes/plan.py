@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.cli import CommandError
 from ottla.cli.memory import machine_memory
 from ottla.cli.options import human_size
-from ottla.cli.serve_config import load_config
+from ottla.cli.serve_config import data_dir, load_config
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
 from ottla.server.network.listener import ListenAddress
@@ -47,6 +47,8 @@ class NodePlan(NamedTuple):
     config: BrokerConfig
     #: Where its own HTTP page is, once it has been started.
     http_url: str | None = None
+    #: The path at which the page of all nodes asks it, None if there is no such page.
+    page_socket: str | None = None
 
     def pinned(self, listeners: str, http_url: str | None) -> NodePlan:
         """The same node on the ports that it got."""
@@ -54,7 +56,7 @@ class NodePlan(NamedTuple):
         if http_url is not None:
             address = parse_http_address(self.config.ottla_http_listen or "")
             overrides["ottla.http.listen"] = f"{_bracketed(address.host)}:{http_url.rpartition(':')[2]}"
-        return NodePlan(self.arguments, overrides, load_config(self.arguments, overrides), http_url)
+        return self._replace(overrides=overrides, config=load_config(self.arguments, overrides), http_url=http_url)
 
     def run(self, link: UnderSupervisor) -> int:
         """Be this node, in a process of its own; the exit code."""
@@ -64,7 +66,7 @@ class NodePlan(NamedTuple):
         config = self.config
         logs.configure(config.ottla_log_level, config.ottla_log_format.lower(), node_id=config.node_id)
         try:
-            run_node(self.arguments, config, link)
+            run_node(self.arguments, config, link, self.page_socket)
         except CommandError as error:
             link.failed(error)
             return 1
@@ -76,10 +78,17 @@ class Plan(NamedTuple):
 
     nodes: tuple[NodePlan, ...]
     page: ListenAddress | None
+    #: The data folder of `--secure`, None without it.
+    secure: Path | None = None
 
     @property
     def configs(self) -> list[BrokerConfig]:
         return [node.config for node in self.nodes]
+
+    def with_sockets(self, folder: Path) -> Plan:
+        """The same with a path in this folder for each node, at which the page asks it."""
+        nodes = [node._replace(page_socket=str(folder / f"{node.config.node_id}")) for node in self.nodes]
+        return self._replace(nodes=tuple(nodes))
 
 
 def make_plan(arguments: argparse.Namespace) -> Plan:
@@ -94,6 +103,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
             "--memory is for one node: the nodes of a cluster share files; leave --nodes or --memory away"
         )
     given = _lists_of(arguments)
+    secure = _make_secure(arguments, given) if arguments.secure else None
     first = load_config(_arguments_of(arguments, given, 0))
     if first.ottla_metadata_store == "memory":
         raise CommandError("ottla.metadata.store=memory is for one node: the nodes of a cluster share it as a file")
@@ -105,11 +115,9 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
                     f"--{flag} {','.join(addresses)} names {len(addresses)} addresses for {count} nodes: "
                     "name the first one, or one for each"
                 )
-    if first.ottla_http_listen and first.ottla_http_security_protocol != "PLAINTEXT":
-        raise CommandError("the page of all nodes is in plain text and asks nobody: leave out --nodes or --http")
     nodes = tuple(_node(arguments, given, first, index) for index in range(count))
     page = parse_http_address(first.ottla_http_listen) if first.ottla_http_listen else None
-    return Plan(nodes, page)
+    return Plan(nodes, page, secure)
 
 
 def check(plan: Plan) -> None:
@@ -122,6 +130,15 @@ def check(plan: Plan) -> None:
 def data_dir_of(config: BrokerConfig) -> Path:
     """The folder that holds the folders of nodes."""
     return Path((config.log_dirs or config.log_dir)[0]).absolute()
+
+
+def _make_secure(arguments: argparse.Namespace, given: dict[str, list[list[str]]]) -> Path:
+    """One certificate for the addresses of all nodes, in the data folder."""
+    from ottla.cli.secure import make_files
+
+    folder = data_dir(arguments)
+    make_files(folder, *([text for each in given[flag] for text in each] for flag in ("listen", "advertise")))
+    return folder
 
 
 def _lists_of(arguments: argparse.Namespace) -> dict[str, list[list[str]]]:

@@ -67,6 +67,7 @@ class NodeMember(Member):
         return {
             "node_id": self.plan.config.node_id,
             "http": self.plan.http_url,
+            "socket": self.plan.page_socket,
             "listeners": self.plan.config.listeners,
             "pid": self.child.pid if self.child is not None else None,
             "serves": self.ready is not None,
@@ -207,6 +208,12 @@ class Supervisor:
             return
         self._is_announced = True
         announce([node.ready for node in self._nodes if node.ready], self._page.ready if self._page else None)
+        if self._plan.secure is not None:
+            from ottla.cli.secure import tell
+
+            first = self._nodes[0].ready
+            assert first is not None
+            tell(self._plan.secure, f"{first['host']}:{first['port']}")
 
     def _ended(self, member: Member, code: int) -> None:
         child, member.child, member.ready = member.child, None, None

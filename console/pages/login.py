@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ottla.console.forms import FormError, read_form
-from ottla.console.guard import SESSION_COOKIE
+from ottla.console.guard import session_cookie
 from ottla.console.parameters import text
 from ottla.console.rendering import PREFIX, inside, set_session_cookie, url
 from ottla.server.http.login import LockedOutError, WrongPasswordError
@@ -57,5 +57,5 @@ async def leave(console: Console, request: Request) -> Response:
         return PlainTextResponse(f"{error}\n", error.status)
     console.visitors.log_out(request)
     response = RedirectResponse(url("login"), 303)
-    response.delete_cookie(SESSION_COOKIE, path=PREFIX)
+    response.delete_cookie(session_cookie(request), path=PREFIX)
     return response

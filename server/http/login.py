@@ -20,6 +20,7 @@ import trio
 from starlette.responses import PlainTextResponse, Response
 
 from ottla.server.http.lockout import ADDRESS, USER, Key, LockedOutError, Lockout
+from ottla.server.http.peer import peer_host
 from ottla.server.metadata.acls import AclOperation
 from ottla.server.network.endpoints import HTTP_LISTENER
 from ottla.server.security.access import Access
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.server.security.credentials import Credentials
     from ottla.server.settings.config import BrokerConfig
 
-__all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "guarded_metrics", "login_of", "peer_host"]
+__all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "guarded_metrics", "login_of"]
 
 audit = logging.getLogger("ottla.audit")
 
@@ -135,11 +136,6 @@ def may_describe_cluster(broker: Broker, principal: str, host: str) -> bool:
     if broker.authorizer is None:
         return True
     return Access(broker.authorizer, principal, host, "HTTP").allows_on_cluster(AclOperation.DESCRIBE)
-
-
-def peer_host(request: Request) -> str:
-    """The address that a request comes from."""
-    return request.client.host if request.client is not None else ""
 
 
 def _basic(text: str) -> tuple[str, str]:

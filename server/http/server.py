@@ -7,11 +7,14 @@ the HTTP port is configured. Whatever goes wrong in here is logged, and the brok
 from __future__ import annotations
 
 import logging
+import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ottla.server.errors import StartupError
 from ottla.server.network.network import open_listening_socket
 from ottla.server.settings.config import ConfigError
 
@@ -37,12 +40,27 @@ _MAX_HEADER_BYTES: Final = 32_768
 
 
 class HttpServer:
-    """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun."""
+    """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun.
 
-    def __init__(self, address: ListenAddress, site: str | None = None, tls: ReloadedTls | None = None) -> None:
+    Beside other nodes it also answers at `page_socket`, a path at which their common page asks: in plain text, and only
+    to who may open that path.
+    """
+
+    def __init__(
+        self,
+        address: ListenAddress,
+        site: str | None = None,
+        tls: ReloadedTls | None = None,
+        page_socket: str | None = None,
+    ) -> None:
         self._site = site
         self._tls = tls
         self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
+        try:
+            self._page_socket = None if page_socket is None else _listen_at_path(page_socket)
+        except StartupError:
+            self._socket.close()
+            raise
         #: What is listened on, with the real port.
         self.address = address._replace(port=int(self._socket.getsockname()[1]))
         self.url = url(self.address, "http" if tls is None else "https")
@@ -51,11 +69,13 @@ class HttpServer:
         """Serve until cancelled. Its failure ends it alone, with a log line."""
         try:
             context = None if self._tls is None else self._tls.context
-            serve = await trio.to_thread.run_sync(_prepare, broker, self._site, self._socket, context)
+            serve = await trio.to_thread.run_sync(
+                _prepare, broker, self._site, self._socket, context, self._page_socket
+            )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_measure_loop_lag, broker.loop_lag)
                 if self._tls is not None:
-                    nursery.start_soon(_follow_certificate, self._tls)
+                    nursery.start_soon(follow_certificate, self._tls)
                 await serve()
         except Exception:
             logger.exception("the HTTP server on %s has failed and is closed; the broker goes on", self.url)
@@ -65,12 +85,28 @@ class HttpServer:
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()
+        if self._page_socket is not None:
+            self._page_socket.close()
 
 
 def url(address: ListenAddress, scheme: str = "http") -> str:
     """Where to ask for what is served on an address."""
     host = address.host
     return f"{scheme}://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{address.port}"
+
+
+def _listen_at_path(path: str) -> socket.socket:
+    """A socket of this machine, in the place of one that a former process has left behind."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        listening.bind(path)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StartupError(f"cannot listen at {path}: {error.strerror or error}") from None
+    return listening
 
 
 async def _measure_loop_lag(lag: Histogram) -> None:
@@ -81,7 +117,7 @@ async def _measure_loop_lag(lag: Histogram) -> None:
         lag.observe(trio.current_time() - due)
 
 
-async def _follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECONDS) -> None:
+async def follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECONDS) -> None:
     """Read the certificate anew when its file changes; what cannot be used is told once, and read again each time."""
     told = ""
     while True:
@@ -106,17 +142,25 @@ async def _warm_up() -> None:
 
 
 def _prepare(
-    broker: Broker, site: str | None, listening: socket.socket, context: SSLContext | None
+    broker: Broker,
+    site: str | None,
+    listening: socket.socket,
+    context: SSLContext | None,
+    page_socket: socket.socket | None,
 ) -> Callable[[], Awaitable[None]]:
     from ottla.server.http.application import application
 
-    return prepare(application(broker, site), listening, context)
+    return prepare(application(broker, site), listening, context, page_socket)
 
 
 def prepare(
-    application: Starlette, listening: socket.socket, context: SSLContext | None = None
+    application: Starlette,
+    listening: socket.socket,
+    context: SSLContext | None = None,
+    page_socket: socket.socket | None = None,
 ) -> Callable[[], Awaitable[None]]:
-    """Import what serving needs, which blocks for long; the result serves the application until cancelled."""
+    """Import what serving needs, which blocks for long; the result serves the application until cancelled: on
+    `listening`, encrypted where there is a context, and in plain text on `page_socket`."""
     from functools import partial
 
     from hypercorn.config import Config, Sockets
@@ -138,6 +182,8 @@ def prepare(
     config.h11_max_incomplete_size = _MAX_HEADER_BYTES
     config.include_server_header = False
     plain, secure = ([listening], []) if context is None else ([], [listening])
+    if page_socket is not None:
+        plain.append(page_socket)
     sockets = Sockets(secure_sockets=secure, insecure_sockets=plain, quic_sockets=[])
     app: Any = application
     return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

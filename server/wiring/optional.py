@@ -107,7 +107,7 @@ def new_link(broker: Broker) -> tuple[Link, MirrorProgress]:
     return link, progress
 
 
-def http_server(config: BrokerConfig) -> HttpServer | None:
+def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | None:
     if not config.ottla_http_listen:
         return None
     from ottla.server.http.server import HttpServer
@@ -118,7 +118,7 @@ def http_server(config: BrokerConfig) -> HttpServer | None:
             "the web console asks nobody who they are, so everybody may do what ACLs allow User:ANONYMOUS: set "
             "ottla.http.security.protocol=SASL_SSL"
         )
-    return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config))
+    return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)
 
 
 def _http_asks_for_login(config: BrokerConfig) -> bool:

@@ -67,6 +67,8 @@ class Surroundings(NamedTuple):
     #: Makes what hands requests to their handlers.
     dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher]
     watchdog: LoopWatchdog | None
+    #: The path at which the page of all nodes asks for what the HTTP port serves, None if there is no such page.
+    page_socket: str | None = None
 
 
 class Parts:
@@ -104,7 +106,7 @@ class Parts:
             network=around.network,
         )
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
-        self.http = optional.http_server(config)
+        self.http = optional.http_server(config, around.page_socket)
 
     def _join_cluster(self) -> None:
         """Make what knows the other nodes, and what this one does for all when it is the controller."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -27,8 +28,8 @@ def ottla(*words: str, code: int = 0, **options: str) -> str:
 
 
 @contextmanager
-def served(folder: Path, *flags: str) -> Iterator[tuple[str, Path]]:
-    """The address of a secure broker, and the folder of its keys."""
+def started(folder: Path, *flags: str) -> Iterator[dict[str, Any]]:
+    """What a secure broker says when it serves."""
     command = [OTTLA, "serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder), *flags]
     with (folder.parent / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -36,10 +37,17 @@ def served(folder: Path, *flags: str) -> Iterator[tuple[str, Path]]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (folder.parent / "log").read_text()
-        yield f"127.0.0.1:{json.loads(line)['port']}", folder / "security"
+        yield json.loads(line)
     finally:
         process.terminate()
         process.communicate()
+
+
+@contextmanager
+def served(folder: Path, *flags: str) -> Iterator[tuple[str, Path]]:
+    """The address of a secure broker, and the folder of its keys."""
+    with started(folder, *flags) as ready:
+        yield f"127.0.0.1:{ready['port']}", folder / "security"
 
 
 def test_on_an_empty_folder_and_again(tmp_path: Path) -> None:
@@ -105,3 +113,34 @@ def test_its_console_asks_for_the_same_user(tmp_path: Path) -> None:
             answer = client.post("/console/login", data={"token": token, "user": admin[0], "password": admin[1]})
             assert answer.status_code == 303
             assert client.get("/console/settings").status_code == 200
+
+
+def test_nodes_trust_each_other_and_one_page_asks_for_all_of_them(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data, "--nodes", "2", "--console", "127.0.0.1:0") as ready:
+        keys, bootstrap = data / "security", f"127.0.0.1:{ready['port']}"
+        assert f"kcat -L -b {bootstrap} -F" in (tmp_path / "log").read_text()
+        # Both replicas in sync: the brokers have logged in to each other.
+        admin = ["-b", bootstrap, "--command-config", str(keys / "client.properties")]
+        ottla("topic", "create", "t", "--replication-factor", "2", "-c", "min.insync.replicas=2", *admin)
+        ottla("produce", "t", "-a", "all", *admin, input="one\n")
+        name, password = "admin", (keys / "admin.password").read_text().strip()
+        trusted = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+        with httpx.Client(verify=trusted, base_url=ready["http"]) as page:
+            assert page.get("/readyz").json() == {"ready": True, "reasons": []}
+            for path in ("/", "/metrics"):
+                asked = page.get(path)
+                assert (asked.status_code, asked.headers["www-authenticate"][:5]) == (401, "Basic")
+                assert page.get(path, auth=(name, "wrong")).status_code == 401
+            metrics = page.get("/metrics", auth=(name, password)).text.splitlines()
+            assert {'ottla_node_up{node="1"} 1', 'ottla_node_up{node="2"} 1'} <= set(metrics)
+            overview = page.get("/", auth=(name, password)).text
+        with httpx.Client(verify=trusted) as browser:
+            for node in ready["nodes"]:
+                console = f"{node['http']}/console"
+                assert f'href="{node["http"]}/"' in overview
+                token = browser.get(f"{console}/login").text.partition('name="token" value="')[2].partition('"')[0]
+                form = {"token": token, "user": name, "password": password}
+                assert browser.post(f"{console}/login", data=form).status_code == 303
+            # Logged in at one, and still at the other: a browser sends the cookies of a host to all of its ports.
+            assert [browser.get(f"{node['http']}/console/topics").status_code for node in ready["nodes"]] == [200, 200]

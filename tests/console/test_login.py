@@ -59,21 +59,21 @@ async def test_a_user_logs_in_and_out(browse: Browse) -> None:
         assert "secret-a" not in wrong.text
         unknown = await log_in(browser, "nobody", "secret-a")
         assert (unknown.status_code, "User or password is wrong" in unknown.text) == (403, True)
-        before = browser.http.cookies["ottla_console"]
+        before = browser.http.cookies["ottla_console_8080"]
         answer = await log_in(browser, "alice", "secret-b", back="/console/topics?q=x")
         assert (answer.status_code, answer.headers["location"]) == (303, "/console/topics?q=x")
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
-        assert browser.http.cookies["ottla_console"] != before  # one that was planted before is of no use
+        assert browser.http.cookies["ottla_console_8080"] != before  # one that was planted before is of no use
         page = await browser.get("")
         assert page.status == 200
         assert "alice" in page.text
         token = await browser.form_token()
         assert (await browser.post("logout", {"token": "0" * 64})).status_code == 403
-        kept = browser.http.cookies["ottla_console"]
+        kept = browser.http.cookies["ottla_console_8080"]
         assert (await browser.post("logout", {"token": token})).headers["location"] == "/console/login"
-        browser.http.cookies.set("ottla_console", kept)
+        browser.http.cookies.set("ottla_console_8080", kept)
         assert (await browser.http.get("/console/")).status_code == 303
 
 

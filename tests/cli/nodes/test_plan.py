@@ -75,10 +75,26 @@ def test_topics_of_coordinators_have_one_replica_unless_more_are_asked_for(tmp_p
     assert two.offsets_topic_replication_factor == 2
 
 
+def test_with_secure_one_certificate_names_the_hosts_of_all_nodes(tmp_path: Path) -> None:
+    x509 = pytest.importorskip("cryptography.x509")
+    made = plan(tmp_path, "--secure", "--nodes", "2", "--listen", "127.0.0.1:9092,10.0.0.1:7000", "--advertise", "a,b")
+    assert listeners(made) == [["SASL_SSL://127.0.0.1:9092"], ["SASL_SSL://10.0.0.1:7000"]]
+    assert [list(config.advertised_listeners or ()) for config in made.configs] == [
+        ["SASL_SSL://a:0"],
+        ["SASL_SSL://b:0"],
+    ]
+    assert made.secure == tmp_path / "data"
+    (certificate,) = x509.load_pem_x509_certificates((made.secure / "security" / "broker.pem").read_bytes())
+    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"a", "b"} <= set(named.get_values_for_type(x509.DNSName))
+    assert "10.0.0.1" in {str(address) for address in named.get_values_for_type(x509.IPAddress)}
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--memory"], "--memory is for one node"),
+        (["--memory", "--secure"], "--memory is for one node"),
         (["--set", "ottla.metadata.store=memory"], "is for one node"),
         (["--port", "65534"], "leaves no room for the ports of all nodes"),
         (["--listen", "127.0.0.1:0,127.0.0.1:0"], "names 2 addresses for 3 nodes: name the first one, or one for each"),

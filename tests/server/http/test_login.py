@@ -14,8 +14,11 @@ import trio
 from ottla.client.users import credential
 from ottla.server.http.lockout import ADDRESS, USER, LockedOutError, Lockout
 from ottla.server.http.login import _network
+from ottla.server.http.peer import VISITOR_HEADER
+from ottla.server.http.server import HttpServer
 from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.server.metadata.scram_changes import ScramUpsertion
+from ottla.server.network.listener import ListenAddress
 from ottla.server.security.tls import ReloadedTls
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
@@ -59,6 +62,22 @@ async def test_metrics_are_for_users_who_may_describe_the_cluster(serve_node: Se
         await add_user(node.broker, "carol", "secret")
         assert await status(url, "/metrics", "carol", "secret") == 403
         assert await status(url, "/metrics", authorization="Basic %%%") == 401
+
+
+async def test_only_the_page_of_all_nodes_may_say_whom_it_asks_for(serve_node: Serve, tmp_path: Path) -> None:
+    path = str(tmp_path / "1")
+    await trio.Path(path).touch()  # as a process that was killed has left it behind
+    from_there = ("kafka-cluster", AclPattern.LITERAL, "User:bob", "10.1.2.3", AclOperation.DESCRIBE)
+    async with serve_node(HTTP) as node, trio.open_nursery() as nursery:
+        await node.broker.controller.create_acls([Acl(AclResource.CLUSTER, *from_there, AclPermission.ALLOW)])
+        nursery.start_soon(HttpServer(ListenAddress("HTTP", "127.0.0.1", 0), page_socket=path).run, node.broker)
+        bob = ("bob", "builder")
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=path), base_url="http://localhost") as page:
+            for host, code in (("10.1.2.3", 200), ("10.1.2.4", 403)):
+                assert (await page.get("/metrics", headers={VISITOR_HEADER: host}, auth=bob)).status_code == code
+            assert (await page.get("/metrics", auth=bob)).status_code == 403
+        assert await status(node.http_url, "/metrics", "bob", "builder", **{VISITOR_HEADER: "10.1.2.3"}) == 403
+        nursery.cancel_scope.cancel()
 
 
 async def test_health_is_for_all_and_names_nothing(serve_node: Serve) -> None:
