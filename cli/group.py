@@ -37,6 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     describing = actions.add_parser("describe", help="show offsets, lag, members and their assignment")
     describing.add_argument("groups", nargs="+", metavar="group")
+    describing.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="where --http of a broker is, or that of all nodes: shows what each member of a share group holds of the "
+        "partitions that are led there",
+    )
     options.add_json(describing)
     describing.set_defaults(act=describe)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from ottla.cli import CommandError, options
+from ottla.cli.connection import security
+from ottla.cli.http_page import read_page
 from ottla.client.client import Client
 from ottla.client.group_state import (
     SHARE,
@@ -30,7 +33,8 @@ class Progress(NamedTuple):
     """How far a group is in one partition. None: not committed, or the partition is gone.
 
     Of a share group the offset is that of the first record that is not over, `unfinished` how many are not, and
-    `deliveries` what is stored of the records from there on (None: nobody tells).
+    `deliveries` what is stored of the records from there on (None: nobody tells), and `held` how many of them each
+    member has (None: the HTTP port was not asked, or does not tell).
     """
 
     partition: TopicPartition
@@ -39,6 +43,7 @@ class Progress(NamedTuple):
     member_id: str | None
     unfinished: int | None = None
     deliveries: Sequence[Delivered] | None = None
+    held: Mapping[str, int] | None = None
 
     @property
     def lag(self) -> int | None:
@@ -56,12 +61,32 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
         group = find_group(coordinator, group_id)
         if group is None:
             raise CommandError(f"there is no group {group_id!r}: see `ottla group list`")
-        described.append((group, _progress(client, coordinator, group)))
+        progress = _progress(client, coordinator, group)
+        if group.group_type == SHARE and arguments.http is not None:
+            progress = _with_held(progress, _held(arguments, group_id))
+        described.append((group, progress))
     if arguments.json:
         print(json.dumps([_as_json(group, progress) for group, progress in described], indent=2))
         return
     for group, progress in described:
         _print_group(group, progress)
+
+
+def _held(arguments: argparse.Namespace, group_id: str) -> dict[TopicPartition, Mapping[str, int]]:
+    """What members have of the partitions that are led where `--http` leads to."""
+    text = read_page(arguments.http, f"/share-group?group={quote(group_id)}", security(arguments.command_config))
+    partitions = json.loads(text)["partitions"]
+    return {TopicPartition(each["topic"], each["partition"]): each["held"] for each in partitions}
+
+
+def _with_held(progress: Iterable[Progress], held: Mapping[TopicPartition, Mapping[str, int]]) -> list[Progress]:
+    return [each._replace(held=held.get(each.partition)) for each in progress]
+
+
+def _held_by(member_id: str, progress: Iterable[Progress]) -> int | None:
+    """What a member has of all partitions; None if of none it is told."""
+    told = [each.held for each in progress if each.held is not None]
+    return sum(held.get(member_id, 0) for held in told) if told else None
 
 
 def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
@@ -129,8 +154,9 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
         options.print_table(("  TOPIC", "PARTITION", "RECORDS", "STATE", "DELIVERIES"), _deliveries(progress))
     if group.members:
         assigned = "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"
+        tells_held = any(each.held is not None for each in progress)
         options.print_table(
-            ("  MEMBER", "EPOCH", "INSTANCE", "CLIENT", "HOST", assigned),
+            ("  MEMBER", "EPOCH", "INSTANCE", "CLIENT", "HOST", *(["HELD"] if tells_held else []), assigned),
             (
                 (
                     f"  {m.member_id}",
@@ -138,6 +164,7 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
                     m.instance_id or "-",
                     m.client_id,
                     m.host,
+                    *([_held_by(m.member_id, progress)] if tells_held else []),
                     _assigned(m),
                 )
                 for m in sorted(group.members, key=lambda member: member.member_id)
@@ -207,7 +234,7 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
                 "end_offset": each.end_offset,
                 "lag": each.lag,
                 "member": each.member_id,
-                **({"deliveries": _deliveries_json(each)} if group.group_type == SHARE else {}),
+                **({"deliveries": _deliveries_json(each), "held": each.held} if group.group_type == SHARE else {}),
             }
             for each in progress
         ],
@@ -220,6 +247,7 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
                 "epoch": member.epoch,
                 "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
                 **({"tasks": member.tasks} if group.group_type == STREAMS else {}),
+                **({"held": _held_by(member.member_id, progress)} if group.group_type == SHARE else {}),
             }
             for member in sorted(group.members, key=lambda member: member.member_id)
         ],

@@ -7,10 +7,12 @@ import json
 import shutil
 import sys
 import time
+from functools import partial
 from typing import Any, Final
 
 from ottla.cli import options
-from ottla.cli.connection import connected
+from ottla.cli.connection import connected, security
+from ottla.cli.http_page import read_page
 from ottla.cli.top_sample import Sample, take
 from ottla.client.client import Client
 
@@ -64,7 +66,10 @@ def _redraw(client: Client, arguments: argparse.Namespace, before: Sample) -> No
 
 
 def _take(client: Client, arguments: argparse.Namespace) -> Sample:
-    return take(client, arguments.timeout, arguments.metrics, internal=arguments.internal)
+    read = None
+    if arguments.metrics is not None:
+        read = partial(read_page, arguments.metrics, "/metrics", security(arguments.command_config))
+    return take(client, arguments.timeout, read, internal=arguments.internal)
 
 
 def compare(before: Sample, after: Sample) -> dict[str, Any]:

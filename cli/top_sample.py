@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.error
-import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.cli import CommandError
 from ottla.client.client import Client
 from ottla.client.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
@@ -22,7 +20,6 @@ from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 
 MOST_GROUPS: Final = 100
-_METRICS_TIMEOUT_SECONDS: Final = 5
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
 _NODE: Final = re.compile(r'\bnode="(\d+)"')
 _WANTED: Final = {
@@ -67,7 +64,7 @@ class Sample:
     """The nodes that are there."""
 
 
-def take(client: Client, timeout_seconds: float, metrics_url: str | None, *, internal: bool) -> Sample:
+def take(client: Client, timeout_seconds: float, read_metrics: Callable[[], str] | None, *, internal: bool) -> Sample:
     metadata = client.metadata(None)
     topics = [topic for topic in metadata.topics if internal or not topic.is_internal]
     partitions = [
@@ -83,8 +80,8 @@ def take(client: Client, timeout_seconds: float, metrics_url: str | None, *, int
     sample.ends = dict(offsets_at(client, partitions, LATEST))
     _add_sizes(client, sample)
     _add_groups(client, timeout_seconds, sample)
-    if metrics_url is not None:
-        text = _metrics(metrics_url)
+    if read_metrics is not None:
+        text = read_metrics()
         sample.metrics = _sums(text)
         for node_id, node in sample.nodes.items():
             node.metrics = _sums(text, node_id)
@@ -120,15 +117,6 @@ def _add_groups(client: Client, timeout_seconds: float, sample: Sample) -> None:
         if missing := [it for it in committed if it not in ends]:
             ends.update(offsets_at(client, missing, LATEST))
         sample.lags[group.group_id] = sum(max(end - committed[it], 0) for it, end in ends.items())
-
-
-def _metrics(url: str) -> str:
-    address = url if "://" in url else f"http://{url}"
-    try:
-        with urllib.request.urlopen(f"{address.rstrip('/')}/metrics", timeout=_METRICS_TIMEOUT_SECONDS) as answer:
-            return str(answer.read(), "utf-8")
-    except (OSError, urllib.error.URLError, ValueError) as error:
-        raise CommandError(f"{address} gives no metrics ({error}): is `ottla serve --http` there?") from None
 
 
 def _sums(text: str, node_id: int | None = None) -> dict[str, float]:

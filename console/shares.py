@@ -1,4 +1,4 @@
-"""Where a share group is with its partitions, and what its members hold of those that are led here."""
+"""Where a share group is with its partitions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,10 @@ from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, DeliveryState
+from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-
-
-class InFlightView(NamedTuple):
-    """The records of a partition that a share group has begun with and that are not over, as their leader has them."""
-
-    held: int
-    """How many members have now."""
-    again: int
-    """How many were given back, or whose lock has ended: they are to be delivered again."""
-    most_deliveries: int
-    """How often one of them was delivered."""
 
 
 class Shares(NamedTuple):
@@ -84,25 +73,3 @@ async def _lags_there(broker: Broker, node_id: int, group_id: str) -> list[Parti
         PartitionLag(*where, each.start_offset, ends.get(where), each.lag if each.lag >= 0 else None)
         for where, each in begun.items()
     ]
-
-
-async def in_flight(broker: Broker, group_id: str) -> dict[tuple[str, int], InFlightView]:
-    """What is in flight of the partitions that are led here and that somebody has fetched from, by topic and index."""
-    manager = broker.share.made
-    if manager is None:
-        return {}
-    slices = Slices()
-    found = {}
-    for share in [share for share in manager if share.key.group_id == group_id and share.is_active]:
-        held = again = most = 0
-        for run in list(share.in_flight.runs()):
-            if run.state is DeliveryState.ACQUIRED:
-                held += run.count
-            elif run.is_available and run.delivery_count:
-                again += run.count
-            if not run.is_over:
-                most = max(most, run.delivery_count)
-            if slices.over:
-                await slices.rest()
-        found[share.partition.topic, share.partition.index] = InFlightView(held, again, most)
-    return found

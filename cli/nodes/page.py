@@ -47,7 +47,7 @@ _BACKLOG: Final = 100
 _ASK_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 64 << 20
 _NOT_CACHED: Final = {"cache-control": "no-store"}
-_REFUSED: Final = (401, 403, 429)
+_REFUSED: Final = (400, 401, 403, 429)
 _OF_A_REFUSAL: Final = ("www-authenticate", "retry-after")
 
 _UP: Final = (
@@ -106,6 +106,17 @@ class Pages:
         lines += (f'ottla_node_restarts_total{{node="{it["node_id"]}"}} {it["restarts"]}' for it in self.nodes)
         lines += merge({node_id: each.body for node_id, each in answers.items() if each.status == 200})
         return "\n".join(lines) + "\n"
+
+    async def share_group(self, request: Request) -> Response:
+        """What members of a share group hold at all nodes; of those that do not answer nothing is known."""
+        answers = await self.ask_all(f"/share-group?{request.url.query}", request)
+        if (refusal := _refusal(answers)) is not None:
+            return refusal
+        told = [json.loads(each.body) for each in answers.values() if each.status == 200]
+        if not told:
+            return PlainTextResponse("no node answers\n", 503, _NOT_CACHED)
+        partitions = [partition for each in told for partition in each["partitions"]]
+        return JSONResponse({"group": told[0]["group"], "partitions": partitions}, headers=_NOT_CACHED)
 
     async def healthz(self, _: Request) -> Response:
         """The processes live: a node that does not answer is being started again, and the page does not hide it."""
@@ -206,6 +217,7 @@ async def _serve(address: ListenAddress, config: BrokerConfig, link: UnderSuperv
     application = Starlette(
         routes=[
             Route("/metrics", guard(pages.metrics)),
+            Route("/share-group", guard(pages.share_group)),
             Route("/healthz", pages.healthz),
             Route("/readyz", pages.readyz),
             Route("/", guard(pages.overview)),

@@ -207,13 +207,12 @@ class Supervisor:
             self._start(self._page)
             return
         self._is_announced = True
-        announce([node.ready for node in self._nodes if node.ready], self._page.ready if self._page else None)
+        nodes = [node.ready for node in self._nodes if node.ready]
         if self._plan.secure is not None:
             from ottla.cli.secure import tell
 
-            first = self._nodes[0].ready
-            assert first is not None
-            tell(self._plan.secure, f"{first['host']}:{first['port']}")
+            tell(self._plan.secure, f"{nodes[0]['host']}:{nodes[0]['port']}")
+        announce(nodes, self._page.ready if self._page else None)
 
     def _ended(self, member: Member, code: int) -> None:
         child, member.child, member.ready = member.child, None, None

@@ -11,9 +11,10 @@ from ottla.console.lag import committed, partition_lags
 from ottla.console.nodes import NodeError
 from ottla.console.parameters import text
 from ottla.console.selection import Ranking, select
-from ottla.console.shares import in_flight, share_lags
+from ottla.console.shares import share_lags
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.share.held import held_by_member, in_flight
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -88,6 +89,7 @@ async def show(console: Console, request: Request) -> Response:
     except (CoordinatorError, NodeError) as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
     visitor = console.visitor(request)
+    flights = await in_flight(console.broker.share.made, group_id) if group.protocol == SHARE else None
     lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
     ranking = Ranking.of(request, ("lag",))
     known = [each.lag for each in lags if each.lag is not None]
@@ -110,7 +112,8 @@ async def show(console: Console, request: Request) -> Response:
         ranking=ranking,
         hidden_lags=hidden,
         owners=group.owners(),
-        in_flight=await in_flight(console.broker, group_id) if group.protocol == SHARE else None,
+        in_flight=None if flights is None else {(each.topic, each.partition): each for each in flights},
+        held=None if flights is None else held_by_member(flights),
         total_lag=sum(known) if known else None,
         highest_lag=max(known, default=0),
         curve=charts.sparkline(curve.values, history.LENGTH) if curve is not None else None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
-from ottla.server.http import health, metrics
+from ottla.server.http import health, metrics, share_groups
 from ottla.server.http.login import login_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,11 @@ def application(broker: Broker, site: str | None = None) -> Starlette:
     """The application of one broker. `site` names a module to mount beside it: its `site(broker, login)` is called once
     and returns `routes`, and `running`, a lifespan."""
     login = login_of(broker)
-    routes: list[BaseRoute] = [*health.routes(broker, tells_why=login is None), *metrics.routes(broker, login)]
+    routes: list[BaseRoute] = [
+        *health.routes(broker, tells_why=login is None),
+        *metrics.routes(broker, login),
+        *share_groups.routes(broker, login),
+    ]
     if site is None:
         return Starlette(routes=routes)
     mounted = import_module(site).site(broker, login)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.cli import main
 from ottla.client.client import Client
 from tests.group_members import ACCEPT, MEMBER, RELEASE, ShareMember, StreamsMember
 
@@ -28,7 +29,7 @@ FLAGS = [
 @pytest.fixture
 def busy(broker_class: Any, tmp_path: Path) -> Iterator[Any]:
     """A broker with a share group that has released and accepted records, and a streams group; both have a member."""
-    broker = broker_class(tmp_path / "data", *FLAGS)
+    broker = broker_class(tmp_path / "data", "--http", "127.0.0.1:0", *FLAGS)
     broker.run("topic", "create", "flights", "-p", "2")
     broker.run("config", "set", "group", "shared", "share.auto.offset.reset=earliest")
     broker.run("produce", "flights", "-p", "0", stdin=b"a\nb\nc\nd\ne\n")
@@ -45,13 +46,22 @@ def busy(broker_class: Any, tmp_path: Path) -> Iterator[Any]:
         assert broker.stop() == 0
 
 
+def contents(recording: Path) -> list[tuple[Any, ...]]:
+    """What was recorded, without where it lay; topics by their names before they were copied."""
+    lines = list(map(json.loads, recording.read_text().splitlines()[1:]))
+    return sorted(
+        (line["topic"].removeprefix("c"), line["timestamp"], json.dumps([line["key"], line["value"]])) for line in lines
+    )
+
+
 def described(broker: Any, group: str) -> Any:
     (found,) = json.loads(broker.run("group", "describe", group, "--json").stdout)
     return found
 
 
 def test_what_is_said_of_them(busy: Any) -> None:
-    share, streams = json.loads(busy.run("group", "describe", "shared", "streaming", "--json").stdout)
+    http = ["--http", busy.ready["http"]]
+    share, streams = json.loads(busy.run("group", "describe", "shared", "streaming", "--json", *http).stdout)
 
     assert (share["type"], share["state"], share["epoch"]) == ("share", "Stable", share["target_epoch"])
     first, second = share["offsets"]
@@ -62,6 +72,8 @@ def test_what_is_said_of_them(busy: Any) -> None:
         {"first_offset": 2, "last_offset": 2, "state": "available", "delivery_count": 1},
     ]
     assert (second["lag"], second["deliveries"], second["member"]) == (0, [], MEMBER)
+    # Of 1 to 4 it has given back the first.
+    assert (first["held"], second["held"], share["members"][0]["held"]) == ({MEMBER: 3}, {}, 3)
 
     assert (streams["type"], streams["state"], streams["assignor"]) == ("streams", "Stable", "sticky")
     assert (streams["epoch"], streams["topology_epoch"]) == (streams["target_epoch"], 0)
@@ -70,7 +82,10 @@ def test_what_is_said_of_them(busy: Any) -> None:
     (part,) = streams["topology"]
     assert (part["sources"], part["changelogs"]) == (["flights"], ["streaming-store-changelog"])
 
-    lines = [line.split() for line in busy.run("group", "describe", "shared", "streaming").stdout.decode().splitlines()]
+    said = busy.run("group", "describe", "shared", "streaming", *http).stdout.decode()
+    lines = [line.split() for line in said.splitlines()]
+    (of_share,) = [line for line in lines if line[0] == MEMBER and line[-1].startswith("flights")]
+    assert of_share[-2:] == ["3", "flights:0,1"]
     assert ["flights", "0", "1", "available", "2"] in lines
     assert [MEMBER, str(member["epoch"]), "-", member["client"], member["host"], "active", "0:0,1"] in lines
     assert "topology epoch 0" in " ".join(next(line for line in lines if line[0] == "streaming"))
@@ -88,6 +103,16 @@ def test_a_backup_has_them_and_fsck_and_dump_read_them(busy: Any, broker_class: 
     said = busy.run("decode", str(recorded)).stdout.decode()
     assert 'ShareUpdate {"group_id": "shared"' in said
     assert 'StreamsGroupTopology {"group_id": "streaming"}' in said
+    # Into other topics it is replayed, byte for byte; into the coordinators' own nobody writes but they.
+    again = tmp_path / "again.jsonl"
+    where = ["--bootstrap", busy.address]
+    renamed = [
+        word for name in ("__share_group_state", "__consumer_offsets") for word in ("--topic", f"{name}=c{name}")
+    ]
+    assert main(["replay", str(recorded), "--speed", "max", *renamed, *where]) == 0
+    assert main(["record", "c__share_group_state", "c__consumer_offsets", str(again), *where]) == 0
+    assert contents(again) == contents(recorded)
+    assert b"INVALID_TOPIC_EXCEPTION" in busy.run("replay", str(recorded), "--speed", "max", check=False).stderr
 
     busy.run("restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored"))
     busy.run("fsck", "--data-dir", str(tmp_path / "restored"))

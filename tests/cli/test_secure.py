@@ -135,6 +135,13 @@ def test_nodes_trust_each_other_and_one_page_asks_for_all_of_them(tmp_path: Path
             metrics = page.get("/metrics", auth=(name, password)).text.splitlines()
             assert {'ottla_node_up{node="1"} 1', 'ottla_node_up{node="2"} 1'} <= set(metrics)
             overview = page.get("/", auth=(name, password)).text
+            assert page.get("/share-group?group=g").status_code == 401
+            told = page.get("/share-group?group=g", auth=(name, password))
+            assert told.json() == {"group": "g", "partitions": []}
+        # Commands show there what they show the brokers, once they are asked.
+        rates = json.loads(ottla("top", "--json", "--interval", "0.01", "--metrics", ready["http"], *admin))
+        assert set(rates["nodes"]) == {"1", "2"}
+        assert all(node["connections"] >= 1 for node in rates["nodes"].values()), rates
         with httpx.Client(verify=trusted) as browser:
             for node in ready["nodes"]:
                 console = f"{node['http']}/console"

@@ -1,0 +1,54 @@
+"""What members of a share group hold, and what is to come again: as only the leaders of the partitions know it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.server.coordinator.share.state import DeliveryState
+from ottla.server.event_loop.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.server.share.partition import SharePartition
+
+
+class PartitionInFlight(NamedTuple):
+    """The records of a partition that a share group has begun with and that are not over."""
+
+    topic: str
+    partition: int
+    held: dict[str, int]
+    """How many records each member has now."""
+    again: int
+    """How many were given back, or whose lock has ended: they are to be delivered again."""
+    most_deliveries: int
+    """How often one of them was delivered."""
+
+
+async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list[PartitionInFlight]:
+    """Those of `led`, the partitions that a node leads, that somebody of the group has fetched from."""
+    pace = Pace()
+    found = []
+    for share in [share for share in led or () if share.key.group_id == group_id and share.is_active]:
+        held: dict[str, int] = {}
+        again = most = 0
+        for run in list(share.in_flight.runs()):
+            if run.state is DeliveryState.ACQUIRED and run.lock is not None:
+                held[run.lock.member_id] = held.get(run.lock.member_id, 0) + run.count
+            elif run.is_available and run.delivery_count:
+                again += run.count
+            if not run.is_over:
+                most = max(most, run.delivery_count)
+            await pace.rest()
+        found.append(PartitionInFlight(share.partition.topic, share.partition.index, held, again, most))
+    return found
+
+
+def held_by_member(partitions: Iterable[PartitionInFlight]) -> dict[str, int]:
+    """How many records each member has of all these partitions."""
+    total: Counter[str] = Counter()
+    for each in partitions:
+        total.update(each.held)
+    return dict(total)
