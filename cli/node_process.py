@@ -66,6 +66,23 @@ class Shell:
         """There are signals only."""
 
 
+def with_free_id(arguments: argparse.Namespace, config: BrokerConfig) -> BrokerConfig:
+    """The configuration with the id that the node has or gets in its cluster. CommandError if there is none."""
+    import trio
+
+    from ottla.cli.serve_config import load_config
+    from ottla.server.errors import StartupError
+    from ottla.server.metadata.errors import MetadataError
+    from ottla.server.metadata.free_ids import find_node_id
+    from ottla.storage.clock import SystemClock
+
+    try:
+        node_id = str(trio.run(find_node_id, config, SystemClock()))
+    except (StartupError, MetadataError) as error:
+        raise CommandError(str(error)) from None
+    return load_config(arguments, {"node.id": node_id, "broker.id": node_id})
+
+
 def run_node(
     arguments: argparse.Namespace, config: BrokerConfig, starter: Starter, page_socket: str | None = None
 ) -> None:

@@ -107,6 +107,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
     first = load_config(_arguments_of(arguments, given, 0))
     if first.ottla_metadata_store == "memory":
         raise CommandError("ottla.metadata.store=memory is for one node: the nodes of a cluster share it as a file")
+    if first.node_id < 0:
+        raise CommandError("node.id=-1 is for one node: those of --nodes are counted from the node.id of the first")
     count = arguments.nodes or _as_many_as_cores(first)
     for flag, lists in given.items():
         for addresses in lists:

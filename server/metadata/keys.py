@@ -12,6 +12,7 @@
     /brokers/<id>                      a registered broker: where it is reached, its rack, how it last stopped
     /alive/<id>                        on the lease of the broker's session: while it is there the broker is not fenced
     /controller                        on the lease of a broker's session: that broker is the controller
+    /taken-ids/<id>                    an id that was given to a node that asked for one; it is not given again
     /starts/<id>                       how often a broker has started after its first time
     /moved                             where the metadata has gone, or comes from: no node starts
     /producer-ids                      the first producer id that was given to nobody
@@ -56,6 +57,7 @@ ACLS: Final = "/acls/"
 BROKERS: Final = "/brokers/"
 ALIVE: Final = "/alive/"
 CONTROLLER: Final = "/controller"
+TAKEN_IDS: Final = "/taken-ids/"
 STARTS: Final = "/starts/"
 MOVED: Final = "/moved"
 PRODUCER_IDS: Final = "/producer-ids"
@@ -97,6 +99,10 @@ def broker(node_id: int) -> str:
 
 def alive(node_id: int) -> str:
     return f"{ALIVE}{node_id}"
+
+
+def taken_id(node_id: int) -> str:
+    return f"{TAKEN_IDS}{node_id}"
 
 
 def starts(node_id: int) -> str:

@@ -10,7 +10,12 @@ from ottla.server.settings.types import INT64_MAX
 class ClusterSettings:
     """The node's identity and roles, the metadata quorum, brokers and their sessions."""
 
-    node_id: int = integer(1, "Number of this node in its cluster.", check=between(0), importance=HIGH)
+    node_id: int = integer(
+        1,
+        "Number of this node in its cluster; -1: that of its data folder, or else the lowest that is free.",
+        check=between(-1),
+        importance=HIGH,
+    )
     broker_id: int = integer(
         -1, "Older name of node.id; accepted where node.id is absent.", importance=HIGH, in_use=False
     )

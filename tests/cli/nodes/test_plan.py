@@ -95,6 +95,7 @@ def test_with_secure_one_certificate_names_the_hosts_of_all_nodes(tmp_path: Path
     [
         (["--memory"], "--memory is for one node"),
         (["--memory", "--secure"], "--memory is for one node"),
+        (["--set", "node.id=-1"], "node.id=-1 is for one node"),
         (["--set", "ottla.metadata.store=memory"], "is for one node"),
         (["--port", "65534"], "leaves no room for the ports of all nodes"),
         (["--listen", "127.0.0.1:0,127.0.0.1:0"], "names 2 addresses for 3 nodes: name the first one, or one for each"),
