@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import copy
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.kproto.messages.create_topics import CreatableReplicaAssignment, CreateTopicsRequest
+from ottla.kproto.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from ottla.kproto.messages.delete_topics import DeleteTopicsRequest
 from ottla.kproto.messages.describe_producers import DescribeProducersRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
@@ -23,10 +26,14 @@ from ottla.kproto.messages.end_txn import EndTxnRequest
 from ottla.kproto.messages.fetch import FetchRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.read_share_group_state import ReadShareGroupStateRequest
+from ottla.kproto.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from ottla.kproto.messages.share_acknowledge import ShareAcknowledgeRequest
 from ottla.kproto.messages.share_fetch import ShareFetchRequest
+from ottla.kproto.messages.write_share_group_state import WriteShareGroupStateRequest
 from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 
 Address = tuple[str, int]
@@ -34,6 +41,7 @@ Address = tuple[str, int]
 _PATIENCE_S: Final = 20.0
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
 
 
 class Connection(Protocol):
@@ -128,8 +136,20 @@ _OF_TRANSACTIONS: Final = (
     DescribeTransactionsRequest,
 )
 _OF_PARTITIONS: Final = (ShareFetchRequest, ShareAcknowledgeRequest)
+_OF_SHARE_STATE: Final = (
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+    DeleteShareGroupStateRequest,
+)
 _KEYS_OF_TRANSACTIONS: Final = ("transactional_id", "v3_and_below_transactional_id", "transactional_ids")
 _KEYS_OF_GROUPS: Final = ("groups", "group_ids", "groups_names", "group_id")
+
+
+def share_key(group: str, topic_id: UUID, partition: int) -> str:
+    """By which the coordinator of a share partition is found."""
+    return f"{group}:{urlsafe_b64encode(topic_id.bytes).rstrip(b'=').decode()}:{partition}"
 
 
 def _internal_partition(request: Any) -> tuple[str, int] | None:
@@ -153,6 +173,9 @@ def _coordinated_by(request: Any) -> tuple[int, str] | None:
     """The kind and the key of the coordinator that a request is for. Of several keys the first counts."""
     if isinstance(request, _OF_PARTITIONS):
         return None
+    if isinstance(request, _OF_SHARE_STATE) and request.topics:
+        topic = request.topics[0]
+        return SHARE, share_key(request.group_id, topic.topic_id, topic.partitions[0].partition)
     kind, fields = (
         (TRANSACTION, _KEYS_OF_TRANSACTIONS) if isinstance(request, _OF_TRANSACTIONS) else (GROUP, _KEYS_OF_GROUPS)
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 async def handle(request: DeleteShareGroupStateRequest, context: RequestContext) -> DeleteShareGroupStateResponse:
+    if not request.group_id:
+        return DeleteShareGroupStateResponse()  # as Kafka answers it
     work = context.work
     keys = [
         SharePartitionKey(request.group_id, topic.topic_id, each.partition)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 async def handle(
     request: InitializeShareGroupStateRequest, context: RequestContext
 ) -> InitializeShareGroupStateResponse:
+    if not request.group_id:
+        return InitializeShareGroupStateResponse()  # as Kafka answers it
     work = context.work
     wanted = [
         Initialization(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -> ReadShareGroupStateResponse:
     response = ReadShareGroupStateResponse()
+    if not request.group_id:
+        return response  # as Kafka answers it
     for topic in request.topics:
         result = ReadStateResult(topic_id=topic.topic_id)
         for each in topic.partitions:

@@ -26,6 +26,8 @@ async def handle(
     request: ReadShareGroupStateSummaryRequest, context: RequestContext
 ) -> ReadShareGroupStateSummaryResponse:
     response = ReadShareGroupStateSummaryResponse()
+    if not request.group_id:
+        return response  # as Kafka answers it
     async for topic in context.work.over(request.topics):
         response.results.append(
             ReadStateSummaryResult(

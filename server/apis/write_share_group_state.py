@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 async def handle(request: WriteShareGroupStateRequest, context: RequestContext) -> WriteShareGroupStateResponse:
     response = WriteShareGroupStateResponse()
+    if not request.group_id:
+        return response  # as Kafka answers it
     for topic in request.topics:
         result = WriteStateResult(topic_id=topic.topic_id)
         for each in topic.partitions:

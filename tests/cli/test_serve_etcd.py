@@ -36,7 +36,7 @@ def test_a_broker_serves_while_etcd_is_down(tmp_path: Path, etcd: Etcd, broker_c
     assert b"REQUEST_TIMED_OUT" in refused.stderr
     etcd.start()
     for _ in range(100):
-        if broker.run("topic", "create", "later", check=False).returncode == 0:
+        if broker.run("topic", "create", "later", "--if-not-exists", check=False).returncode == 0:
             break
     broker.run("produce", "later", stdin=b"b\n")
     assert broker.run("consume", "later").stdout == b"b\n"

@@ -129,9 +129,23 @@ class ShareCoordinator:
         if key.partition < 0:
             raise InvalidRequestError("The partition id cannot be a negative number.")
         shard = self._runtime.shard(self.partition_for(key))
+        self._require_partition(key)
+        return shard, shard.entries.get(key)
+
+    def _find_begun(self, key: SharePartitionKey, operation: str) -> tuple[ShareShard, ShareEntry]:
+        """Raises UninitializedShareError for what nobody has begun, also if there is no such partition."""
+        if key.partition < 0:
+            raise InvalidRequestError("The partition id cannot be a negative number.")
+        shard = self._runtime.shard(self.partition_for(key))
+        entry = shard.entries.get(key)
+        if entry is None or entry.is_ending:
+            raise UninitializedShareError(f"{operation} operation on uninitialized share partition not allowed.")
+        self._require_partition(key)
+        return shard, entry
+
+    def _require_partition(self, key: SharePartitionKey) -> None:
         if not self._topics.has_partition(key.topic_id, key.partition):
             raise UnknownSharePartitionError("This server does not host this topic-partition.")
-        return shard, shard.entries.get(key)
 
     # Operations
 
@@ -158,9 +172,7 @@ class ShareCoordinator:
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state of a share partition, for the leader of this epoch (`Persister.read`)."""
-        shard, entry = self._find(key)
-        if entry is None or entry.is_ending:
-            raise UninitializedShareError("Read operation on uninitialized share partition not allowed.")
+        shard, entry = self._find_begun(key, "Read")
         if NO_EPOCH != leader_epoch < entry.leader_epoch:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {leader_epoch}")
         entry.leader_epoch = max(entry.leader_epoch, leader_epoch)
@@ -169,7 +181,8 @@ class ShareCoordinator:
             # All that was written before is known when this is asked, and nobody earlier writes from here on.
             if leader_epoch <= entry.state.leader_epoch:
                 return ()
-            change = StateChange(NO_EPOCH, leader_epoch, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT, ())
+            count = entry.state.delivery_complete_count
+            change = StateChange(NO_EPOCH, leader_epoch, UNINITIALIZED_START_OFFSET, count, ())
             return (records.update(key, change, entry.snapshot_epoch),)
 
         await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
@@ -179,9 +192,7 @@ class ShareCoordinator:
 
     async def write(self, key: SharePartitionKey, change: StateChange) -> None:
         """Store a change (`Persister.write`)."""
-        shard, entry = self._find(key)
-        if entry is None or entry.is_ending:
-            raise UninitializedShareError("Write operation on uninitialized share partition not allowed.")
+        shard, entry = self._find_begun(key, "Write")
         if NO_EPOCH != change.leader_epoch < entry.leader_epoch:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {change.leader_epoch}")
         if NO_EPOCH != change.state_epoch < entry.state_epoch:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.server.coordinator.share import records
-from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, combine
+from ottla.server.coordinator.share.state import (
+    UNINITIALIZED_COUNT,
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareState,
+    combine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,15 +69,20 @@ class ShareEntry:
     def take_update(self, value: ShareUpdateValue) -> None:
         """A change was committed."""
         state = self.state
-        # One that was stored late says nothing newer: the start never goes back, but by another beginning.
+        # One that was stored late says nothing newer: the start never goes back, but by another beginning. Who moves it
+        # on without a count (WriteShareGroupState 0) leaves nobody who knows the count.
         start_offset = max(state.start_offset, value.start_offset)
         leader_epoch = max(state.leader_epoch, value.leader_epoch)
-        count = value.delivery_complete_count if value.start_offset >= state.start_offset else UNINITIALIZED_COUNT
+        is_late = UNINITIALIZED_START_OFFSET != value.start_offset < state.start_offset
+        is_silent = (
+            value.start_offset == UNINITIALIZED_START_OFFSET and value.delivery_complete_count == UNINITIALIZED_COUNT
+        )
+        count = state.delivery_complete_count if is_late or is_silent else value.delivery_complete_count
         self.state = ShareState(
             state.state_epoch,
             leader_epoch,
             start_offset,
-            state.delivery_complete_count if count == UNINITIALIZED_COUNT else count,
+            count,
             combine(state.batches, records.read_batches(value.state_batches), start_offset),
         )
         self.updates += 1

@@ -177,8 +177,10 @@ async def test_what_could_not_be_forgotten_is_served_still(world: World, log: An
 
 
 async def test_what_does_not_exist_is_refused(world: World) -> None:
-    with pytest.raises(UnknownSharePartitionError):
+    with pytest.raises(UninitializedShareError):  # this is looked at first
         await world.coordinator.read(KEY._replace(partition=2), 1)
+    with pytest.raises(UnknownSharePartitionError):
+        world.coordinator.read_summary(KEY._replace(partition=2))
     with pytest.raises(InvalidRequestError):
         await world.coordinator.read(KEY._replace(partition=-1), 1)
     outcomes = await world.coordinator.initialize([Initialization(KEY._replace(topic_id=UUID(int=1)), 1, 0)])
