@@ -63,6 +63,14 @@ def kafka_python(bootstrap: str, topic: str, properties: Properties) -> bytes:
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "bootstrap_timeout_ms": 3000, **_for_python(properties)}
     names = {"cafile": "ssl_cafile", "certfile": "ssl_certfile", "keyfile": "ssl_keyfile"}
     settings |= {name: properties[key] for key, name in zip(_FILES, names.values(), strict=True) if key in properties}
+    if "token" in properties:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        class Shown(AbstractTokenProvider):  # type: ignore[misc] # the library has no types
+            def token(self) -> str:
+                return properties["token"]
+
+        settings["sasl_oauth_token_provider"] = Shown()
     try:
         with KafkaProducer(**settings) as producer:
             producer.send(topic, VALUE).get(TIMEOUT_S)
@@ -86,6 +94,14 @@ def aiokafka(bootstrap: str, topic: str, properties: Properties) -> bytes:
     if properties["security.protocol"].endswith("SSL"):
         named = dict(zip(("cafile", "certfile", "keyfile"), map(properties.get, _FILES), strict=True))
         settings["ssl_context"] = create_ssl_context(**named)
+    if "token" in properties:
+        from aiokafka.abc import AbstractTokenProvider
+
+        class Shown(AbstractTokenProvider):  # type: ignore[misc] # the library has no types
+            async def token(self) -> str:
+                return properties["token"]
+
+        settings["sasl_oauth_token_provider"] = Shown()
 
     async def roundtrip() -> bytes:
         producer = AIOKafkaProducer(**settings)

@@ -1,4 +1,4 @@
-"""Java's clients over SASL_SSL: with a token of an issuer's, Kafka Streams, and a share consumer."""
+"""Clients over SASL_SSL: with a token of an issuer's; Kafka Streams, and a share consumer."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def signed(**changes: object) -> str:
     return jwt.encode({"alg": "ES256", "kid": "1"}, {"sub": "alice", "iat": now, "exp": now + 600, **changes}, KEY)
 
 
-@pytest.mark.parametrize("client", ["franz-go", "sarama"])
-def test_go_shows_a_token(served: Served, client: str) -> None:
+@pytest.mark.parametrize("client", ["franz-go", "sarama", "kafka-python", "aiokafka", "kafkajs"])
+def test_others_show_a_token(served: Served, client: str) -> None:
     if reason := secure_clients.missing(client):
         pytest.skip(reason)
     known = served.known | {"sasl.mechanism": "OAUTHBEARER", "token": signed()}

@@ -59,12 +59,15 @@ def broker(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield process
 
 
-@pytest.mark.parametrize("client", [pytest.param("kcat", marks=pytest.mark.kcat), "kafka-python", "aiokafka", "sarama"])
+@pytest.mark.parametrize(
+    "client", [pytest.param("kcat", marks=pytest.mark.kcat), "kafka-python", "aiokafka", "sarama", "franz-go"]
+)
 def test_who_has_a_ticket_is_let_in(broker: SecureOttla, realm: Realm, client: str) -> None:
     if reason := secure_clients.missing(client):
         pytest.skip(reason)
     keytab = {"sasl.kerberos.keytab": f"{realm.folder}/alice.keytab", "sasl.kerberos.principal": "alice"}
-    own = {"kcat": keytab, "sarama": keytab | {"sasl.kerberos.realm": kerberos.REALM}}
+    in_go = keytab | {"sasl.kerberos.realm": kerberos.REALM}
+    own = {"kcat": keytab, "sarama": in_go, "franz-go": in_go}
     properties = PROPERTIES | own.get(client, {})
     assert CLIENTS[client](broker.bootstrap, f"t{next(_numbers)}", properties) == VALUE
 

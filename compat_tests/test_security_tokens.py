@@ -294,3 +294,28 @@ def test_kafka_delegation_tokens_and_java_s_clients(ottla: SecureOttla, tmp_path
             secure_clients.java(tools, tmp_path, ottla.bootstrap, "by-token", properties)
     finally:
         tools.close()
+
+
+@pytest.mark.franz_go
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("kind", ["ottla", "kafka"])
+def test_franz_go_with_a_token_alone(kind: str, mechanism: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    broker: BrokerProcess = request.getfixturevalue(kind)
+    admin = ["-b", broker.bootstrap, *connecting(tmp_path, "admin")]
+    run_ottla("acl", "add", "bob", "all", "topic:*", "group:*", *admin)
+    with closing(Story(broker)) as story:
+        token = story.create("bob")
+        properties = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": token.token_id,
+            "sasl.password": b64encode(token.hmac).decode(),
+        }
+        franz_go, topic = secure_clients.CLIENTS["franz-go"], f"by-token-{mechanism.lower()}"
+        assert franz_go(broker.bootstrap, topic, {**properties, "tokenauth": "true"}) == VALUE
+        # A token's id is no user, and a token that was ended opens nothing.
+        with pytest.raises(RefusedError, match="SASL_AUTHENTICATION_FAILED"):
+            franz_go(broker.bootstrap, topic, properties)
+        story.expire("bob", token.hmac, -1)
+        with pytest.raises(RefusedError, match="SASL_AUTHENTICATION_FAILED"):
+            franz_go(broker.bootstrap, topic, {**properties, "tokenauth": "true"})

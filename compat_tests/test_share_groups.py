@@ -1,4 +1,4 @@
-"""Share groups with Java's KafkaShareConsumer, on Ottla and on Apache Kafka (`--broker=both`)."""
+"""Share groups with the share consumers of Java, librdkafka and franz-go, on Ottla and on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from compat_tests.clients.base import AdminClient, Client, Record
 from compat_tests.clients.confluent_share import ConfluentShareConsumer
+from compat_tests.clients.franz_share import FranzGoShareConsumer
 from compat_tests.clients.java_client import JavaDriver
 from compat_tests.clients.java_share import Delivered, JavaShareConsumer
 from compat_tests.java.tools import Done, JavaTools
@@ -28,6 +29,15 @@ SET = 0
 INVALID_RECORD_STATE = 121
 
 Join = Callable[..., JavaShareConsumer]
+OpenOther = type[ConfluentShareConsumer] | type[FranzGoShareConsumer]
+
+OTHERS = pytest.mark.parametrize(
+    "open_other",
+    [
+        pytest.param(ConfluentShareConsumer, id="librdkafka"),
+        pytest.param(FranzGoShareConsumer, id="franz-go", marks=pytest.mark.franz_go),
+    ],
+)
 
 
 @pytest.fixture
@@ -261,13 +271,19 @@ def test_what_was_acknowledged_survives_the_broker(
     assert all(again[offset] > 1 for offset in taken if offset % 2 == 0 and offset in again and taken[offset])
 
 
-def test_librdkafka_shares_with_java(
-    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
+@OTHERS
+def test_other_clients_share_with_java(
+    broker: BrokerProcess,
+    connect: Callable[..., AdminClient],
+    join: Join,
+    topic: str,
+    group: str,
+    open_other: OpenOther,
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic, partitions=2)
     configure(broker, group, share_auto_offset_reset="earliest")
-    java, librdkafka = join(broker), ConfluentShareConsumer(broker.bootstrap, group, [topic])
+    java, other = join(broker), open_other(broker.bootstrap, group, [topic])
     taken: list[Delivered] = []
     rounds = 0
     deadline = time.monotonic() + 60
@@ -276,23 +292,24 @@ def test_librdkafka_shares_with_java(
         if rounds < 6:
             produce(client, topic, 10, first=rounds * 10)
         rounds += 1
-        for member in (java, librdkafka):
+        for member in (java, other):
             records = member.poll(500)
             if records:
                 assert set(member.acknowledge(records).values()) == {0}
             taken += records
-    librdkafka.close()
+    other.close()
     assert sorted(int(record.value) for record in taken) == list(range(60))
 
 
-def test_librdkafka_releases_and_rejects(
-    broker: BrokerProcess, connect: Callable[..., AdminClient], topic: str, group: str
+@OTHERS
+def test_other_clients_release_and_reject(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], topic: str, group: str, open_other: OpenOther
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
     configure(broker, group, share_auto_offset_reset="earliest")
     produce(client, topic, 2)
-    member = ConfluentShareConsumer(broker.bootstrap, group, [topic])
+    member = open_other(broker.bootstrap, group, [topic])
 
     for kind in ("RELEASE", "REJECT"):
         records = member.poll_until_some()
@@ -301,6 +318,43 @@ def test_librdkafka_releases_and_rejects(
     produce(client, topic, 1, first=2)
     assert [record.offset for record in member.poll_until_some()] == [2]
     member.close()
+
+
+@pytest.mark.franz_go
+def test_franz_go_renews_its_locks_and_counts_deliveries(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="2000")
+    produce(client, topic, 2)
+    patient, other = FranzGoShareConsumer(broker.bootstrap, group, [topic]), join(broker)
+    held = patient.poll_until_some()
+    assert [(record.offset, record.delivery_count) for record in held] == [(0, 1), (1, 1)]
+    for _ in range(4):
+        assert patient.acknowledge(held, "RENEW") == {f"{topic}-0": 0}
+        assert other.poll(800) == []
+    assert patient.acknowledge(held[:1]) == {f"{topic}-0": 0}
+    # The other one is released by leaving.
+    patient.close()
+    assert [(record.offset, record.delivery_count) for record in other.poll_until_some()] == [(1, 2)]
+
+
+@pytest.mark.franz_go
+def test_what_a_killed_member_held_goes_to_another_before_its_locks_end(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
+) -> None:
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="60000")
+    produce(client, topic, 5)
+    killed = FranzGoShareConsumer(broker.bootstrap, group, [topic])
+    held = killed.poll_until_some()
+    assert [record.offset for record in held] == [0, 1, 2, 3, 4]
+    killed.kill()
+    taken = take(join(broker), 5)
+    # What was on its way to a connection that was lost does not count as delivered.
+    assert [(record.offset, record.delivery_count) for record in taken] == [(offset, 1) for offset in range(5)]
 
 
 def test_kafkas_tools_consume_describe_reset_and_delete(

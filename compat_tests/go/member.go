@@ -110,8 +110,7 @@ func main() {
 		options = append(options, kgo.Balancers(kgo.RangeBalancer()))
 	}
 	if *protocol == "consumer" {
-		// franz-go's way of opting in.
-		options = append(options, kgo.WithContext(context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)))
+		options = append(options, kgo.ServerSideBalancer())
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
@@ -141,6 +140,8 @@ func seek(client *kgo.Client, assigned *assignment, offset int64) bool {
 }
 
 func consume(ctx context.Context, client *kgo.Client, assigned *assignment, seekTo int64, asynchronous bool) {
+	var committing sync.WaitGroup
+	defer committing.Wait() // what is not sent when the member leaves is not committed
 	for ctx.Err() == nil {
 		turn, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		fetches := client.PollRecords(turn, 500)
@@ -156,7 +157,9 @@ func consume(ctx context.Context, client *kgo.Client, assigned *assignment, seek
 			emit(map[string]any{"event": "rows", "rows": rows})
 			background := context.Background()
 			if asynchronous {
+				committing.Add(1)
 				client.CommitOffsets(background, client.UncommittedOffsets(), func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+					defer committing.Done()
 					refused(err)
 				})
 			} else {

@@ -11,7 +11,9 @@ const kafka = new Kafka({
   clientId: "secure", brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 1, initialRetryTime: 50 },
   ssl: properties["security.protocol"].endsWith("SSL") &&
     { ca: [file("ssl.ca.location")], cert: file("ssl.certificate.location"), key: file("ssl.key.location") },
-  sasl: properties["sasl.mechanism"] && {
+  sasl: properties["token"] ? {
+    mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: properties["token"] }),
+  } : properties["sasl.mechanism"] && {
     mechanism: properties["sasl.mechanism"].toLowerCase(),
     username: properties["sasl.username"], password: properties["sasl.password"],
   },

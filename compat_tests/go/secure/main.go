@@ -12,9 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jcmturner/gokrb5/v8/client"
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/keytab"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/kerberos"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -27,13 +31,16 @@ type order struct {
 
 func mechanism(properties map[string]string) (sasl.Mechanism, error) {
 	user, password := properties["sasl.username"], properties["sasl.password"]
+	isToken := properties["tokenauth"] == "true" // a delegation token: its id is the user, its HMAC the password
 	switch name := properties["sasl.mechanism"]; name {
 	case "PLAIN":
 		return plain.Auth{User: user, Pass: password}.AsMechanism(), nil
 	case "SCRAM-SHA-256":
-		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism(), nil
+		return scram.Auth{User: user, Pass: password, IsToken: isToken}.AsSha256Mechanism(), nil
 	case "SCRAM-SHA-512":
-		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism(), nil
+		return scram.Auth{User: user, Pass: password, IsToken: isToken}.AsSha512Mechanism(), nil
+	case "GSSAPI":
+		return ticket(properties)
 	case "OAUTHBEARER":
 		return oauth.Auth{Token: properties["token"]}.AsMechanism(), nil
 	case "":
@@ -41,6 +48,21 @@ func mechanism(properties map[string]string) (sasl.Mechanism, error) {
 	default:
 		return nil, fmt.Errorf("the mechanism %s is not known", name)
 	}
+}
+
+func ticket(properties map[string]string) (sasl.Mechanism, error) {
+	conf, err := config.Load(os.Getenv("KRB5_CONFIG"))
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keytab.Load(properties["sasl.kerberos.keytab"])
+	if err != nil {
+		return nil, err
+	}
+	user := client.NewWithKeytab(
+		properties["sasl.kerberos.principal"], properties["sasl.kerberos.realm"], keys, conf, client.DisablePAFXFAST(true),
+	)
+	return kerberos.Auth{Client: user, Service: properties["sasl.kerberos.service.name"]}.AsMechanismWithClose(), nil
 }
 
 func encryption(properties map[string]string) (*tls.Config, error) {
@@ -55,15 +77,15 @@ func encryption(properties map[string]string) (*tls.Config, error) {
 		}
 		authorities.AppendCertsFromPEM(pem)
 	}
-	config := &tls.Config{RootCAs: authorities}
+	settings := &tls.Config{RootCAs: authorities}
 	if path := properties["ssl.certificate.location"]; path != "" {
 		pair, err := tls.LoadX509KeyPair(path, properties["ssl.key.location"])
 		if err != nil {
 			return nil, err
 		}
-		config.Certificates = []tls.Certificate{pair}
+		settings.Certificates = []tls.Certificate{pair}
 	}
-	return config, nil
+	return settings, nil
 }
 
 func run() error {
@@ -82,28 +104,28 @@ func run() error {
 	if login != nil {
 		options = append(options, kgo.SASL(login))
 	}
-	config, err := encryption(asked.Properties)
+	encrypted, err := encryption(asked.Properties)
 	if err != nil {
 		return err
 	}
-	if config != nil {
-		options = append(options, kgo.DialTLSConfig(config))
+	if encrypted != nil {
+		options = append(options, kgo.DialTLSConfig(encrypted))
 	}
-	client, err := kgo.NewClient(options...)
+	connected, err := kgo.NewClient(options...)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer connected.Close()
 	within, cancel := context.WithTimeout(context.Background(), 35*time.Second)
 	defer cancel()
-	if err := client.Ping(within); err != nil {
+	if err := connected.Ping(within); err != nil {
 		return err
 	}
-	if err := client.ProduceSync(within, &kgo.Record{Topic: asked.Topic, Value: []byte(asked.Value)}).FirstErr(); err != nil {
+	if err := connected.ProduceSync(within, &kgo.Record{Topic: asked.Topic, Value: []byte(asked.Value)}).FirstErr(); err != nil {
 		return err
 	}
 	for {
-		fetches := client.PollFetches(within)
+		fetches := connected.PollFetches(within)
 		for _, each := range fetches.Errors() {
 			if !errors.Is(each.Err, kerr.UnknownTopicOrPartition) {
 				return each.Err
