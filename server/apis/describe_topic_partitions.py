@@ -17,7 +17,7 @@ from ottla.kproto.messages.describe_topic_partitions import (
 )
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.errors import error_response
+from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled, shown
@@ -30,7 +30,8 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     image = context.broker.metadata
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        return error_response(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
+        steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
+        return await context.work.run(steps, counts=False)
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or image.topics)
     if cursor is not None:

@@ -104,17 +104,25 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
 
 
 async def refusal(context: RequestContext) -> Response | None:
-    """The answer to a request that asks for too many changes of the metadata at once."""
-    request, api = context.request, context.api
-    if request is None or api.key not in _CHANGES:
+    """The answer to a request that may not be handled now, or that asks for too many changes of the metadata."""
+    request = context.request
+    if request is None:
         return None
-    code = ErrorCode.POLICY_VIOLATION if _named(request) > _MAX_CHANGES else ErrorCode.NONE
-    if not code and isinstance(request, AlterClientQuotasRequest) and _has_endless_entity(request):
-        code = ErrorCode.INVALID_REQUEST
+    code = context.refusal or _refusal(request)
     if not code:
         return None
     steps = error_response_in_steps(request, context.header.api_version, code)
     return await context.work.run(steps, counts=False)
+
+
+def _refusal(request: Request) -> ErrorCode:
+    if request.API_KEY not in _CHANGES:
+        return ErrorCode.NONE
+    if _named(request) > _MAX_CHANGES:
+        return ErrorCode.POLICY_VIOLATION
+    if isinstance(request, AlterClientQuotasRequest) and _has_endless_entity(request):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
 
 
 def _named(request: Request) -> int:

@@ -23,6 +23,8 @@ from ottla.kproto.messages.alter_partition_reassignments import (
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from ottla.kproto.messages.describe_topic_partitions import TopicRequest as TopicRequestOfDescribe
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -31,6 +33,8 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from ottla.kproto.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.server.apis import describe_topic_partitions
+from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.fetch import MAX_PARTITIONS
 from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
 from ottla.server.network import large_requests
@@ -120,6 +124,42 @@ async def test_a_produce_to_many_partitions(serve_node: Serve) -> None:
         for version in (7, 12):
             (topic,) = (await client.call(request, version)).responses
             assert [it.index for it in topic.partition_responses] == list(range(2_000))
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_a_long_refusal_lets_others_run(serve_node: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps()
+    counted: list[int] = []
+
+    def refuse(*asked: Any) -> codec.Steps[Any]:
+        before = steps.count
+        refused = yield from error_response_in_steps(*asked)
+        counted.append(steps.count - before)
+        return refused
+
+    monkeypatch.setattr(describe_topic_partitions, "error_response_in_steps", refuse)
+    async with serve_node() as node:
+        client = await node.connect()
+        asked = DescribeTopicPartitionsRequest(cursor=Cursor(topic_name="t", partition_index=-1))
+        assert not (await client.call(asked, 0)).topics
+        asked.topics = [TopicRequestOfDescribe(name=f"{n:05}") for n in range(20_000)]
+        trio.lowlevel.add_instrument(steps)
+        answer = await client.call(asked, 0)
+        trio.lowlevel.remove_instrument(steps)
+        assert {it.error_code for it in answer.topics} == {ErrorCode.INVALID_REQUEST}
+        assert len(answer.topics) == 20_000
+        # It takes tens of milliseconds, and a slice is a fifth of one.
+        assert counted[0] == 0
+        assert counted[1] > 10
 
 
 def test_objects_are_freed_a_few_at_a_time_and_lists_that_others_keep_stay() -> None:
