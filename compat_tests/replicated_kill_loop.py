@@ -58,14 +58,15 @@ READ_TIMEOUT_S = 120.0
 
 
 class SkippedSequences(logging.Handler):
-    """Counts why librdkafka says that batches were out of order: the error of the batch before them."""
+    """Counts why librdkafka says that a batch was out of order: the error of the batch before it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.causes: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := re.search(r"skipped sequence numbers .*previous failed request \((\w+)", record.getMessage()):
+        found = re.search(r"skipped sequence numbers .*previous failed request \((\w+)", record.getMessage())
+        if found and found[1] != "OUT_OF_ORDER_SEQUENCE_NUMBER":  # else it follows from the one before
             self.causes[found[1]] += 1
 
 
