@@ -56,7 +56,7 @@ async def filled_broker(folder: Path) -> AsyncIterator[str]:
     """The console of a broker with topics, a group that is behind and a transaction that is open."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder / "data"), "ottla.http.listen": "127.0.0.1:0",
-        "ottla.console.enable": "true", "log.segment.bytes": "3000000",
+        "ottla.console.enable": "true", "log.segment.bytes": "1048576",
     }  # fmt: skip
     node = Node(BrokerConfig(settings))
     async with trio.open_nursery() as nursery:
