@@ -43,12 +43,12 @@ _resource = _argument(acls.target)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    add = actions.add_parser("add", help="allow, or deny, a principal operations on resources")
+    add = actions.add_parser("add", help="allow or deny a principal operations on resources")
     listing = actions.add_parser("list", help="list the entries, or those of a principal or for a resource")
     delete = actions.add_parser("delete", help="remove entries")
-    explain = actions.add_parser("explain", help="say whether a principal may do something, and by which rule")
+    explain = actions.add_parser("explain", help="say whether a principal may do something, and which rule decides")
     for action in (add, explain):
-        action.add_argument("principal", type=acls.principal, help="a user, or type:name; User:* is anybody")
+        action.add_argument("principal", type=acls.principal, help="a user, or type:name; User:* is everybody")
         action.add_argument("operation", type=_operation, help=", ".join(OPERATIONS))
     for action in (listing, delete):
         action.add_argument("--principal", type=acls.principal, metavar="NAME", help="only those of this principal")
@@ -61,9 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for action in (add, listing, delete, explain):
         only = "from this address" if action in (add, explain) else "only those for this address"
         action.add_argument("--host", metavar="ADDRESS", help=f"{only} (default: any)")
-    listing.add_argument("--matching", action="store_true", help="also prefixes and wildcards that fit the resource")
+    listing.add_argument("--matching", action="store_true", help="also prefixes and wildcards that match the resource")
     options.add_json(listing)
-    delete.add_argument("--all", action="store_true", help="every entry there is")
+    delete.add_argument("--all", action="store_true", help="every entry")
     for action, act in ((add, _add), (listing, _list), (delete, _delete), (explain, _explain)):
         options.add_bootstrap(action)
         action.set_defaults(act=act)

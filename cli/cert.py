@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host", action="append", default=[], metavar="NAME", help="for a broker: a name or address that clients use"
     )
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("ottla-data"), metavar="DIR", help="where the broker's are"
+        "--data-dir", type=Path, default=Path("ottla-data"), metavar="DIR", help="the broker's data folder"
     )
     parser.add_argument("--days", type=int, default=DAYS, metavar="N", help=f"how long it is valid (default {DAYS})")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default NAME.pem; key and certificate")

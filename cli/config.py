@@ -34,22 +34,22 @@ _NOT_SET: Final = (4, 5)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    get = actions.add_parser("get", help="show what is set, or with --all everything that could be")
+    get = actions.add_parser("get", help="show what is set, or with --all everything that can be set")
     _add_resource(get)
-    get.add_argument("names", nargs="*", metavar="setting", help="only these, whether they are set or not")
+    get.add_argument("names", nargs="*", metavar="setting", help="only these, whether or not they are set")
     get.add_argument("--all", action="store_true", help="defaults, too")
     options.add_json(get)
     get.set_defaults(act=_get)
     for name, explanation in (
         ("set", "give settings a value"),
         ("append", "add a value to settings that are lists"),
-        ("subtract", "take a value out of settings that are lists"),
+        ("subtract", "remove a value from settings that are lists"),
     ):
         alter = actions.add_parser(name, help=explanation)
         _add_resource(alter)
         alter.add_argument("changes", nargs="+", type=options.setting, metavar="setting=value")
         alter.set_defaults(act=_alter)
-    unset = actions.add_parser("unset", help="go back to the default")
+    unset = actions.add_parser("unset", help="return to the default")
     _add_resource(unset)
     unset.add_argument("changes", nargs="+", type=lambda name: (name, None), metavar="setting")
     unset.set_defaults(act=_alter)

@@ -57,21 +57,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"where to begin: {where.HELP}; default: beginning",
     )
     parser.add_argument(
-        "--until", metavar="WHERE", help="where to stop, written as --offset; default: the end as of now"
+        "--until", metavar="WHERE", help="where to stop, written like --offset; default: the current end"
     )
     parser.add_argument(
         "-g",
         "--group",
         metavar="NAME",
-        help="begin where this group has got to, and commit what was printed; the group must have no members",
+        help="start where this group has got to, and commit what was printed; the group must have no members",
     )
     parser.add_argument("--follow", action="store_true", help="wait for new records instead of stopping at the end")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end (the default without --follow)")
-    parser.add_argument("-c", "--count", type=int, help="stop after so many records")
+    parser.add_argument("-c", "--count", type=int, help="stop after this many records")
     parser.add_argument("-f", "--format", help="such as '%%t %%p %%o %%k %%s\\n'; see `ottla consume --help-format`")
-    parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print the key, too, with this behind it")
-    parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what ends a record")
-    parser.add_argument("-J", "--json", action="store_true", help='a JSON object each; bytes as {"base64": …}')
+    parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print the key as well, followed by this")
+    parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records")
+    parser.add_argument(
+        "-J", "--json", action="store_true", help='a JSON object for each record; bytes as {"base64": …}'
+    )
     parser.add_argument("-u", "--unbuffered", action="store_true", help="write each record at once")
     parser.add_argument("--read-committed", action="store_true", help="skip records of open and aborted transactions")
     parser.add_argument("--help-format", action=_ExplainFormat, nargs=0, help="explain --format, and exit")

@@ -47,7 +47,7 @@ def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[
             yield warn(
                 f"access {address.host or '*'}:{address.port}",
                 WHAT_ANYBODY_CAN_DO,
-                "keep others away by a firewall or a private network, or --listen on 127.0.0.1",
+                "keep others away with a firewall or a private network, or --listen on 127.0.0.1",
             )
         if is_running and endpoint.security_protocol != _protocol(security):
             yield warn(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.server.network.listener import ListenAddress
     from ottla.server.settings.config import BrokerConfig
 
-WHAT_ANYBODY_CAN_DO = "anybody who can connect may read, write and delete everything, for there is no authentication"
+WHAT_ANYBODY_CAN_DO = "there is no authentication, so anyone who can connect may read, write and delete everything"
 
 
 def is_loopback(host: str) -> bool:

@@ -40,14 +40,14 @@ _POLL_SECONDS: Final = 0.5
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
 
-    start = actions.add_parser("start", help="copy topics of another cluster from now on, and show how far it is")
+    start = actions.add_parser("start", help="start copying topics of another cluster, and show the progress")
     add_source(start, required=True)
     start.add_argument(
         "--topics",
         action="append",
         default=[],
         metavar="NAMES",
-        help="which topics, with * and ? as in file names, separated by commas; !name takes out (default: all)",
+        help="which topics, separated by commas, with * and ? as in file names; !name excludes (default: all)",
     )
     start.add_argument(
         "--groups",
@@ -59,14 +59,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     start.add_argument("--wait", action="store_true", help="return when everything is copied, instead of at once")
     start.set_defaults(act=_start)
 
-    status = actions.add_parser("status", help="show each topic, and how many records it lacks")
+    status = actions.add_parser("status", help="show each topic and how many records are still to be copied")
     add_source(status, required=False)
     options.add_json(status)
     status.set_defaults(act=_status)
 
     add_promote(actions)
 
-    stop = actions.add_parser("stop", help="copy nothing more; the topics stay as they are, and cannot be written to")
+    stop = actions.add_parser("stop", help="stop copying; the topics stay as they are and cannot be written to")
     stop.set_defaults(act=_stop)
 
     for action in actions.choices.values():

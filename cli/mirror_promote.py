@@ -63,7 +63,7 @@ def add_promote(actions: Any) -> None:
         "--wait", type=float, default=30, metavar="SECONDS", help="how long to wait until everything is copied"
     )
     parser.add_argument(
-        "--source-is-lost", action="store_true", help="do not ask the source: what is not copied yet is given up"
+        "--source-is-lost", action="store_true", help="do not ask the source; give up what has not been copied yet"
     )
     parser.set_defaults(act=_promote)
 

@@ -228,5 +228,5 @@ def _warn_if_exposed(ready: Ready) -> None:
 
     config = ready.broker.config
     if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + exposed_console(config)):
-        advice = "keep others away by a firewall or a private network, or --listen on 127.0.0.1"
+        advice = "keep others away with a firewall or a private network, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--partition", type=int, help="default: by key, else spread")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="what stands between key and value")
     parser.add_argument(
-        "-D", "--delimiter", default="\\n", metavar="TEXT", help="what ends a record (default: newline)"
+        "-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records (default: newline)"
     )
     parser.add_argument("-k", "--key", help="one key for all records")
     parser.add_argument(
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-Z", "--null", action="store_true", help="send empty keys and values as null")
     parser.add_argument("--whole-files", action="store_true", help="each file is one record")
     parser.add_argument("-a", "--acks", choices=["1", "all"], default="all")
-    parser.add_argument("-c", "--count", type=int, help="stop after so many records")
+    parser.add_argument("-c", "--count", type=int, help="stop after this many records")
     options.add_bootstrap(parser)
 
 

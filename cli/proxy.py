@@ -52,13 +52,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-connections", metavar="NUMBER", help="refuse more connections (default 10000)")
     parser.add_argument("--max-frame", metavar="SIZE", help="the largest request or answer (default 100MiB)")
     parser.add_argument("--memory", metavar="SIZE", help="for frames that are held whole (default 256MiB)")
-    parser.add_argument("--idle", metavar="TIME", help="end connections on which nothing moves so long (default 11m)")
-    parser.add_argument("--cache", metavar="SIZE", help="keep so much of what is fetched, for the next readers")
+    parser.add_argument(
+        "--idle", metavar="TIME", help="end connections on which nothing moves for this long (default 11m)"
+    )
+    parser.add_argument("--cache", metavar="SIZE", help="keep this much of what is fetched for other readers")
     parser.add_argument("--cache-dir", metavar="DIR", help="where it is kept (default /var/tmp)")
     parser.add_argument(
         "--cache-topics", metavar="REGEX", help="topics to keep without asking whether they are compacted"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="all this in TOML, and filters")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="all of this in TOML, and filters")
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], default="auto", help="how log lines are written"
     )

@@ -123,13 +123,15 @@ def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
         raise CommandError(f"cache: {values['cache']!r} is less than 64MiB, which is too little to keep anything")
     folder = Path(_text("cache-dir", values.get("cache-dir", DEFAULT_CACHE_DIR)))
     if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
-        raise CommandError(f"cache-dir: {folder} is no directory that can be written to")
+        raise CommandError(f"cache-dir: {folder} is not a directory that can be written to")
     vouched = None
     if "cache-topics" in values:
         try:
             vouched = re.compile(_text("cache-topics", values["cache-topics"]))
         except re.error as error:
-            raise CommandError(f"cache-topics: {values['cache-topics']!r} is no regular expression: {error}") from None
+            raise CommandError(
+                f"cache-topics: {values['cache-topics']!r} is not a regular expression: {error}"
+            ) from None
     return CacheSettings(size, str(folder), vouched)
 
 

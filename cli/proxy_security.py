@@ -270,7 +270,7 @@ def _settings(source: Source) -> dict[str, str]:
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise CommandError(f"{source} cannot be read: {reason}") from None
     return {name: value for name, value, _ in parse_properties(text)}
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "set", help="give a user, a client id, both together, or an address a quota, such as producer_byte_rate=1MiB"
     )
     change.add_argument("quotas", nargs="+", type=_name_and_number, metavar="quota=number")
-    unset = actions.add_parser("unset", help="take quotas away")
+    unset = actions.add_parser("unset", help="remove quotas")
     unset.add_argument("quotas", nargs="+", type=lambda name: (name, None), metavar="quota")
     for action in (change, unset):
         for name, entity in _ENTITIES.items():

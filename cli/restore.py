@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metadata-from-data",
         action="store_true",
-        help="instead: make the lost cluster.sqlite of a data folder anew, from what lies beside the topics' records",
+        help="instead: recreate the lost cluster.sqlite of a data folder from what is beside the topics' records",
     )
     parser.add_argument(
         "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     data_dir: Path = arguments.data_dir
     path = data_dir / METADATA_FILE
     if path.exists():
-        raise CommandError(f"{path} is there: move it away if it shall be made anew")
+        raise CommandError(f"{path} exists: move it away to have it recreated")
     nodes = [int(node.name.removeprefix("node-")) for node in node_dirs(data_dir)]
     if not nodes:
         raise CommandError(f"{data_dir} is not a data folder: there is no node-<id> in it")

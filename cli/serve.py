@@ -18,17 +18,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--listen",
         action="append",
         metavar="HOST:PORT",
-        help="default 127.0.0.1:9092; may be repeated; port 0: a free one",
+        help="default 127.0.0.1:9092; may be repeated; port 0 takes a free port",
     )
-    parser.add_argument("--port", type=options.port, help="listen on 127.0.0.1 at this port; 0 takes a free one")
+    parser.add_argument("--port", type=options.port, help="listen on 127.0.0.1 and this port; 0 takes a free port")
     parser.add_argument(
-        "--advertise", action="append", metavar="HOST[:PORT]", help="what clients are told; one for each --listen"
+        "--advertise",
+        action="append",
+        metavar="HOST[:PORT]",
+        help="the address that clients are told; one for each --listen",
     )
     parser.add_argument(
         "--nodes",
         type=options.nodes,
         metavar="N",
-        help="a cluster of so many brokers on this machine, one process each (auto: one for each core), on consecutive "
+        help="a cluster of this many brokers on this machine, one process each (auto: one per core), on consecutive "
         "ports, or on those of --listen HOST:PORT,HOST:PORT,…",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
@@ -38,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_MEMORY_MIB,
         metavar="MIB",
-        help=f"keep everything in memory, at most so much (default {_MEMORY_MIB} MiB; 2GiB), and leave nothing behind",
+        help=f"keep everything in memory and leave nothing behind; at most this much (default: {_MEMORY_MIB} MiB)",
     )
     parser.add_argument(
         "--metadata",
@@ -46,14 +49,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="where the cluster's metadata is kept: sqlite (default), or etcd://host:port,…/prefix for many machines",
     )
     parser.add_argument(
-        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0: a free one"
+        "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0 takes a free port"
     )
     parser.add_argument(
         "--console",
         nargs="?",
         const="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="as --http, with the web console (default 127.0.0.1:8080)",
+        help="like --http, with the web console (default 127.0.0.1:8080)",
     )
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
@@ -61,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--secure",
         action="store_true",
-        help="encrypt, ask for passwords and check access; keys and an administrator are made in the data folder",
+        help="encrypt, ask for passwords and check access; keys and an administrator are created in the data folder",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings: a TOML file or Kafka's server.properties"
@@ -80,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0.5,
         metavar="MS",
-        help="log whatever holds the event loop for so long (default 0.5 ms)",
+        help="log whatever holds the event loop for this long (default 0.5 ms)",
     )
 
 

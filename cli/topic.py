@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument("-p", "--partitions", type=int, default=-1, help="default: the broker's num.partitions")
     create.add_argument("-r", "--replication-factor", type=int, default=-1, help="default: the broker's")
     create.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
-    create.add_argument("--if-not-exists", action="store_true", help="do not fail over a topic that exists")
+    create.add_argument("--if-not-exists", action="store_true", help="do not fail if a topic exists")
     create.set_defaults(act=_create)
 
     listing = actions.add_parser("list", help="list topics")
@@ -58,12 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-r", "--replication-factor", type=int, help="the new number of replicas; waits until they are in sync"
     )
     alter.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
-    alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="go back to the default")
+    alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="return to the default")
     alter.set_defaults(act=_alter)
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("topics", nargs="+", metavar="topic")
-    delete.add_argument("--if-exists", action="store_true", help="do not fail over a topic that does not exist")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail if a topic does not exist")
     delete.set_defaults(act=_delete)
 
     truncate = actions.add_parser("delete-records", help="delete the oldest records of topics")
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     truncate.add_argument(
         "--before", required=True, metavar="WHERE", help=f"from where on records stay: {where.HELP}; end: delete all"
     )
-    truncate.add_argument("--dry-run", action="store_true", help="show what would go, and delete nothing")
+    truncate.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
     options.add_json(truncate)
     truncate.set_defaults(act=delete_records)
 

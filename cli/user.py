@@ -25,13 +25,13 @@ HAS_ACTIONS = True
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     add = actions.add_parser(
-        "add", help="add a user, or set a password; it is asked for, or read from standard input, and never stored"
+        "add", help="add a user, or set a password. It is asked for, or read from standard input, and never stored"
     )
     add.add_argument("user")
     add.add_argument("--generate", action="store_true", help="make a password and print it")
-    listing = actions.add_parser("list", help="list the users and by which mechanisms they may authenticate")
+    listing = actions.add_parser("list", help="list the users and the mechanisms with which they can authenticate")
     options.add_json(listing)
-    delete = actions.add_parser("delete", help="let users authenticate no more; connections that are open stay")
+    delete = actions.add_parser("delete", help="stop users from authenticating; open connections stay open")
     delete.add_argument("users", nargs="+", metavar="user")
     for action, act in ((add, _add), (listing, _list), (delete, _delete)):
         options.add_bootstrap(action)
@@ -89,7 +89,7 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
     for user in arguments.users:
         mechanisms = known.get(user, set()) & asked
         if not mechanisms:
-            raise CommandError(f"there is no user {user} who could be deleted; `ottla user list` shows them")
+            raise CommandError(f"there is no user {user}; `ottla user list` shows the users")
         for mechanism in sorted(mechanisms):
             deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
             _alter(client, AlterUserScramCredentialsRequest(deletions=[deletion]))

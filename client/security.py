@@ -85,7 +85,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SecurityConfigError(f"{path} cannot be read: {reason}") from None
     return {name: value for name, value, _ in parse_properties(text)}
 

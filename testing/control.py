@@ -40,11 +40,13 @@ _FAULTS: Final = ("delay", "fail", "drop_connections", "throttle", "fail_disk")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=0, help="the broker's port; 0, the default: any that is free")
-    parser.add_argument("--control-port", type=int, default=0, metavar="PORT", help="of the HTTP port; default: any")
+    parser.add_argument("--port", type=int, default=0, help="the broker's port (default 0: any free port)")
+    parser.add_argument(
+        "--control-port", type=int, default=0, metavar="PORT", help="the control port (default: any free port)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated")
     parser.add_argument(
-        "--user", action="append", default=[], metavar="NAME=PASSWORD", help="who may come; may be repeated"
+        "--user", action="append", default=[], metavar="NAME=PASSWORD", help="a user who may connect; may be repeated"
     )
     parser.add_argument(
         "--acl",
@@ -52,9 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ENTRY",
         help="what users may do, as 'alice read topic:orders'; may be repeated",
     )
-    parser.add_argument("--tls", action="store_true", help="encrypt; the line that says ready has the authority")
+    parser.add_argument("--tls", action="store_true", help="encrypt; the ready line names the authority to trust")
     parser.add_argument(
-        "--with-parent", action="store_true", help="end when standard input is closed, as it is when the parent ends"
+        "--with-parent",
+        action="store_true",
+        help="end when standard input is closed, which happens when the parent process ends",
     )
 
 

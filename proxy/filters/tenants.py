@@ -151,7 +151,7 @@ class Tenants(Filter):
         self._by_principal = dict(by_principal or {})
         nobody = next((name for name in self._by_principal if ":" not in name), None)
         if nobody is not None:
-            raise ValueError(f"by-principal: {nobody!r} is no principal: write User:{nobody}")
+            raise ValueError(f"by-principal: {nobody!r} is not a principal: write User:{nobody}")
         _check_prefixes([prefix] if prefix else [*(by_address or {}).values(), *self._by_principal.values()])
 
     def requests(self) -> frozenset[ApiKey]:

@@ -76,7 +76,7 @@ class LogSettings:
     )
     log_retention_hours: int = integer(168, "Hours that records are kept.", importance=HIGH)
     log_retention_bytes: int = long(
-        -1, "Bytes that each partition keeps at most; -1 is no limit.", importance=HIGH, update=CLUSTER_WIDE
+        -1, "Bytes that each partition keeps at most; -1 means no limit.", importance=HIGH, update=CLUSTER_WIDE
     )
     log_retention_check_interval_ms: int = long(
         300_000, "How often the broker looks for segments to delete.", check=between(1)

@@ -51,7 +51,7 @@ def _host_and_port(text: str) -> str:
     if not host or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ValueError("Each member of an etcd address is host:port, with an IPv6 host in brackets")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{port!r} is no port; each member of an etcd address is host:port")
+        raise ValueError(f"{port!r} is not a port; each member of an etcd address is host:port")
     return f"{host}:{port}"
 
 

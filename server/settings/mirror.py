@@ -21,7 +21,7 @@ class MirrorSettings:
 
     ottla_mirror_bootstrap_servers: tuple[str, ...] = strings(
         (),
-        "Brokers of the cluster that is mirrored, as host:port; none is no mirror.",
+        "Brokers of the cluster that is mirrored, as host:port; if empty, nothing is mirrored.",
         check=Check(_check_servers, "addresses, as host:port"),
         update=CLUSTER_WIDE,
     )

@@ -93,10 +93,11 @@ def check_consistency(config: BrokerConfig) -> None:
         )
     for name in filter(None, map(str.strip, config.super_users.split(";"))):
         if ":" not in name:
-            raise ConfigError(f"super.users has {name!r}, which is no principal: write User:{name}.")
+            raise ConfigError(f"super.users has {name!r}, which is not a principal: write User:{name}.")
     if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
         raise ConfigError(
-            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets somebody in: nobody could."
+            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets some addresses in: "
+            "otherwise nobody could connect."
         )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = getattr(config, BROKER_SETTINGS[name].attribute)

@@ -162,7 +162,7 @@ class TopicSettings:
     )
     remote_storage_enable: bool = boolean(False, "Keep older segments of the topic in remote storage.", in_use=False)
     retention_bytes: int = long(
-        -1, "Bytes that each partition keeps at most; -1 is no limit.", broker="log.retention.bytes"
+        -1, "Bytes that each partition keeps at most; -1 means no limit.", broker="log.retention.bytes"
     )
     retention_ms: int = long(
         604_800_000,

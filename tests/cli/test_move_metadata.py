@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, capsys: Any) -> None:
     words = ["cluster", "move-metadata"]
     for places, sentence in (
         ((tmp_path, "etcd://a b/c:d"), "cluster.sqlite is missing"),
-        (("etcd://host:port", tmp_path), "'port' is no port"),
+        (("etcd://host:port", tmp_path), "'port' is not a port"),
         (("sqlite", tmp_path), "name the data folder"),
         (("http://a", tmp_path), "It must be sqlite, memory, or etcd://"),
     ):

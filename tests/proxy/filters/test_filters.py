@@ -391,7 +391,7 @@ def test_filters_are_made_of_their_tables() -> None:
         ([{"type": "tenants"}], "filter 1 (tenants): write one of prefix, by-address and by-principal"),
         (
             [{"type": "tenants", "by-principal": {"alice": "a."}}],
-            "by-principal: 'alice' is no principal: write User:alice",
+            "by-principal: 'alice' is not a principal: write User:alice",
         ),
         ([{"type": "tenants", "by-principal": 5}], "by-principal: write it as a table"),
         ([{"type": "tenants", "prefix": "a.", "listeners": "("}], "listeners: '(' is not a regular expression"),
