@@ -13,7 +13,7 @@ SPARKS := 4.0 4.1 4.2
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -153,6 +153,9 @@ bench: .venv/.bench-ready jars ## the measurements of docs/performance.md
 
 release: .venv/.release-ready ## VERSION: build it, try it, tag it (DRY_RUN=1: only build and try it)
 	@$(BIN)/python packaging/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)
+
+test-image: ## the container image: built with buildah, run, used and stopped (root; apt-get install buildah mmdebstrap)
+	@$(PYTHON) packaging/try_image.py
 
 lint-packaging: .venv/.packaging-ready ## the Dockerfile, compose files, Kubernetes manifests and (with helm) the chart
 	@$(BIN)/python packaging/lint.py

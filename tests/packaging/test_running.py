@@ -79,6 +79,12 @@ def test_the_container_runs_as_nobody_special_and_copies_what_is_there() -> None
     assert set(packages["only-include"]) <= set(kept)
 
 
+def test_the_image_stands_on_one_base_that_can_be_replaced() -> None:
+    text = DOCKERFILE.read_text()
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.\d+-slim$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+
+
 def test_the_containers_http_port_can_be_reached_by_probes_and_metrics() -> None:
     """A kubelet asks the pod's own address, which loopback would not answer."""
     text = DOCKERFILE.read_text()
