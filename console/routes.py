@@ -37,6 +37,7 @@ from ottla.console.pages import (
     produce,
     settings,
     theme,
+    topic_groups,
     topics,
     transactions,
 )
@@ -103,6 +104,7 @@ def routes(console: Console) -> list[BaseRoute]:
         page("/topics", topics.show_all),
         form("/new-topic", manage_topic.new),
         page("/topics/{topic}", topics.show, needs=DESCRIBE_TOPIC),
+        page("/topics/{topic}/groups", topic_groups.show, needs=DESCRIBE_TOPIC),
         form("/topics/{topic}/manage", manage_topic.manage, DESCRIBE_TOPIC),
         page("/topics/{topic}/messages", messages.show_all, needs=READ_TOPIC),
         page("/topics/{topic}/messages/{partition}/{offset}", messages.show, needs=READ_TOPIC),

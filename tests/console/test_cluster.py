@@ -322,6 +322,18 @@ async def test_messages_of_other_nodes_come_live(run_cluster: RunCluster) -> Non
         await events.aclose()
 
 
+async def test_a_topic_shows_the_groups_of_all_nodes(run_cluster: RunCluster) -> None:
+    async with world(run_cluster) as it:
+        groups = {await key_at(it.router, node_id, GROUP) for node_id in (1, 2, 3)}
+        for index in range(PARTITIONS):
+            await it.produce(index, b"v", b"v")
+        for node_id in (1, 2, 3):
+            await it.commit(await key_at(it.router, node_id, GROUP), node_id, t=dict.fromkeys(range(PARTITIONS), 1))
+        page = await it.browser.get("topics/t/groups")
+        assert {group for group in groups if group in page.text} == groups
+        assert " ".join(page.text.split()).count(f"classic {PARTITIONS} {PARTITIONS}") == 3
+
+
 async def test_the_lag_of_a_group_counts_the_partitions_of_all_nodes(run_cluster: RunCluster) -> None:
     async with world(run_cluster) as it:
         for index in range(PARTITIONS):

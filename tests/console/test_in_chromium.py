@@ -24,7 +24,7 @@ SETTINGS = {"ottla.http.listen": "127.0.0.1:0", "ottla.console.enable": "true"}
 LONG_NAME = "a-topic-with-a-rather-long-name-that-nobody-would-choose-" + "x" * 80
 PAGES = (
     "", "topics", "topics/t", "topics/t/messages", "topics/t/messages/0/0", "topics/t/produce", "topics/t/manage",
-    "groups", "group?id=billing", "group/manage?id=billing", "transactions", "settings",
+    "topics/t/groups", "groups", "group?id=billing", "group/manage?id=billing", "transactions", "settings",
 )  # fmt: skip
 
 Serve = Callable[..., Any]

@@ -133,6 +133,36 @@ async def test_a_group_shows_its_lag_by_partition(browse: Browse) -> None:
         assert (await browser.get("group", id="nobody")).status == 404
 
 
+async def test_a_topic_shows_its_groups(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("orders", partitions=3)
+        other_id = await browser.node.create_topic("other")
+        await browser.node.broker.controller.ensure_topic("__consumer_offsets")
+        for partition in range(3):
+            await browser.produce(topic_id, partition, *(Record(value=b"x") for _ in range(10)))
+        coordinator = browser.node.broker.group_coordinator
+        for group, topic, offsets in (
+            ("fast", "orders", (9, 9)),
+            ("slow", "orders", (2, 3, 4)),
+            ("else", "other", (0,)),
+        ):
+            commits = {
+                TopicPartition(topic, index): OffsetToCommit(
+                    offset, -1, "", topic_id={"orders": topic_id}.get(topic, other_id)
+                )
+                for index, offset in enumerate(offsets)
+            }
+            await once_loaded(coordinator.commit_offsets, group, commits)
+        page = await browser.get("topics/orders/groups")
+        assert page.rows() == 2
+        words = " ".join(page.text.split())
+        assert "fast Empty classic 2 2 slow Empty classic 3 21" in words
+        page = await browser.get("topics/orders/groups", sort="lag")
+        assert page.text.index("slow") < page.text.index("fast")
+        assert "No group has committed" in (await browser.get("topics/__consumer_offsets/groups")).text
+        assert (await browser.get("topics/none/groups")).status == 404
+
+
 async def test_transactions_under_way_come_first(browse: Browse) -> None:
     async with browse() as browser:
         await browser.node.create_topic("orders")
