@@ -12,10 +12,11 @@ from typing import Final
 from ottla.cli import CommandError
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
-from ottla.client.errors import ClientError, SecurityConfigError, UnknownTopicError, UnreachableError
+from ottla.client.errors import AddressError, ClientError, SecurityConfigError, UnknownTopicError, UnreachableError
 from ottla.client.security import NO_SECURITY, Security
 
 CLIENT_ID: Final = "ottla-cli"
+_BOOTSTRAP: Final = "OTTLA_BOOTSTRAP"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
@@ -31,9 +32,12 @@ def connected(arguments: Namespace) -> Iterator[Client]:
 
 
 def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
-    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default; AddressError if one is none."""
-    text = given or os.environ.get("OTTLA_BOOTSTRAP") or _DEFAULT_BOOTSTRAP
-    return parse_addresses(text)
+    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default. AddressError if one of them is not one."""
+    variable = os.environ.get(_BOOTSTRAP)
+    try:
+        return parse_addresses(given or variable or _DEFAULT_BOOTSTRAP)
+    except AddressError as error:
+        raise AddressError(str(error) if given else f"{_BOOTSTRAP}: {error}") from None
 
 
 def security(given: Path | None) -> Security:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from ottla.cli.connection import bootstrap_servers
+from ottla.client.errors import AddressError
 from ottla.kproto.partitioner import murmur2, partition_for_key
 
 
@@ -123,6 +125,15 @@ def test_failures_say_what_to_do(broker: Any, arguments: list[str], words: str) 
     assert done.returncode == 1
     assert words in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+
+
+def test_a_variable_that_is_not_an_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", "127.0.0.1:")
+    with pytest.raises(AddressError, match=r"^OTTLA_BOOTSTRAP: '127\.0\.0\.1:' is not an address: write host:port$"):
+        bootstrap_servers(None)
+    with pytest.raises(AddressError, match="^'a:b:c' is not an address"):
+        bootstrap_servers("a:b:c")
+    assert bootstrap_servers("a:1") == [("a", 1)]
 
 
 def test_a_too_large_record_is_refused(broker: Any) -> None:
