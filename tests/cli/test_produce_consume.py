@@ -131,7 +131,7 @@ def test_a_variable_that_is_not_an_address_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OTTLA_BOOTSTRAP", "127.0.0.1:")
     with pytest.raises(AddressError, match=r"^OTTLA_BOOTSTRAP: '127\.0\.0\.1:' is not an address: write host:port$"):
         bootstrap_servers(None)
-    with pytest.raises(AddressError, match="^'a:b:c' is not an address"):
+    with pytest.raises(AddressError, match=r"^'a:b:c' is not an address"):
         bootstrap_servers("a:b:c")
     assert bootstrap_servers("a:1") == [("a", 1)]
 
