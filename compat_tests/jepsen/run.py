@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -105,6 +106,9 @@ class _Run:
             with real.scope:
                 await self._work(real, seconds, kinds, pause_s)
                 await self._audit(real)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is found
+            traceback.print_exception(error)
+            self._wrong.append(f"it fails: {error!r}")
         finally:
             with trio.CancelScope(shield=True):  # ended by the patience of what is stopped
                 await trio.to_thread.run_sync(self._stop_others)
