@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from compat_tests.java import java
 from ottla.simulation.cluster.attempts import Partition
 from ottla.simulation.cluster.history import History
 
-__all__ = ["GROUP", "TOPIC", "JavaClients"]
+__all__ = ["GROUP", "TOPIC", "JavaClients", "wrong_reads"]
 
 TOPIC: Final = "java"
 GROUP: Final = "java-group"
@@ -112,15 +112,17 @@ class JavaClients:
         return [
             sentence
             for consumer_number, consumer in enumerate(self._consumers)
-            for sentence in _gaps(f"java consumer {consumer_number}", consumer, found)
+            for sentence in wrong_reads(f"java consumer {consumer_number}", consumer.told, found)
         ]
 
 
-def _gaps(name: str, consumer: Tool, found: Mapping[Partition, Mapping[int, bytes]]) -> list[str]:
+def wrong_reads(
+    name: str, told: Sequence[Mapping[str, Any]], found: Mapping[Partition, Mapping[int, bytes]]
+) -> list[str]:
     """Records that a member has left out while it owned a partition, or that it was given without owning it."""
     wrong = []
     positions: dict[int, int | None] = {}
-    for event in consumer.told:
+    for event in told:
         kind = event.get("name")
         if kind == "partitions_assigned":
             positions.update((each["partition"], None) for each in event["partitions"])
