@@ -111,7 +111,12 @@ class Consumer(Client):
         self.ends[partition] = data.high_watermark
         records = bytes(data.records or b"")
         aborted = AbortedTransactions((each.producer_id, each.first_offset) for each in data.aborted_transactions or ())
+        visible_end = data.last_stable_offset if self._is_committed else data.high_watermark
         for position, header in iter_batches(records):
+            self.world.check(
+                header.next_offset <= visible_end,
+                f"{self.name} is shown {partition} up to {header.next_offset}, and only {visible_end} is committed",
+            )
             if not (self._is_committed and aborted.hides(header)) and not header.is_control:
                 for record in iter_records(records, position, header):
                     if record.offset >= offset:

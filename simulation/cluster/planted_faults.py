@@ -29,6 +29,7 @@ from ottla.server.metadata import partition_changes
 from ottla.server.network.connection import Connection
 from ottla.server.replica import manager
 from ottla.server.replica.append import AppendOperation
+from ottla.server.replica.fetch import FetchOperation
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.follower import FollowerProgress
 from ottla.server.replica.isr_change import IsrChange
@@ -109,9 +110,13 @@ def _elect_anybody(state: Any, live: Any, **options: Any) -> Any:
     return _follow_live(state, live, **{**options, "unclean": True})
 
 
-def _visible_to_the_end(self: Any, isolation: Isolation) -> int:
-    del isolation
-    return int(self.log.flushed_end_offset)
+def _plan_to_the_end(self: Any, request: Any, *, is_first: bool) -> Any:
+    params, isolation = self._params, self._params.isolation
+    params.isolation = Isolation.LOG_END if isolation is Isolation.HIGH_WATERMARK else isolation
+    try:
+        return _plan(self, request, is_first=is_first)
+    finally:
+        params.isolation = isolation
 
 
 def _change_in_any_epoch(self: Any, state: Any) -> Any:
@@ -124,6 +129,7 @@ def _fetch_from_the_end(self: Any, offset: int, start: int, leader_end: int, now
     return bool(_record_fetch(self, max(offset, leader_end), start, leader_end, now_ms, epoch))
 
 
+_plan: Final[Callable[..., Any]] = FetchOperation._plan
 _settle: Final[Callable[..., Any]] = AppendOperation._settle
 _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
 _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
@@ -154,7 +160,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
     PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
     PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _wait_for_ever),)),
-    PlantedFault("readers see what is not committed", ((Partition, "visible_end", _visible_to_the_end),)),
+    PlantedFault("readers see what is not committed", ((FetchOperation, "_plan", _plan_to_the_end),)),
     PlantedFault(
         "a batch that is sent again is not known", ((ProducerEntry, "find_duplicate", lambda self, header: None),)
     ),
