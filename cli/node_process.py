@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import signal
@@ -99,6 +100,7 @@ def run_node(
     from ottla.storage.errors import DataDirLockedError, StorageError
 
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    faulthandler.enable()  # if the interpreter or a native library crashes, the log says where
     try:
         without_effect = config.accepted_without_effect()
         if without_effect:

@@ -9,15 +9,16 @@ It costs a few per cent and is off unless asked for (`ottla serve --debug-loop`)
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
+import re
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from types import FrameType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import trio
 
@@ -30,6 +31,7 @@ _MAX_LINES_PER_SECOND: Final = 10
 # What is so much longer than all before is logged in any case: that can be a few dozen times.
 _RECORD: Final = 1.2
 _TRIO_RUN: Final = "unrolled_run"
+_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 # The thread has to get the interpreter while the loop is busy: by default it would wait 5 ms for it.
 _SWITCH_INTERVAL_SECONDS: Final = 0.000_1
 
@@ -137,26 +139,33 @@ class LoopWatchdog(trio.abc.Instrument):
     def _watch(self) -> None:
         """Sample the loop's stack once in every step that has lasted for most of the threshold."""
         sampled_step = 0.0
-        while not self._ended.wait(self._threshold_seconds / 4):
-            started = self._step_started
-            if not started or started == sampled_step:
-                continue
-            if time.perf_counter() - started >= self._threshold_seconds * 0.75:
-                sampled_step = started
-                frame = _frame_of(self._loop_thread)
-                stack = traceback.StackSummary.extract(_frames_of_task(frame), limit=_STACK_DEPTH)
-                stack.reverse()
-                if self._step_started == started:
-                    self._sample = stack
+        with tempfile.TemporaryFile() as dump:
+            while not self._ended.wait(self._threshold_seconds / 4):
+                started = self._step_started
+                if not started or started == sampled_step:
+                    continue
+                if time.perf_counter() - started >= self._threshold_seconds * 0.75:
+                    sampled_step = started
+                    stack = _stack_of(self._loop_thread, dump)
+                    if self._step_started == started:
+                        self._sample = stack
 
 
-def _frames_of_task(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames from the innermost out to where Trio steps the task."""
-    for inner, line in traceback.walk_stack(frame):
-        if inner.f_code.co_name == _TRIO_RUN:
-            return
-        yield inner, line
+def _stack_of(thread: int, dump: IO[bytes]) -> traceback.StackSummary:
+    """What a thread does now, from where Trio steps the task on; the innermost last.
 
-
-def _frame_of(thread: int) -> FrameType | None:
-    return sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to look at another thread
+    Frames of another thread that runs on must not be followed by Python code, which that thread takes turns with: a
+    frame may be gone by the next step, and the interpreter crashes. `faulthandler` takes all of them in one.
+    """
+    dump.seek(0)
+    dump.truncate()
+    faulthandler.dump_traceback(dump, all_threads=True)
+    dump.seek(0)
+    told = re.search(rf"hread 0x{thread:016x} .*\n((?:  .*\n)*)", dump.read().decode(errors="replace"))
+    frames = [] if told is None else _FRAME.findall(told[1].partition(f" in {_TRIO_RUN}\n")[0])
+    stack = traceback.StackSummary.from_list([(file, int(line), name, None) for file, line, name in frames])
+    del stack[_STACK_DEPTH:]
+    stack.reverse()
+    for each in stack:
+        assert each.line is not None  # it is looked up here, and not on the loop
+    return stack

@@ -92,6 +92,15 @@ def test_acknowledged_records_survive_a_kill(broker: Any, tmp_path: Path) -> Non
     assert sorted(lines) == sorted(b"v%d" % i for i in range(1000))
 
 
+def test_a_crash_of_the_interpreter_says_where_it_was(start: Make, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        broker = start(log=log)
+    assert broker.stop(signal.SIGSEGV) == -signal.SIGSEGV
+    told = (tmp_path / "log").read_text()
+    assert "Fatal Python error: Segmentation fault" in told
+    assert "cli/node_process.py" in told
+
+
 def test_a_second_broker_on_the_folder_is_refused(broker: Any, tmp_path: Path) -> None:
     text = refusal(broker, "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert f"is in use by process {broker.process.pid} (" in text
