@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.server.coordinator.share.state import DeliveryState, StateBatch
 from ottla.server.share.errors import InvalidAcknowledgementError, InvalidRecordStateError
-from ottla.server.share.records import Acquired, Batch, Before, Lock, Run, Transition, joined_batches
+from ottla.server.share.records import Acquired, Batch, Lock, Run, Transition, joined_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -313,27 +313,21 @@ class InFlight:
         lock.held += run.count
 
     def release(self, member_id: str) -> Transition:
-        """Begin to give back all that a member holds (its session has ended).
-
-        Of a batch of which it has acknowledged nothing, the delivery does not count.
-        """
+        """Begin to give back all that a member holds (its session has ended). It counts as delivered."""
         transition = Transition()
         for batch in self._batches:
             self._cut_at_start(batch)
-            is_whole = len(batch.runs) == 1
             for run in batch.runs:
                 if run.before is None and run.lock is not None and run.lock.member_id == member_id:
-                    self._begin(transition, run, DeliveryState.AVAILABLE, undo_delivery=is_whole)
+                    self._begin(transition, run, DeliveryState.AVAILABLE)
         return transition
 
-    def _begin(self, transition: Transition, run: Run, state: DeliveryState, *, undo_delivery: bool = False) -> None:
+    def _begin(self, transition: Transition, run: Run, state: DeliveryState) -> None:
         assert run.lock is not None
-        run.before = Before(run.lock, run.delivery_count)
+        run.before = run.lock
         if state is DeliveryState.AVAILABLE and run.first < self.start_offset:
             state = DeliveryState.ARCHIVED
-        if undo_delivery and state is DeliveryState.AVAILABLE:
-            run.delivery_count -= 1
-        elif state is DeliveryState.AVAILABLE and run.delivery_count >= self.max_delivery_count:
+        if state is DeliveryState.AVAILABLE and run.delivery_count >= self.max_delivery_count:
             state = DeliveryState.ARCHIVED
         run.state = state
         transition.runs.append(run)
@@ -346,8 +340,7 @@ class InFlight:
             assert before is not None
             run.before = None
             if not stored:
-                run.delivery_count = before.delivery_count
-                if before.lock.has_expired:
+                if before.has_expired:
                     self._give_back(run)
                 else:
                     run.state = DeliveryState.ACQUIRED

@@ -71,13 +71,6 @@ class Lock:
         self.cell: list[Late] | None = None
 
 
-class Before(NamedTuple):
-    """What a run goes back to if its change cannot be stored."""
-
-    lock: Lock
-    delivery_count: int
-
-
 class Run:
     """Neighbouring records of one state. While `before` is set, a change of it is on its way to be stored."""
 
@@ -92,7 +85,8 @@ class Run:
         self.state = state
         self.delivery_count = delivery_count
         self.lock = lock
-        self.before: Before | None = None
+        #: The lock that it goes back to if its change cannot be stored.
+        self.before: Lock | None = None
 
     def __repr__(self) -> str:
         pending = "" if self.before is None else " pending"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Any
 
 from hypothesis import settings
@@ -34,7 +33,7 @@ class ShareHistory(RuleBasedStateMachine):
         self.stored: tuple[StateBatch, ...] = ()
         self.stored_start = 0
         self.locks: list[Lock] = []
-        self.pending: list[tuple[Transition, tuple[StateBatch, ...], int, Set[int]]] = []
+        self.pending: list[tuple[Transition, tuple[StateBatch, ...], int]] = []
         self.holder: dict[int, str] = {}
         self.deliveries: dict[int, int] = {}
         self.over: set[int] = set()
@@ -125,34 +124,21 @@ class ShareHistory(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from(MEMBERS))
     def leave(self, member: str) -> None:
-        transition = self.machine.release(member)
-        undone = {
-            offset
-            for run in transition.runs
-            for offset in range(run.first, run.last + 1)
-            if run.before is not None and run.delivery_count < run.before.delivery_count
-        }
-        assert all(self.holder[offset] == member for offset in undone)
-        for offset in undone:
-            self.deliveries[offset] -= 1
-        self._begun(transition, undone)
+        self._begun(self.machine.release(member))
 
-    def _begun(self, transition: Transition, undone: Set[int] = frozenset()) -> None:
+    def _begun(self, transition: Transition) -> None:
         if transition.runs:
             stored = tuple(transition.state_batches())
-            self.pending.append((transition, stored, self.machine.start_offset, undone))
+            self.pending.append((transition, stored, self.machine.start_offset))
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), stored=st.booleans())
     def settle(self, data: Any, stored: bool) -> None:
         """The store has answered the oldest change."""
-        transition, batches, start, undone = self.pending.pop(0)
+        transition, batches, start = self.pending.pop(0)
         begun = [(run, range(run.first, run.last + 1)) for run in transition.runs]
         if stored:
             self._store(batches, start)
-        else:
-            for offset in undone:
-                self.deliveries[offset] += 1
         self.machine.complete(transition, stored=stored)
         # Where the log begins later meanwhile, a run is cut there.
         known = {offset: run.state for run in self.machine.runs() for offset in range(run.first, run.last + 1)}

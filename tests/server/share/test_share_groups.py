@@ -193,8 +193,8 @@ async def test_a_lost_connection_gives_back_what_the_member_held(serve_node: Ser
         stays = await ShareClient.join(node, "g", "stays", TOPIC)
         assert await lost.acquire() == [(0, 0, 1)]
         await trio.aclose_forcefully(lost.client.stream)
-        # It was not delivered, as far as anybody can tell.
-        assert await stays.acquire() == [(0, 0, 1)]
+        # It counts as delivered: nobody can tell.
+        assert await stays.acquire() == [(0, 0, 2)]
 
 
 async def test_a_connection_of_many_sessions_remembers_none_of_them(
@@ -273,7 +273,8 @@ async def test_where_a_group_began_is_kept_over_a_restart(serve_node: Serve) -> 
         assert await member.acquire() == [(1, 1, 1)]
     async with serve_node(PATIENT) as node:
         member = await ShareClient.join(node, "g", "m", TOPIC)
-        assert await member.acquire() == [(1, 1, 1)]
+        # That the member lost it when the node stopped may have been stored, or not.
+        assert [acquired[:2] for acquired in await member.acquire()] == [(1, 1)]
 
 
 async def test_a_group_is_listed_described_altered_and_deleted(serve_node: Serve) -> None:
