@@ -84,6 +84,8 @@ class ApacheKafka(BrokerProcess):
     """Apache Kafka as a process. `overrides` are lines of its server.properties."""
 
     name = "kafka"
+    #: Where others keep the cores busy a JVM takes minutes; alone it takes seconds.
+    start_timeout_s = 240.0
 
     def __init__(
         self,
@@ -139,6 +141,7 @@ class ApacheKafkaCluster(BrokerProcess):
 
     name = "kafka"
     is_cluster = True
+    start_timeout_s = ApacheKafka.start_timeout_s
 
     def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
         controllers = [f"{HOST}:{free_port()}" for _ in range(NODES)]

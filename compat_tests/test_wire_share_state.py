@@ -5,6 +5,7 @@ What is expected here is what Apache Kafka 4.3.1 answers (`--broker=both`).
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -194,7 +195,19 @@ def test_who_was_replaced_is_shut_out(share: SharePartition) -> None:
     assert share.read(5) == ("NONE", 4, 0, [])
 
 
+def of_one_coordinator(share: SharePartition) -> SharePartition:
+    """The same for a group of which both partitions are coordinated by one node."""
+    for number in itertools.count():
+        group = f"{share.group}-{number}"
+        keys = [share_key(group, share.topic_id, index) for index in (0, 1)]
+        found = share.wire.call(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys), 6).coordinators
+        if len({each.node_id for each in found}) == 1:
+            return share._replace(group=group)
+    raise AssertionError
+
+
 def test_several_partitions_at_once(share: SharePartition) -> None:
+    share = of_one_coordinator(share)
     partitions = [beginning.PartitionData(partition=index, state_epoch=1, start_offset=index) for index in (0, 1)]
     topics = [beginning.InitializeStateData(topic_id=share.topic_id, partitions=partitions)]
     request = beginning.InitializeShareGroupStateRequest(group_id=share.group, topics=topics)

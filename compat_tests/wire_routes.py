@@ -121,7 +121,7 @@ class Router:
     def _coordinator(self, kind: int, key: str) -> Address:
         """Home as long as there is none: it says what any other would."""
         if (kind, key) not in self._coordinators:
-            (found,) = self._ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4).coordinators
+            (found,) = self._ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 6).coordinators
             if found.error_code:
                 return self._home
             self._coordinators[kind, key] = (found.host, found.port)
