@@ -119,7 +119,10 @@ def _is_deep(text: Column) -> Column:
     """
     openings = F.length(text) - F.length(F.translate(text, "{[", ""))
     unquoted = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*"', "")
-    brackets = F.split(F.regexp_replace(unquoted, r"[^\[\]{}]", ""), "")
+    only_brackets = F.regexp_replace(unquoted, r"[^\[\]{}]", "")
+    # Counting takes long where there are very many. So many openings in a row tell without it.
+    is_steep = only_brackets.rlike(rf"[\[{{]{{{MAX_DEPTH + 1}}}")
+    brackets = F.split(only_brackets, "")
     start = F.struct(F.lit(0).alias("depth"), F.lit(0).alias("most"))
 
     def further(so_far: Column, bracket: Column) -> Column:
@@ -128,7 +131,8 @@ def _is_deep(text: Column) -> Column:
         return F.struct(depth.alias("depth"), F.greatest(so_far["most"], depth).alias("most"))
 
     deepest = F.aggregate(brackets, start, further, lambda found: found["most"])
-    return F.when(openings > MAX_DEPTH, deepest > MAX_DEPTH).otherwise(F.lit(False))
+    found = F.when(is_steep, F.lit(True)).otherwise(deepest > MAX_DEPTH)
+    return F.when(openings > MAX_DEPTH, found).otherwise(F.lit(False))
 
 
 def _has_more(text: Column) -> Column:
