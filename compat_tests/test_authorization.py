@@ -26,6 +26,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    add_raft_voter,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -78,10 +79,13 @@ from ottla.kproto.messages import (
     produce,
     read_share_group_state,
     read_share_group_state_summary,
+    remove_raft_voter,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -96,6 +100,7 @@ from ottla.kproto.schema import Request, Struct
 from ottla.server.apis.authorization import RULES
 from ottla.server.metadata.acls import AclOperation as Op
 from ottla.server.metadata.acls import AclResource as On
+from ottla.server.served.api import TELEMETRY
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.security]
 
@@ -870,9 +875,38 @@ SHARE_REQUESTS: Mapping[ApiKey, tuple[int, list[Any]]] = {
         ),
     ),
 }
+STREAMS_AND_QUORUM_REQUESTS: Mapping[ApiKey, tuple[int, list[Any]]] = {
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (
+        0,
+        [
+            streams_group_heartbeat.StreamsGroupHeartbeatRequest(
+                group_id=group, member_id="m", member_epoch=0, rebalance_timeout_ms=1000, process_id="p",
+                topology=streams_group_heartbeat.Topology(
+                    subtopologies=[streams_group_heartbeat.Subtopology(subtopology_id="0", source_topics=topics)]
+                ),
+                active_tasks=[], standby_tasks=[], warmup_tasks=[],
+            )
+            for group in ("g", "h")
+            for topics in (["open"], ["closed"], ["open", "absent"])
+        ],
+    ),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (
+        0,
+        [streams_group_describe.StreamsGroupDescribeRequest(group_ids=["g", "i"], include_authorized_operations=True)],
+    ),
+    ApiKey.ADD_RAFT_VOTER: (
+        0,
+        [add_raft_voter.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=77, listeners=[])],
+    ),
+    ApiKey.REMOVE_RAFT_VOTER: (0, [remove_raft_voter.RemoveRaftVoterRequest(cluster_id=None, voter_id=77)]),
+}  # fmt: skip
 # Of these who is let in is answered by what the cluster is at the moment: only refusals are compared.
-ONLY_REFUSALS = frozenset(SHARE_REQUESTS) - {ApiKey.SHARE_GROUP_DESCRIBE}
-ALL_REQUESTS = {**REQUESTS, **SHARE_REQUESTS}
+ONLY_REFUSALS = (frozenset(SHARE_REQUESTS) - {ApiKey.SHARE_GROUP_DESCRIBE}) | {
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+ALL_REQUESTS = {**REQUESTS, **SHARE_REQUESTS, **STREAMS_AND_QUORUM_REQUESTS}
 
 COMPARED = ("error_code", "partition_error_code", "topic_config_error_code", "authorized_operations")
 NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "key", "principal", "log_dir")
@@ -912,7 +946,8 @@ def asked(broker: BrokerProcess, user: str, request: Request, version: int) -> A
 def test_every_api_has_a_row() -> None:
     tokens = {key for key in RULES if "DELEGATION_TOKEN" in key.name}
     everybody = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-    assert set(ALL_REQUESTS) == set(RULES) - tokens - everybody
+    # Neither broker serves them without a place for what clients push.
+    assert set(ALL_REQUESTS) == set(RULES) - tokens - everybody - TELEMETRY
 
 
 @pytest.mark.parametrize("key", ALL_REQUESTS, ids=lambda key: key.name.lower())
