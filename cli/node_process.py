@@ -30,6 +30,7 @@ _GC_THRESHOLDS = (2_000, 1, 25_000)
 
 # So long a worker thread that computes may keep the interpreter from the event loop; Python's default is 5 ms.
 _SWITCH_INTERVAL_SECONDS = 0.000_5
+_STDERR = 2
 
 
 class Starter(Protocol):
@@ -100,7 +101,7 @@ def run_node(
     from ottla.storage.errors import DataDirLockedError, StorageError
 
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    faulthandler.enable()  # if the interpreter or a native library crashes, the log says where
+    faulthandler.enable(_STDERR)  # if the interpreter or a native library crashes, the log says where
     try:
         without_effect = config.accepted_without_effect()
         if without_effect:

@@ -114,7 +114,7 @@ def test_settings_may_come_from_a_file_and_flags_win(broker: Any, tmp_path: Path
         ("upstream = 'a:1'\ncache = '1MiB'", "cache: '1MiB' is less than 64MiB, which is too little"),
         ("upstream = 'a:1'\ncache = true", "cache: True is not a text"),
         ("upstream = 'a:1'\ncache-dir = '/tmp'", "cache-dir needs a cache: say how large it may be with --cache"),
-        ("upstream = 'a:1'\ncache = '1GiB'\ncache-dir = '/no'", "cache-dir: /no is no directory that can be written"),
+        ("upstream = 'a:1'\ncache = '1GiB'\ncache-dir = '/no'", "/no is not a directory that can be written to"),
         ("upstream = 'a:1'\ncache = '1GiB'\ncache-topics = '('", "cache-topics: '(' is not a regular expression"),
         ("upstream = 'a:1'\nadvertise = 'a:1'", "advertise: 'a:1' has a port; write the host alone"),
     ],

@@ -96,7 +96,7 @@ async def test_it_is_made_anew_from_the_data(serve_node: Serve, capsys: Any) -> 
         assert response.producer_id >= 1_000_000
     # What is there is not made anew.
     assert await restore(data_dir) == 1
-    assert "is there" in capsys.readouterr().err
+    assert "exists: move it away" in capsys.readouterr().err
 
 
 async def test_settings_that_change_are_kept_beside_the_records(serve_node: Serve) -> None:

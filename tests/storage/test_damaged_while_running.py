@@ -20,6 +20,8 @@ from ottla.storage.inspect.fsck import check_node
 
 COUNT = 60
 PARTITIONS = 3
+# A file that is being written may get its name while its folder is copied.
+_UNFINISHED = shutil.ignore_patterns("*.new")
 
 
 def value(number: int) -> bytes:
@@ -64,7 +66,7 @@ async def killed(harness: Any, *, segment_bytes: int = 1 << 30, checkpoint_at: i
                 await manager.maintenance.wait_idle()
         folder = Path(logs[0].store.files.directory)
         kept = folder.parents[2] / "kept"
-        shutil.copytree(folder, kept)
+        shutil.copytree(folder, kept, ignore=_UNFINISHED)
     shutil.rmtree(folder)
     shutil.move(kept, folder)
     yield Killed(folder)
@@ -205,7 +207,7 @@ async def test_a_truncation_that_was_lost_is_seen_by_what_follows(harness: Any) 
         await log.store.writer.flush(sync=False)
         folder = Path(log.store.files.directory)
         kept = folder.parents[2] / "kept"
-        shutil.copytree(folder, kept)
+        shutil.copytree(folder, kept, ignore=_UNFINISHED)
     shutil.rmtree(folder)
     shutil.move(kept, folder)
     it = Killed(folder)
@@ -231,7 +233,7 @@ async def test_a_gap_that_a_log_has_of_its_own_is_not_taken_for_lost(harness: An
         await log.store.writer.flush(sync=False)
         folder = Path(log.store.files.directory)
         kept = folder.parents[2] / "kept"
-        shutil.copytree(folder, kept)
+        shutil.copytree(folder, kept, ignore=_UNFINISHED)
     shutil.rmtree(folder)
     shutil.move(kept, folder)
     it = Killed(folder)
@@ -261,7 +263,7 @@ async def test_the_image_of_a_block_in_a_record_is_no_block(harness: Any) -> Non
             await log.store.writer.flush(sync=False)
         folder = Path(log.store.files.directory)
         kept = folder.parents[2] / "kept"
-        shutil.copytree(folder, kept)
+        shutil.copytree(folder, kept, ignore=_UNFINISHED)
     shutil.rmtree(folder)
     shutil.move(kept, folder)
     it = Killed(folder)

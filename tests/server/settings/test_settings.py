@@ -88,7 +88,7 @@ def test_wrong_text_is_refused_with_the_settings_name(setting: Setting) -> None:
         ("topic", "leader.replication.throttled.replicas", "x", "must be the literal '*' or a list of replicas"),
         ("group", "share.auto.offset.reset", "by_duration:1 day", "must be one of earliest, latest, by_duration"),
         ("broker", "offsets.topic.replication.factor", "40000", "Not a number of type SHORT"),
-        ("broker", "node.id", "-1", "Value must be at least 0"),
+        ("broker", "node.id", "-2", "Value must be at least -1"),
     ],
 )
 def test_reasons_are_kafkas(table: str, name: str, text: str, reason: str) -> None:
