@@ -24,7 +24,7 @@ run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that k
 # Real clients mostly wait: more than two at a time would be in each other's way; the rest is work for every core.
 test: .venv/.test-ready jars clients ## every test
 	$(PYTEST) --numprocesses=auto --dist=loadfile tests examples
-	$(PYTEST) --numprocesses=2 --dist=loadfile compat_tests
+	$(PYTEST) --numprocesses=2 --dist=loadfile --no-loadscope-reorder compat_tests
 	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
 
 check: .venv/.test-ready ## lint, format, types, layers
