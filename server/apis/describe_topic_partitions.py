@@ -32,20 +32,21 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     if cursor is not None and cursor.partition_index < 0:
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
         return await context.work.run(steps, counts=False)
-    asked = {topic.name for topic in request.topics}
-    names = sorted(asked or image.topics)
-    if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
+    asked = bool(request.topics)
+    names = (topic.name for topic in request.topics) if asked else image.topics
     # At least one, or a client that asks for none would never come to an end.
     room = min(max(1, request.response_partition_limit), context.broker.config.max_request_partition_size_limit)
     live = {broker.node_id for broker in image.live_brokers()}
     answers: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     access = context.access
-    async for name in context.work.over(names):
-        if access is not None and not access.allows(
-            AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=bool(asked)
-        ):
+    last = None
+    async for name in context.work.over(await context.work.sorted(names), counts=False):
+        if name == last or (cursor is not None and name < cursor.topic_name):
+            continue
+        last = name
+        await context.work.rest()
+        if access is not None and not access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=asked):
             if asked:
                 answers.append(_refused(name))
             continue
@@ -64,7 +65,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
             next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
             break
     if access is not None:
-        for answer in answers:
+        async for answer in context.work.over(answers, counts=False):
             if answer.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, answer.name or "")
                 answer.topic_authorized_operations = may

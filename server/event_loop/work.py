@@ -6,7 +6,9 @@ up to a hundred times the memory that it took on the wire, and microseconds of t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from heapq import merge
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -115,6 +117,16 @@ class Work:
     def over(self, items: Iterable[T], *, counts: bool = True) -> Over[T]:
         """Iterate with `rest` before each item; what was counted when it was parsed need not count again."""
         return Over(self, items, 1 if counts else 0)
+
+    async def sorted(self, names: Iterable[str]) -> Iterator[str]:
+        """These in ascending order, duplicates too: sorted in short runs, merged as they are read. Counts none."""
+        rest = iter(names)
+        runs: list[list[str]] = []
+        while run := list(islice(rest, LIGHT_ELEMENTS)):
+            run.sort()
+            runs.append(run)
+            await self.rest(0)
+        return merge(*runs)
 
     async def expect(self, elements: int) -> None:
         """Refuse at once what would be refused later: call with what is known of the answer before it is made."""

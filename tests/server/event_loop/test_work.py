@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 import trio
@@ -54,6 +54,36 @@ async def test_heavy_work_is_done_one_after_the_other(lane: Lane, nursery: trio.
         for number in range(5):
             doing.start_soon(do, number)
     assert max(most) == 1
+
+
+async def test_names_are_sorted_a_run_at_a_time(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.server.event_loop.work.SLICE_SECONDS", 0)
+    names = [f"{n * 7919 % 5_000:04}" for n in range(LIMIT + 500)]
+    taken = 0
+
+    def take() -> Iterator[str]:
+        nonlocal taken
+        for name in names:
+            taken += 1
+            yield name
+
+    longest = 0
+
+    async def watch() -> None:
+        nonlocal longest
+        seen = 0
+        while taken < len(names):
+            longest = max(longest, taken - seen)
+            seen = taken
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        work = Work(lane)
+        assert list(await work.sorted(take())) == sorted(names)
+    assert work.elements == 0
+    # Two runs may end before the watch comes round again.
+    assert 0 < longest <= 2 * LIGHT_ELEMENTS
 
 
 async def test_it_waits_until_there_is_memory_for_it(lane: Lane, budget: MemoryBudget, nursery: trio.Nursery) -> None:
