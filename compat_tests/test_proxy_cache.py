@@ -51,9 +51,9 @@ class Reader:
         with closing(WireConnection((HOST, port))) as first:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
             found = first.call(asked, 12)
-        [broker] = found.brokers
         self.name, self.version = topic, version
         self.topic_id, [partition] = found.topics[0].topic_id, found.topics[0].partitions
+        [broker] = [broker for broker in found.brokers if broker.node_id == partition.leader_id]
         self.leader_epoch = partition.leader_epoch if version > 11 else -1
         self._wire = WireConnection((broker.host, broker.port))
         self._wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)

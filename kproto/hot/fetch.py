@@ -284,6 +284,11 @@ def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[lis
         pieces.clear()
         yield
     _spread(pieces, parts)
+    # Freeing 50,000 at once would hold up everybody.
+    for topic in whole.responses:
+        while topic.partitions:
+            del topic.partitions[-STEP_ELEMENTS:]
+            yield
     return parts
 
 

@@ -1,5 +1,6 @@
 """Fetch responses made of light partitions and chained records: the same bytes as the schema's codec."""
 
+import itertools
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.kproto import codec
+from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.errors import EncodeError
-from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, build_in_steps, build_parts
+from ottla.kproto.hot import fetch
+from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, _Twin, build_in_steps, build_parts
 from ottla.kproto.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -110,6 +113,30 @@ def test_in_steps_it_is_the_same(version: int) -> None:
     stops += build()
     assert encoded == [b"".join(build_parts(response, version))]
     assert len(stops) >= 5
+
+
+def test_what_was_made_for_the_codec_is_freed_a_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = 0
+
+    class Traced(_Twin):
+        def __init__(self, light: FetchedPartition) -> None:
+            nonlocal alive
+            super().__init__(light)
+            alive += 1
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    monkeypatch.setattr(fetch, "_Twin", Traced)
+    partitions: list[Any] = [FetchedPartition(n, 0, 1, 1, 0, None, None) for n in range(5 * STEP_ELEMENTS)]
+    unusual: list[Any] = [PartitionData(current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=2))]
+    topics = [FetchableTopicResponse(partitions=some) for some in (unusual, partitions)]
+    counts = [alive for _ in build_in_steps(FetchResponse(responses=topics), 18)]
+    assert max(counts) == len(partitions)
+    assert alive == 0
+    freed = [before - after for before, after in itertools.pairwise([*counts, alive])]
+    assert max(freed) == STEP_ELEMENTS
 
 
 def response_of(partition: object) -> FetchResponse:
