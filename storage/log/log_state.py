@@ -13,8 +13,13 @@ from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.checkpoint import PartitionState
 from ottla.storage.state.aborted_transactions import AbortedTransactions
 from ottla.storage.state.leader_epochs import LeaderEpochs
-from ottla.storage.state.producer_snapshot import read_snapshot, write_snapshot
-from ottla.storage.state.producer_state import AppendPlan, CompletedTransaction, ProducerStateManager
+from ottla.storage.state.producer_snapshot import read_snapshot
+from ottla.storage.state.producer_state import (
+    AppendPlan,
+    CompletedTransaction,
+    FrozenProducers,
+    ProducerStateManager,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -207,9 +212,9 @@ class LogState(ProducerHistory):
 
     # Checkpoints and recovery.
 
-    def pack_state(self, as_of_sequence: int) -> bytes:
-        """What is known, as of a block; nothing of it may be appended to a later one yet."""
-        return PartitionState(
+    def state(self, as_of_sequence: int) -> tuple[PartitionState, FrozenProducers | None]:
+        """What is known, as of a block, producers apart; nothing of it may be appended to a later one yet."""
+        state = PartitionState(
             as_of_sequence,
             self.log_start_offset,
             self.log_end_offset,
@@ -217,11 +222,12 @@ class LogState(ProducerHistory):
             self.size_bytes,
             self.epochs.to_bytes() if len(self.epochs) else b"",
             self.aborted.to_bytes() if self.aborted is not None else b"",
-            write_snapshot(self.producers) if self.producers is not None else b"",
-        ).pack()
+            b"",
+        )
+        return state, None if self.producers is None else self.producers.freeze()
 
     def load_state(self, content: bytes) -> bool:
-        """Restore what `pack_state` took; False if what it says of producers is damaged and must be read anew."""
+        """Restore a packed `state`; False if what it says of producers is damaged and must be read anew."""
         state = PartitionState.parse(content)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = state.log_end_offset

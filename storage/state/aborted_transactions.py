@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -99,7 +100,14 @@ class AbortedTransactions:
 
     def to_bytes(self) -> bytes:
         """Count (int32), then producer id, first, last and last stable offset of each (int64), big-endian."""
-        return _COUNT.pack(len(self)) + b"".join(_ENTRY.pack(*entry) for entry in self)
+        fields = array("q", bytes(_ENTRY.size * len(self)))
+        fields[0::4] = self._producer_ids
+        fields[1::4] = self._first_offsets
+        fields[2::4] = self._last_offsets
+        fields[3::4] = self._last_stable_offsets
+        if sys.byteorder == "little":
+            fields.byteswap()
+        return _COUNT.pack(len(self)) + fields.tobytes()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> AbortedTransactions:

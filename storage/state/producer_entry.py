@@ -51,6 +51,7 @@ class ProducerEntry:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "frozen",
         "last_timestamp_ms",
         "producer_epoch",
         "producer_id",
@@ -72,6 +73,19 @@ class ProducerEntry:
         self.last_timestamp_ms = last_timestamp_ms
         self.transaction_first_offset = transaction_first_offset
         self.batches = list(batches)
+        #: How often its manager had been frozen when this entry was made.
+        self.frozen = 0
+
+    def copy(self) -> ProducerEntry:
+        """The same, to be changed alone."""
+        return ProducerEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp_ms,
+            self.transaction_first_offset,
+            self.batches,
+        )
 
     @property
     def last_sequence(self) -> int:

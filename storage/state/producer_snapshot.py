@@ -11,10 +11,17 @@ restart recognises every duplicate which the running broker would.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
+from typing import Final
 
 from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
-from ottla.storage.state.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
+from ottla.storage.state.producer_state import (
+    BatchMetadata,
+    FrozenProducers,
+    ProducerEntry,
+    ProducerStateManager,
+)
 
 VERSION = 1
 
@@ -25,11 +32,25 @@ _BATCH = struct.Struct(">iqiq")
 _PAIR = struct.Struct(">qq")
 
 
-def write_snapshot(state: ProducerStateManager) -> bytes:
+#: So many producers are packed between two stops.
+STEP_PRODUCERS: Final = 64
+
+
+def write_snapshot(state: FrozenProducers) -> bytes:
     """The state as bytes."""
-    undecided = list(state.undecided_transactions())
-    parts = [_HEADER.pack(state.end_offset, len(state), len(undecided))]
-    for entry in state.active_producers():
+    steps = write_snapshot_in_steps(state)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            content: bytes = end.value
+            return content
+
+
+def write_snapshot_in_steps(state: FrozenProducers) -> Generator[None, None, bytes]:
+    """`write_snapshot` with a stop behind each STEP_PRODUCERS producers."""
+    parts = [_HEADER.pack(state.end_offset, len(state.producers), len(state.undecided))]
+    for number, entry in enumerate(state.producers, 1):
         parts.append(
             _PRODUCER.pack(
                 entry.producer_id,
@@ -41,7 +62,12 @@ def write_snapshot(state: ProducerStateManager) -> bytes:
             )
         )
         parts += [_BATCH.pack(*batch) for batch in entry.batches]
-    parts += [_PAIR.pack(*pair) for pair in undecided]
+        if not number % STEP_PRODUCERS:
+            yield
+    for number, pair in enumerate(state.undecided.items(), 1):
+        parts.append(_PAIR.pack(*pair))
+        if not number % STEP_PRODUCERS:
+            yield
     body = b"".join(parts)
     return _PREFIX.pack(VERSION, crc32c(body)) + body
 

@@ -34,6 +34,7 @@ __all__ = [
     "BatchMetadata",
     "CompletedTransaction",
     "DuplicateBatch",
+    "FrozenProducers",
     "ProducerEntry",
     "ProducerStateManager",
     "VerificationGuard",
@@ -69,10 +70,27 @@ class AppendPlan(NamedTuple):
     marker: EndTxnMarker | None
 
 
+class FrozenProducers(NamedTuple):
+    """A manager's state at one moment, which stays as it is while the manager goes on."""
+
+    end_offset: int
+    producers: list[ProducerEntry]
+    undecided: dict[int, int]
+    """First offset -> marker offset of the transactions whose end awaits the high watermark."""
+
+
 class ProducerStateManager:
     """All producers of one partition. Synchronous; offsets must be applied and replayed in ascending order."""
 
-    __slots__ = ("_ongoing", "_producers", "_undecided", "_verifications", "end_offset", "first_unstable_offset")
+    __slots__ = (
+        "_freezes",
+        "_ongoing",
+        "_producers",
+        "_undecided",
+        "_verifications",
+        "end_offset",
+        "first_unstable_offset",
+    )
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -85,6 +103,7 @@ class ProducerStateManager:
         # First offset -> marker offset of transactions whose end is not yet below the high watermark.
         self._undecided: dict[int, int] = {}
         self._verifications = Verifications()
+        self._freezes = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -169,9 +188,7 @@ class ProducerStateManager:
         self, header: BatchHeader, marker: EndTxnMarker | None, base_offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
         last_offset = base_offset + header.last_offset_delta
-        entry = self._producers.get(header.producer_id)
-        if entry is None:
-            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id)
+        entry = self._to_change(header.producer_id)
         if header.is_transactional:
             self._verifications.end(header.producer_id)
         self.end_offset = last_offset + 1
@@ -187,6 +204,16 @@ class ProducerStateManager:
             self._ongoing[base_offset] = header.producer_id
             self._find_first_unstable()
         return None
+
+    def _to_change(self, producer_id: int) -> ProducerEntry:
+        """The producer's entry, which nobody else has."""
+        entry = self._producers.get(producer_id)
+        if entry is not None and entry.frozen == self._freezes:
+            return entry
+        entry = ProducerEntry(producer_id) if entry is None else entry.copy()
+        entry.frozen = self._freezes
+        self._producers[producer_id] = entry
+        return entry
 
     def _end_transaction(
         self, entry: ProducerEntry, header: BatchHeader, marker: EndTxnMarker, offset: int, timestamp_ms: int
@@ -291,8 +318,8 @@ class ProducerStateManager:
                 return False
             if not entry.batches or entry.batches[0].last_offset >= offset:
                 return False
-        for entry in self._producers.values():
-            entry.forget_from(offset)
+        for producer_id in self._producers:
+            self._to_change(producer_id).forget_from(offset)
         self._verifications.clear()
         self.end_offset = min(self.end_offset, offset)
         return True
@@ -306,9 +333,10 @@ class ProducerStateManager:
         self.first_unstable_offset = None
         self.end_offset = offset
 
-    def undecided_transactions(self) -> Iterator[tuple[int, int]]:
-        """(first offset, marker offset) of the transactions whose end awaits the high watermark."""
-        return iter(self._undecided.items())
+    def freeze(self) -> FrozenProducers:
+        """The state of now, for a snapshot. It is quick: later changes copy the entries that they change."""
+        self._freezes += 1
+        return FrozenProducers(self.end_offset, list(self._producers.values()), dict(self._undecided))
 
     def restore(
         self, end_offset: int, producers: Iterable[ProducerEntry], undecided: Iterable[tuple[int, int]] = ()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from itertools import islice
 
 import trio
 
 from ottla.storage.errors import DiskFullError
+from ottla.storage.format.checkpoint import PartitionState
+from ottla.storage.state.producer_snapshot import STEP_PRODUCERS, write_snapshot, write_snapshot_in_steps
+from ottla.storage.state.producer_state import FrozenProducers
 from ottla.storage.store.memstore import StoreLog
 
 __all__ = ["CheckpointBuilder"]
@@ -22,12 +26,14 @@ class CheckpointBuilder:
     `is_abandoned` is set when the store stops.
     """
 
-    __slots__ = ("_as_of", "_remaining", "armed", "is_abandoned", "taken")
+    __slots__ = ("_as_of", "_remaining", "_unpacked", "armed", "is_abandoned", "taken")
 
     def __init__(self, changed: dict[StoreLog, None]) -> None:
         self._remaining = changed
         self._as_of = -1
         self.taken: dict[bytes, bytes] = {}
+        # With many producers, which are packed in slices.
+        self._unpacked: dict[bytes, tuple[PartitionState, FrozenProducers]] = {}
         self.armed = trio.Event()
         self.is_abandoned = False
 
@@ -54,22 +60,49 @@ class CheckpointBuilder:
         """Take the state of a log that is about to change, if it has not been taken yet."""
         if self.armed.is_set() and log in self._remaining:
             del self._remaining[log]
-            self.taken[log.key] = log.pack_state(self._as_of)
+            state, producers = log.state(self._as_of)
+            if producers is None:
+                self.taken[log.key] = state.pack()
+            elif len(producers.producers) + len(producers.undecided) <= STEP_PRODUCERS:
+                self.taken[log.key] = state._replace(producers=write_snapshot(producers)).pack()
+            else:
+                self._unpacked[log.key] = state, producers
 
     def forget(self, log: StoreLog) -> None:
         """The log is deleted: nothing of it belongs into a checkpoint."""
         self._remaining.pop(log, None)
         self.taken.pop(log.key, None)
+        self._unpacked.pop(log.key, None)
 
     @property
     def left(self) -> dict[StoreLog, None]:
         """The logs whose state was not taken."""
         return self._remaining
 
+    @property
+    def begun(self) -> list[bytes]:
+        """The keys of the logs whose state was taken, packed or not."""
+        return [*self.taken, *self._unpacked]
+
     async def take_all(self) -> None:
-        """Take all other states, in slices, so that the event loop is not held."""
+        """Take all other states, and pack all, in slices, so that the event loop is not held."""
         await self.armed.wait()
         while self._remaining and not self.is_abandoned:
             for log in list(islice(self._remaining, _SLICE)):
                 self.capture(log)
             await trio.lowlevel.checkpoint()
+        for key, (state, producers) in list(self._unpacked.items()):
+            steps = write_snapshot_in_steps(producers)
+            packed = await _finish(steps)
+            if self._unpacked.pop(key, None) is not None:  # else it was deleted meanwhile
+                self.taken[key] = state._replace(producers=packed).pack()
+
+
+async def _finish(steps: Generator[None, None, bytes]) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            content: bytes = end.value
+            return content
+        await trio.lowlevel.checkpoint()

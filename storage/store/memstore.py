@@ -19,7 +19,9 @@ from ottla.storage.format.run_table import RunTable, voided_from
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
+    from ottla.storage.format.checkpoint import PartitionState
     from ottla.storage.memory.iobuf import Fragment, IOBuf
+    from ottla.storage.state.producer_state import FrozenProducers
 
 __all__ = ["MemRun", "Memstore", "RunGroup", "StoreLog"]
 
@@ -56,8 +58,8 @@ class StoreLog(Protocol):
     def forget_tail(self, group: RunGroup) -> None:
         """The oldest part of the tail leaves memory."""
 
-    def pack_state(self, as_of_sequence: int) -> bytes:
-        """What is known of the partition, as of a block; nothing of it may be appended to a later one yet."""
+    def state(self, as_of_sequence: int) -> tuple[PartitionState, FrozenProducers | None]:
+        """What is known, as of a block, producers apart; nothing of it may be appended to a later one yet."""
 
     def close(self) -> None:
         """Whoever still knows the log gets LogClosedError from now on."""

@@ -310,7 +310,7 @@ class MessageStore:
 
     def drop_snapshots(self, builder: CheckpointBuilder) -> None:
         """The checkpoint was given up: the states that it has taken must be taken again."""
-        self.dirty.update((self.logs[key], None) for key in builder.taken if key in self.logs)
+        self.dirty.update((self.logs[key], None) for key in builder.begun if key in self.logs)
 
     def recover_from(self, position: int) -> None:
         """The checkpoint that moves the recovery point is durable."""

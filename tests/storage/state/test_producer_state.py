@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.kproto.records import BatchHeader, EndTxnMarker
 from ottla.storage.errors import (
@@ -19,7 +19,13 @@ from ottla.storage.errors import (
     UnsupportedFormatError,
 )
 from ottla.storage.state.producer_snapshot import read_snapshot, write_snapshot
-from ottla.storage.state.producer_state import AppendPlan, CompletedTransaction, DuplicateBatch, ProducerStateManager
+from ottla.storage.state.producer_state import (
+    AppendPlan,
+    CompletedTransaction,
+    DuplicateBatch,
+    FrozenProducers,
+    ProducerStateManager,
+)
 
 LAST_SEQUENCE = (1 << 31) - 1
 PRODUCER = 7
@@ -376,10 +382,20 @@ class TestExpiry:
 
 
 class TestSnapshots:
+    def test_what_is_frozen_stays_when_the_log_is_cut(self) -> None:
+        log = Log()
+        for sequence in range(4):
+            log.append(batch(sequence))
+        frozen = log.state.freeze()
+        content = write_snapshot(frozen)
+        assert log.state.truncate_from_end(2)
+        assert write_snapshot(frozen) == content
+        assert write_snapshot(log.state.freeze()) != content
+
     def snapshot(self) -> bytes:
         log = Log()
         log.append(batch(0, transactional=True))
-        return write_snapshot(log.state)
+        return write_snapshot(log.state.freeze())
 
     def test_every_flipped_bit_is_noticed(self) -> None:
         content = self.snapshot()
@@ -418,6 +434,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.end_offset = 0
         self.high_watermark = 0
         self.state = ProducerStateManager()
+        self.frozen: list[tuple[FrozenProducers, bytes]] = []
 
     @initialize(epoch=st.integers(0, 2), sequence=st.sampled_from([0, LAST_SEQUENCE - 3]))
     def begin(self, epoch: int, sequence: int) -> None:
@@ -490,10 +507,10 @@ class ProducerMachine(RuleBasedStateMachine):
     def send(self, producer_id: int, header: BatchHeader) -> None:
         expected = self.expected(header)
         if isinstance(expected, type):
-            before = write_snapshot(self.state)
+            before = write_snapshot(self.state.freeze())
             with pytest.raises(expected):
                 self.state.check(header)
-            assert write_snapshot(self.state) == before
+            assert write_snapshot(self.state.freeze()) == before
             return
         decision = self.state.check(header)
         if expected is not None:
@@ -555,9 +572,15 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule()
     def restart_from_a_snapshot(self) -> None:
-        content = write_snapshot(self.state)
+        content = write_snapshot(self.state.freeze())
         self.state = read_snapshot(content)
-        assert write_snapshot(self.state) == content
+        assert write_snapshot(self.state.freeze()) == content
+
+    @precondition(lambda self: len(self.frozen) < 3)
+    @rule()
+    def freeze(self) -> None:
+        frozen = self.state.freeze()
+        self.frozen.append((frozen, write_snapshot(frozen)))
 
     @rule()
     def restart_by_replaying_the_log(self) -> None:
@@ -567,6 +590,10 @@ class ProducerMachine(RuleBasedStateMachine):
         replayed.advance_high_watermark(self.high_watermark)
         self.state.advance_high_watermark(self.high_watermark)
         self.state = replayed
+
+    @invariant()
+    def what_is_frozen_stays(self) -> None:
+        assert all(write_snapshot(frozen) == content for frozen, content in self.frozen)
 
     @invariant()
     def the_state_agrees_with_the_log(self) -> None:
