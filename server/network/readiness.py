@@ -1,30 +1,32 @@
 """Who waits for bytes: all idle connections at one place, whose requests are served in the turn that finds them there.
 
 Trio registers a socket anew for each wait, and wakes and steps a task for each that has something. Here the sockets
-stay registered with an epoll of our own, whose descriptor one task waits for; in its turn it lets every connection that
-has something serve what needs no waiting. A connection's own task sleeps meanwhile, and is woken for what does need it.
-So a small request costs no task a step (docs/decisions/0029).
+stay registered with an epoll of our own, and every connection that has something serves what needs no waiting in the
+event loop's wait itself (`io_wait`); or, where that cannot be, in a task that waits for the epoll. A connection's own
+task sleeps meanwhile, and is woken for what does need it. So a small request costs no task a step
+(docs/decisions/0029).
 """
 
 from __future__ import annotations
 
 import select
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.server.event_loop.pace import SLICE_SECONDS
+from ottla.server.network.io_wait import EVENTS_AT_ONCE, served_while_waiting
 
 if TYPE_CHECKING:
+    from ottla.server.network.io_wait import Ready
     from ottla.server.network.transport import Transport
 
 Serve = Callable[[], bool]
 """Serves what has come, without waiting; False when the connection's task has to go on. Raises nothing."""
-
-_EVENTS_AT_ONCE: Final = 256
 
 
 class Readiness:
@@ -33,13 +35,15 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_epoll", "_registered", "_sleeping")
+    __slots__ = ("_epoll", "_left", "_registered", "_sleeping")
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         #: Those whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
+        #: Those who are ready and have not had their turn.
+        self._left: deque[tuple[int, int]] = deque()
 
     async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
         """Call `serve` whenever there is something to receive, until it returns False.
@@ -74,9 +78,10 @@ class Readiness:
         if not hasattr(select, "epoll"):
             yield
             return
-        with select.epoll() as self._epoll:
+        with select.epoll() as self._epoll, served_while_waiting(self._epoll, self._serve_ready) as is_served:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._run, self._epoll)
+                if not is_served:
+                    nursery.start_soon(self._run, self._epoll)
                 yield
                 assert not self._sleeping
                 nursery.cancel_scope.cancel()
@@ -85,18 +90,28 @@ class Readiness:
         descriptor = epoll.fileno()
         while True:
             await trio.lowlevel.wait_readable(descriptor)
-            began = perf_counter()
-            for ready, _ in epoll.poll(0, _EVENTS_AT_ONCE):
-                sleeper = self._sleeping.get(ready)
-                if sleeper is None:
-                    # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.
-                    self._unregister(ready)
-                elif not sleeper.serve():
-                    del self._sleeping[ready]
-                    trio.lowlevel.reschedule(sleeper.task)
-                if perf_counter() - began > SLICE_SECONDS:
-                    await trio.lowlevel.checkpoint()
-                    began = perf_counter()
+            are_left = self._serve_ready(epoll.poll(0, EVENTS_AT_ONCE))
+            while are_left:
+                await trio.lowlevel.checkpoint()
+                are_left = self._serve_ready(())
+
+    def _serve_ready(self, ready: Ready) -> bool:
+        """Serve for a slice of time those who were left over and those who are ready; whether any are left now."""
+        left = self._left
+        left.extend(ready)
+        began = perf_counter()
+        while left:
+            descriptor, _ = left.popleft()
+            sleeper = self._sleeping.get(descriptor)
+            if sleeper is None:
+                # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.
+                self._unregister(descriptor)
+            elif not sleeper.serve():
+                del self._sleeping[descriptor]
+                trio.lowlevel.reschedule(sleeper.task)
+            if perf_counter() - began > SLICE_SECONDS:
+                break
+        return bool(left)
 
     def _unregister(self, descriptor: int) -> None:
         if self._epoll is not None and descriptor in self._registered:

@@ -1,7 +1,9 @@
 """What is served in the turn that receives it, and what is left to the connection's task."""
 
+import socket
 import struct
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +17,34 @@ from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, Li
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.errors import CloseConnectionError
-from ottla.server.network import connection
+from ottla.server.network import connection, readiness
 
 Serve = Callable[..., Any]
+
+NO_TASK = "the event loop's wait"
+
+
+class _Watcher(trio.abc.Instrument):
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Asks to see each step."""
+
+
+def _task_at_work() -> str:
+    try:
+        return trio.lowlevel.current_task().name
+    except RuntimeError:
+        return NO_TASK
+
+
+@pytest.fixture(params=["in the wait", "in a task", "one at a time"])
+async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How requests are served that need no waiting: the name of what does it."""
+    if request.param == "one at a time":
+        monkeypatch.setattr(readiness, "SLICE_SECONDS", 0)
+    if request.param != "in a task":
+        return NO_TASK
+    trio.lowlevel.add_instrument(_Watcher())
+    return "Readiness._run"
 
 
 class Handlers:
@@ -28,7 +55,7 @@ class Handlers:
         self.go_on = trio.Event()
 
     def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        self.tasks.append(trio.lowlevel.current_task().name)
+        self.tasks.append(_task_at_work())
         return MetadataResponse(cluster_id="c", controller_id=context.header.correlation_id)
 
     def list_groups(
@@ -37,7 +64,7 @@ class Handlers:
         return self._list_groups()
 
     async def _list_groups(self) -> ListGroupsResponse:
-        self.tasks.append(trio.lowlevel.current_task().name)
+        self.tasks.append(_task_at_work())
         await self.go_on.wait()
         return ListGroupsResponse()
 
@@ -46,7 +73,7 @@ class Handlers:
         return {ApiKey.METADATA: self.metadata, ApiKey.LIST_GROUPS: self.list_groups}
 
 
-async def test_what_needs_no_waiting_needs_no_task_of_its_own(serve_handlers: Serve) -> None:
+async def test_what_needs_no_waiting_needs_no_task_of_its_own(serve_handlers: Serve, served: str) -> None:
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         clients = [await server.connect() for _ in range(3)]
@@ -54,10 +81,10 @@ async def test_what_needs_no_waiting_needs_no_task_of_its_own(serve_handlers: Se
             for client in clients:
                 await client.call(MetadataRequest(), 5)
     assert len(set(handlers.tasks)) == 1
-    assert "Readiness" in handlers.tasks[0]
+    assert served in handlers.tasks[0]
 
 
-async def test_a_request_that_waits_holds_up_only_what_is_behind_it(serve_handlers: Serve) -> None:
+async def test_a_request_that_waits_holds_up_only_what_is_behind_it(serve_handlers: Serve, served: str) -> None:
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         slow, quick = await server.connect(), await server.connect()
@@ -79,10 +106,10 @@ async def test_a_request_that_waits_holds_up_only_what_is_behind_it(serve_handle
         # And then it sleeps again, and is served without its task.
         await slow.call(MetadataRequest(), 5)
         await slow.call(MetadataRequest(), 5)
-        assert "Readiness" in handlers.tasks[-1]
+        assert served in handlers.tasks[-1]
 
 
-async def test_who_waits_each_time_receives_by_itself(serve_handlers: Serve) -> None:
+async def test_who_waits_each_time_receives_by_itself(serve_handlers: Serve, served: str) -> None:
     handlers = Handlers()
     handlers.go_on.set()
     async with serve_handlers(handlers.all) as server:
@@ -91,15 +118,15 @@ async def test_who_waits_each_time_receives_by_itself(serve_handlers: Serve) -> 
             await client.call(ListGroupsRequest(), 2)
         await client.call(MetadataRequest(), 5)
         await client.call(MetadataRequest(), 5)
-    assert "Readiness" not in "".join(handlers.tasks[:200])
-    assert "Readiness" in handlers.tasks[-1]
+    assert served not in "".join(handlers.tasks[:200])
+    assert served in handlers.tasks[-1]
 
 
 def _keys() -> list[ApiKey]:
     return [ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.METADATA, ApiKey.METADATA]
 
 
-async def test_a_burst_is_answered_in_order(serve_handlers: Serve) -> None:
+async def test_a_burst_is_answered_in_order(serve_handlers: Serve, served: str) -> None:
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         client = await server.connect()
@@ -108,7 +135,7 @@ async def test_a_burst_is_answered_in_order(serve_handlers: Serve) -> None:
         assert [(await client.receive(ApiKey.METADATA, 5))[0] for _ in frames] == list(range(100))
 
 
-async def test_a_request_may_come_byte_by_byte(serve_handlers: Serve) -> None:
+async def test_a_request_may_come_byte_by_byte(serve_handlers: Serve, served: str) -> None:
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         client = await server.connect()
@@ -119,7 +146,7 @@ async def test_a_request_may_come_byte_by_byte(serve_handlers: Serve) -> None:
         assert [(await client.receive(ApiKey.METADATA, 5))[0] for _ in range(2)] == [3, 3]
 
 
-async def test_who_does_not_read_its_answers_holds_up_nobody_else(serve_handlers: Serve) -> None:
+async def test_who_does_not_read_its_answers_holds_up_nobody_else(serve_handlers: Serve, served: str) -> None:
     groups = [ListedGroup(group_id=f"{number:0200}") for number in range(100)]
 
     def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -174,7 +201,9 @@ async def test_a_fault_of_a_handler_is_its_own_connections(
     assert [record.getMessage() for record in caplog.records if "the handler says so" in record.getMessage()]
 
 
-async def test_a_connection_that_sleeps_ends_with_its_client_and_with_the_server(serve_handlers: Serve) -> None:
+async def test_a_connection_that_sleeps_ends_with_its_client_and_with_the_server(
+    serve_handlers: Serve, served: str
+) -> None:
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         gone, kept = await server.connect(), await server.connect()
@@ -192,3 +221,90 @@ async def test_a_connection_that_sleeps_ends_with_its_client_and_with_the_server
         server.listeners.stop()
         assert await kept.is_closed()
         assert await again.is_closed()
+
+
+class _AlwaysReadable:
+    """A transport from which nobody receives what has come."""
+
+    def __init__(self) -> None:
+        self._ends = socket.socketpair()
+        self._ends[1].send(b"x")
+        self.descriptor = self._ends[0].fileno()
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+async def test_who_always_has_more_leaves_others_their_turn(served: str) -> None:
+    waiting = readiness.Readiness()
+    transports: list[Any] = [_AlwaysReadable() for _ in range(5)]
+    turns = [0] * len(transports)
+    async with waiting.running():
+        async with trio.open_nursery() as nursery:
+
+            def serve_one(number: int) -> bool:
+                turns[number] += 1
+                return turns[number] < 1_000
+
+            for number, transport in enumerate(transports):
+                nursery.start_soon(partial(waiting.serve, first_by_itself=False), transport, partial(serve_one, number))
+            while max(turns) < 100:
+                await trio.lowlevel.checkpoint()
+            assert min(turns) > 10
+        for transport in transports:
+            waiting.forget(transport)
+            transport.close()
+
+
+async def test_tasks_go_on_while_a_crowd_is_served(serve_handlers: Serve, served: str) -> None:
+    handlers = Handlers()
+    turns = 0
+    async with serve_handlers(handlers.all) as server, trio.open_nursery() as nursery:
+        clients = [await server.connect() for _ in range(3)]
+
+        async def ask(client: Any) -> None:
+            for _ in range(50):
+                await client.call(MetadataRequest(), 5)
+
+        async def work() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(work)
+        async with trio.open_nursery() as asking:
+            for client in clients:
+                asking.start_soon(ask, client)
+        assert turns >= 50
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+async def test_two_servers_on_one_loop_serve_until_each_ends(serve_handlers: Serve, *, ends_first: bool) -> None:
+    """One of them has the place in the loop's wait, and may end before the other one or after it."""
+    handlers = [Handlers(), Handlers()]
+    async with serve_handlers(handlers[0].all) as one, serve_handlers(handlers[1].all) as other:
+        clients = [await one.connect(), await other.connect()]
+        for client in clients:
+            await client.call(MetadataRequest(), 5)
+            await client.call(MetadataRequest(), 5)
+        in_wait = [NO_TASK in each.tasks[-1] for each in handlers]
+        assert sorted(in_wait) == [False, True]
+        ended = in_wait.index(ends_first)
+        (one, other)[ended].listeners.stop()
+        assert await clients[ended].is_closed()
+        await wait_all_tasks_blocked(0.01)
+        for _ in range(3):
+            await clients[1 - ended].call(MetadataRequest(), 5)
+
+
+async def test_timers_and_threads_are_heeded_while_nobody_asks(serve_handlers: Serve) -> None:
+    async with serve_handlers(Handlers().all) as server:
+        client = await server.connect()
+        await client.call(MetadataRequest(), 5)
+        with trio.fail_after(5):
+            await trio.sleep(0.01)
+            assert await trio.to_thread.run_sync(lambda: 1) == 1
+            await client.call(MetadataRequest(), 5)

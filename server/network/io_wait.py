@@ -1,0 +1,101 @@
+"""Serving in the event loop's own wait: a request that needs no task costs none, not even to wake one.
+
+Trio waits for all its descriptors at one place, its I/O manager. Here another stands in that place, which waits for
+Trio's descriptors and ours in one call, and has those of ours served that have something before Trio goes on with its
+tasks. Trio offers no way to do so, so this looks inside it; where it is not found as expected, nothing is put in place.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+Ready = Sequence[tuple[int, int]]
+"""Descriptors and their events, as epoll reports them."""
+
+ServeReady = Callable[[Ready], bool]
+"""Serves who is ready, for a slice of time, and then those who were left over; whether any are left now.
+
+It runs in no task and raises nothing.
+"""
+
+EVENTS_AT_ONCE: Final = 256
+# What an I/O manager reports is false only where the time has passed; otherwise it is iterated over.
+_SERVED: Final = iter(())
+
+
+@contextmanager
+def served_while_waiting(epoll: select.epoll, serve: ServeReady) -> Iterator[bool]:
+    """Call `serve`, inside the block, with what `epoll` reports. Yields whether this is possible.
+
+    It is not where an instrument wants to see each step of a task, where another epoll stands in this place already, or
+    with a Trio that is made differently.
+    """
+    runner = _runner() if type(epoll) is select.epoll else None
+    if runner is None:
+        yield False
+        return
+    manager = runner.io_manager
+    runner.io_manager = _IOManager(manager, epoll, serve)
+    try:
+        yield True
+    finally:
+        runner.io_manager = manager
+
+
+def _runner() -> Any:
+    """What runs Trio's loop, if its wait can be replaced."""
+    try:
+        from trio._core._io_epoll import EpollIOManager
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        runner: Any = GLOBAL_RUN_CONTEXT.runner
+        is_as_expected = (
+            type(runner.io_manager) is EpollIOManager
+            and type(runner.io_manager._epoll) is select.epoll  # noqa: SLF001 - Trio has no public way
+            and not runner.is_guest
+            and "before_task_step" not in runner.instruments
+        )
+    except (ImportError, AttributeError):
+        return None
+    return runner if is_as_expected else None
+
+
+class _IOManager:
+    """Trio's, but for the wait."""
+
+    def __init__(self, manager: Any, epoll: select.epoll, serve: ServeReady) -> None:
+        self._their_events = manager.get_events
+        self._their_descriptor = manager._epoll.fileno()  # noqa: SLF001
+        epoll.register(self._their_descriptor, select.EPOLLIN)
+        self._epoll = epoll
+        self._serve = serve
+        self._are_left = False
+        self.process_events = manager.process_events
+        self.wait_readable = manager.wait_readable
+        self.wait_writable = manager.wait_writable
+        self.notify_closing = manager.notify_closing
+        self.force_wakeup = manager.force_wakeup
+        self.statistics = manager.statistics
+        self.close = manager.close
+
+    def get_events(self, timeout: float) -> Any:
+        """What Trio's descriptors report, after at most `timeout` seconds, or when some of ours were served."""
+        if self._are_left:
+            events = self._their_events(0)
+            self._are_left = self._serve(())
+            return events or _SERVED
+        ready = self._epoll.poll(timeout, EVENTS_AT_ONCE)
+        if not ready:
+            return ready
+        events = _SERVED
+        for index, (descriptor, _) in enumerate(ready):
+            if descriptor == self._their_descriptor:
+                events = self._their_events(0) or _SERVED
+                del ready[index]
+                break
+        if ready:
+            self._are_left = self._serve(ready)
+        return events
