@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from ottla.server.event_loop.pace import Pace
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
 from ottla.server.network.readiness import Readiness
@@ -37,7 +38,6 @@ _PEER_GONE: Final = frozenset(
 )
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _RETRY_SECONDS: Final = 0.1
-_ACCEPT_BURST: Final = 16
 _IDLE_SCAN_BATCH: Final = 1_000
 _MAX_KEPT: Final = 1_000
 _SLOW_SCAN_SECONDS: Final = 0.5
@@ -148,7 +148,8 @@ class Listeners:
         while True:
             await self._wait_for_slot(name)
             await listening.wait()
-            for _ in range(_ACCEPT_BURST):
+            pace = Pace()
+            while not pace.is_over:
                 if self._is_full(name):
                     break
                 try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -23,6 +24,14 @@ _RECORD_BYTES: Final = 16 * 1024
 _MAX_CALL_BYTES: Final = 8 * _RECORD_BYTES
 _MAX_HANDSHAKES: Final = 2
 _limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("TLS handshakes")
+
+
+class _Step(Enum):
+    """What a handshake waits for."""
+
+    DONE = auto()
+    READ = auto()
+    WRITE = auto()
 
 
 class TlsTransport:
@@ -52,16 +61,26 @@ class TlsTransport:
             _limiter.set(limiter)
         while True:
             try:
-                await trio.to_thread.run_sync(self._socket.do_handshake, limiter=limiter)
-            except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(self._socket)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(self._socket)
+                step = await trio.to_thread.run_sync(self._shake, limiter=limiter)
             except ssl.SSLError as error:
                 why = _why(error) if self._server_name is None else _why_as_client(error)
                 raise CloseConnectionError(f"the TLS handshake failed: {why}") from None
-            else:
+            if step is _Step.DONE:
                 return
+            if step is _Step.READ:
+                await trio.lowlevel.wait_readable(self._socket)
+            else:
+                await trio.lowlevel.wait_writable(self._socket)
+
+    def _shake(self) -> _Step:
+        """What can be done of the handshake now. An exception that crosses threads leaves garbage to be collected."""
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return _Step.READ
+        except ssl.SSLWantWriteError:
+            return _Step.WRITE
+        return _Step.DONE
 
     @property
     def peer_subject(self) -> Any:
