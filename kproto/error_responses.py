@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.api_keys import ApiKey
@@ -143,17 +143,25 @@ def _same(element: StructType, item: Any) -> Any:
     return same
 
 
-def _asked(asked: Any, version: int) -> list[Any]:
+def _asked(asked: Any, version: int) -> Iterator[Any]:
     """The first list of the request in this version: what the response's list answers, entry by entry."""
     for field in getattr(asked, "FIELDS", ()):
         if field.kind == "array" and field.versions.includes(version):
             items: list[Any] = getattr(asked, field.name) or []
             if getattr(asked, "API_KEY", None) is ApiKey.ALTER_REPLICA_LOG_DIRS:
-                return [topic for directory in items for topic in directory.topics]
+                return (topic for directory in items for topic in directory.topics)
             if getattr(asked, "API_KEY", None) is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
-                return list({item.name: item for item in (*items, *asked.upsertions)}.values())
-            return items
-    return []
+                return _once_a_name(items, asked.upsertions)
+            return iter(items)
+    return iter(())
+
+
+def _once_a_name(*lists: list[Any]) -> Iterator[Any]:
+    seen: set[object] = set()
+    for item in chain(*lists):
+        if item.name not in seen:
+            seen.add(item.name)
+            yield item
 
 
 def _has_error_code(element: StructType, version: int) -> bool:
