@@ -144,6 +144,7 @@ handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers 
 
 fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
 	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.fuzz_sequences --unwatched --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz/fuzz_kproto.py -max_total_time=$(or $(SECONDS),300)
 	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$(or $(SECONDS),300)
 	$(BIN)/python -m tests.fuzz.fuzz_handlers -max_total_time=$(or $(SECONDS),300)

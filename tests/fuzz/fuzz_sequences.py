@@ -5,7 +5,7 @@ named before, or a hostile one; some frames are damaged, cut short, or come with
 end there must be no traceback in the broker's log, no hold of its event loop beyond `HOLD_MS` of CPU, no memory beyond
 its budgets, and an honest client that was served all the time.
 
-`python -m tests.fuzz.fuzz_sequences [--seconds S] [--seed N]` prints what it sent, and what went wrong.
+`python -m tests.fuzz.fuzz_sequences [--seconds S] [--seed N] [--unwatched]` prints what it sent, and what went wrong.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ottla.kproto.records import Compression, Record, build_batch
 from ottla.kproto.schema import Field, Request, Struct, StructType, TaggedField
 from ottla.server.served.api import SERVED, WAITING
 from tests.attack.honest import TOPIC as HONEST
-from tests.attack.stage import BUDGETS_MIB, Target, suffer
+from tests.attack.stage import BUDGETS_MIB, UNWATCHED, Target, suffer
 
 ALLOWED_MIB: Final = BUDGETS_MIB + 150
 HOLD_MS: Final = 20.0
@@ -277,10 +277,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--unwatched", action="store_true", help="as the broker runs without a watch on its event loop")
     arguments = parser.parse_args()
     fuzzer = Fuzzer(arguments.seed, arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        it = suffer(fuzzer.attack, Path(folder))
+        it = suffer(fuzzer.attack, Path(folder), UNWATCHED if arguments.unwatched else None)
         log = (Path(folder) / "broker.log").read_text(encoding="utf-8", errors="replace")
     print(
         f"seed {arguments.seed}: {dict(fuzzer.counts)}; honest client: {it.honest_calls} rounds, p99 of a produce "
