@@ -72,6 +72,8 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     params = _params(request, context)
     requested = yield from _requested(request, context, by_id=by_id)
+    if context.counted is not None:
+        context.counted.leave(requested)
     if len(requested) > MAX_PARTITIONS:
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
         refused: Response | None = yield partial(context.work.run, steps, counts=False)
@@ -98,7 +100,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     if context.counted is not None:
-        context.counted.leave(requested, results)
+        context.counted.leave(results)
     context.when_kept = partial(fetch.keep, results, told)
     response = FetchResponse(session_id=session_id)
     yield from _fill(response, fetch.partitions, results, told, context)

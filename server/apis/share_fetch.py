@@ -64,6 +64,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     acknowledged = {
         partition: batches async for partition, batches in context.work.over(asked.items(), counts=False) if batches
     }
+    context.work.leave(asked, acknowledged)
     try:
         session = manager.sessions.fetch(
             key,
@@ -93,7 +94,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     for result in results:
         if result.records is not None:
             context.release_after_send(result)
-    context.work.leave(asked, acknowledged, results, outcomes)
+    context.work.leave(results, outcomes)
     response = ShareFetchResponse(acquisition_lock_timeout_ms=manager.config(key.group_id).lock_duration_ms)
     await _fill(response, results, outcomes, session, context)
     return response
