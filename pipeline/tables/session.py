@@ -15,7 +15,7 @@ from ottla.pipeline.interpreter import quick_interpreter
 from ottla.pipeline.tables.config import JobConfig
 from ottla.pipeline.tables.errors import JobError
 
-__all__ = ["DELTA_PACKAGES", "KAFKA_PACKAGES", "session"]
+__all__ = ["DELTA_PACKAGES", "KAFKA_PACKAGES", "own_settings", "session"]
 
 DELTA_PACKAGES: Final = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 KAFKA_PACKAGES: Final = (
@@ -43,7 +43,7 @@ def session(job: JobConfig) -> SparkSession:
         return running
     builder = SparkSession.builder
     # Under spark-submit the settings are those of its command, and the JVM runs already.
-    settings = dict(job.spark) if "PYSPARK_GATEWAY_PORT" in os.environ else _own_settings(job)
+    settings = dict(job.spark) if "PYSPARK_GATEWAY_PORT" in os.environ else own_settings(job)
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
@@ -55,11 +55,15 @@ def session(job: JobConfig) -> SparkSession:
         ) from error
 
 
-def _own_settings(job: JobConfig) -> dict[str, str]:
+def own_settings(job: JobConfig) -> dict[str, str]:
+    """The settings of a session that this process starts: what the job needs, and then what its file says.
+
+    JobError if there is no Java.
+    """
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise JobError("Spark needs Java 17, which is not installed here: install it, or set JAVA_HOME.")
+    is_local = job.spark.get("spark.master", "local").startswith("local") and "SPARK_HOME" not in os.environ
     if "PYSPARK_PYTHON" not in os.environ:
-        is_local = job.spark.get("spark.master", "local").startswith("local") and "SPARK_HOME" not in os.environ
         os.environ["PYSPARK_PYTHON"] = quick_interpreter() if is_local else sys.executable
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")  # The same patience here as of the JVM's.
     return {
@@ -68,9 +72,19 @@ def _own_settings(job: JobConfig) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.authenticate.socketTimeout": "2m",
+        **(_for_one_machine() if is_local else {}),
         **packages(job),
         **job.spark,
     }
+
+
+def _for_one_machine() -> dict[str, str]:
+    """Spark divides each shuffle into 200 tasks, and Delta each look at a table's log into 50.
+
+    That is meant for a cluster. Here the tasks themselves are most of the work of a small batch.
+    """
+    tasks = str(2 * (os.cpu_count() or 1))
+    return {"spark.sql.shuffle.partitions": tasks, "spark.databricks.delta.snapshotPartitions": tasks}
 
 
 def packages(job: JobConfig) -> dict[str, str]:

@@ -1,0 +1,41 @@
+"""The settings of a session that a job starts for itself."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ottla.pipeline.tables import config
+from ottla.pipeline.tables.session import own_settings
+
+SHUFFLES = "spark.sql.shuffle.partitions"
+LOG_TASKS = "spark.databricks.delta.snapshotPartitions"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/java")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python")
+    monkeypatch.setenv("SPARK_AUTH_SOCKET_TIMEOUT", "120")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+
+
+def settings(**spark: str) -> dict[str, str]:
+    named = {name.replace("_", "."): value for name, value in spark.items()}
+    job = {"bootstrap": "127.0.0.1:9092", "tables": [{"topic": "t", "path": "lake/t"}], "spark": named}
+    return own_settings(config.parse(job))
+
+
+@pytest.mark.parametrize("master", [{}, {"spark_master": "local[2]"}])
+def test_one_machine_gets_few_tasks(master: dict[str, str]) -> None:
+    found = settings(**master)
+    assert (found[SHUFFLES], found[LOG_TASKS]) == (str(2 * (os.cpu_count() or 1)),) * 2
+
+
+def test_a_cluster_gets_what_spark_thinks_right() -> None:
+    assert {SHUFFLES, LOG_TASKS}.isdisjoint(settings(spark_master="spark://here:7077"))
+
+
+def test_the_file_has_the_last_word() -> None:
+    assert settings(spark_sql_shuffle_partitions="7")[SHUFFLES] == "7"
