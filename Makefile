@@ -221,7 +221,7 @@ compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum comp
 	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama && go build -o build/member .
 
 jars:
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete; \
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete .jars/iceberg/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
 
 .jars/kafka/.complete: compat_tests/java/pom.xml
@@ -232,4 +232,9 @@ jars:
 .jars/spark/.complete: compat_tests/spark/pom.xml
 	rm -rf .jars/spark
 	mvn --batch-mode --quiet --file compat_tests/spark/pom.xml dependency:copy-dependencies
+	@touch $@
+
+.jars/iceberg/.complete: compat_tests/iceberg/pom.xml
+	rm -rf .jars/iceberg
+	mvn --batch-mode --quiet --file compat_tests/iceberg/pom.xml dependency:copy-dependencies
 	@touch $@

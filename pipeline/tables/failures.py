@@ -11,13 +11,26 @@ from ottla.pipeline.errors import DataLossError, PipelineError
 from ottla.pipeline.tables.config import TableConfig
 from ottla.pipeline.tables.errors import JobError
 
-__all__ = ["sentence"]
+__all__ = ["passes", "sentence"]
+
+# A broker or a catalogue that restarts; and Spark waits only seconds for its Python processes, which a busy machine may
+# not keep.
+_PASSING: Final = re.compile(
+    "BrokerUnavailableError|TimeoutException|Python worker failed to connect back|CANNOT_OPEN_SOCKET"
+    "|CommitFailedException|CommitStateUnknownException|ServiceUnavailableError"
+    r"|requests\.exceptions\.(ConnectionError|ConnectTimeout|ReadTimeout|ChunkedEncodingError)"
+)
 
 _DATA_LOSS: Final = re.compile(r"(?i)data ?loss|aged out|OffsetOutOfRange|partitions? .*(gone|missing)")
 _APPENDIX: Final = re.compile(r"=== Streaming Query ===|^JVM stacktrace:", re.MULTILINE)
 _CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] ")
 _RAISED: Final = re.compile(r"[\w.]*(Error|Exception): ")
 _LONGEST: Final = 500
+
+
+def passes(failure: Exception) -> bool:
+    """Whether the query may well come through if it is started again: the batch is then repeated."""
+    return _PASSING.search(str(failure)) is not None
 
 
 def sentence(table: TableConfig, failure: Exception) -> PipelineError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Identity
 from ottla.pipeline.tables.config import JobConfig, load
-from ottla.pipeline.tables.failures import sentence
+from ottla.pipeline.tables.failures import passes, sentence
 from ottla.pipeline.tables.progress import BatchReport, Counts, Metrics, as_line
 from ottla.pipeline.tables.session import session
 from ottla.pipeline.tables.sync import TableSync
@@ -32,13 +31,6 @@ _PAUSE_S: Final = 5.0
 """Between a query's failure and its next start; twice as long each time that it comes to no batch."""
 _STARTS: Final = 6
 """How often a query is started without coming to a batch, before its error is the job's."""
-
-# A broker or a catalogue that restarts; and Spark waits only seconds for its Python processes, which a busy machine may
-# not keep.
-_PASSING: Final = re.compile(
-    "BrokerUnavailableError|TimeoutException|Python worker failed to connect back|CANNOT_OPEN_SOCKET"
-    "|CommitFailedException|CommitStateUnknownException|ServiceUnavailableError"
-)
 
 Say = Callable[[str], None]
 
@@ -115,7 +107,7 @@ class _Running:
         error = self.query.exception()
         if error is None:
             return True
-        if _PASSING.search(str(error)) is None or self._starts_left == 0:
+        if not passes(error) or self._starts_left == 0:
             raise self._reason(error) from error
         if stopped.wait(_PAUSE_S * 2 ** (_STARTS - 1 - self._starts_left)):
             return True

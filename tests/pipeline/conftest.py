@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests import java
+from compat_tests import iceberg, java
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
@@ -81,3 +81,12 @@ def spark() -> SparkSession:
     if reason := java.missing() or session.missing():
         pytest.skip(reason)
     return session.shared()
+
+
+@pytest.fixture(scope="session")
+def rest_catalogues() -> Iterator[iceberg.RestCatalogues]:
+    """Apache Iceberg's REST catalogues, which the tests share."""
+    if reason := iceberg.missing():
+        pytest.skip(reason)
+    with iceberg.rest_catalogues() as catalogues:
+        yield catalogues

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from ottla.pipeline.errors import DataLossError
 from ottla.pipeline.tables.config import TableConfig
 from ottla.pipeline.tables.errors import JobError
-from ottla.pipeline.tables.failures import sentence
+from ottla.pipeline.tables.failures import passes, sentence
 
 TABLE = TableConfig("orders", "lake/orders", name="orders")
 QUERY = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted\n"
@@ -61,3 +61,19 @@ def test_lost_records_are_data_loss() -> None:
     told = sentence(TABLE, RuntimeError("Partition orders-0: DataLossError, offset 5"))
     assert isinstance(told, DataLossError)
     assert "on_data_loss" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("said", "may_pass"),
+    [
+        ("ottla.pipeline.errors.BrokerUnavailableError: No broker answers at 127.0.0.1:1.", True),
+        ("pyiceberg.exceptions.CommitFailedException: Requirement failed", True),
+        ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('closed'))", True),
+        ("requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=1): Read timed out.", True),
+        ("requests.exceptions.InvalidURL: Failed to parse", False),
+        ("pyiceberg.exceptions.ForbiddenError: You may not", False),
+    ],
+)
+def test_what_another_start_may_get_past(said: str, may_pass: bool) -> None:
+    trace = f'Traceback (most recent call last):\n  File "sink.py", line 1, in commit\n{said}\n'
+    assert passes(JobError(QUERY + trace)) is may_pass

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
+from compat_tests.iceberg import RestCatalogues
 from ottla.pipeline.tables.errors import TableError
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 from ottla.pipeline.tables.iceberg.expiry import expire
@@ -35,9 +38,21 @@ SCHEMA = pa.schema(
 )
 
 
+Settings = Callable[[Path], Mapping[str, str]]
+"""What `[iceberg]` says to have a catalogue for a folder."""
+
+
+@pytest.fixture(params=["folder", "rest"])
+def settings(request: pytest.FixtureRequest) -> Settings:
+    if request.param == "rest":
+        catalogues: RestCatalogues = request.getfixturevalue("rest_catalogues")
+        return catalogues.settings
+    return lambda folder: {"warehouse": str(folder)}
+
+
 @pytest.fixture
-def catalogue(tmp_path: Path) -> Iterator[Catalog]:
-    opened = open_catalogue({"warehouse": str(tmp_path / "lake")})
+def catalogue(tmp_path: Path, settings: Settings) -> Iterator[Catalog]:
+    opened = open_catalogue(settings(tmp_path / "lake"))
     yield opened
     opened.close()
 
@@ -266,7 +281,8 @@ class Dying:
     def __init__(self, patch: pytest.MonkeyPatch, step: int, before: bool) -> None:
         self._left = step
         self._before = before
-        for owner, name in ((PyArrowFileIO, "new_output"), (PyArrowFileIO, "delete"), (SqlCatalog, "commit_table")):
+        changes = ((PyArrowFileIO, "new_output"), (PyArrowFileIO, "delete"))
+        for owner, name in (*changes, (SqlCatalog, "commit_table"), (RestCatalog, "commit_table")):
             patch.setattr(owner, name, self._dying(getattr(owner, name)))
 
     def _dying(self, change: Any) -> Any:
@@ -305,10 +321,10 @@ def compact(table: IcebergTable) -> None:
     ids=["append", "upsert", "compaction and expiry"],
 )
 def test_a_writer_killed_at_every_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Any, numbers: list[int], before: bool
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, work: Any, numbers: list[int], before: bool
 ) -> None:
     for step in itertools.count(1):
-        catalogue = open_catalogue({"warehouse": str(tmp_path / str(step))})
+        catalogue = open_catalogue(settings(tmp_path / str(step)))
         table = IcebergTable(catalogue, "shop.orders")
         append(table, 0, range(10))
         append(table, 1, range(10, 20))
@@ -338,7 +354,7 @@ def test_a_catalogue_that_never_takes_a_commit(catalogue: Catalog, monkeypatch: 
         raise CommitFailedException("another came first")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqlCatalog, "commit_table", refuse)
+        patch.setattr(type(catalogue), "commit_table", refuse)
         with pytest.raises(CommitFailedException):
             table.commit(("app", 1), lambda now: added(now, [2]))
     assert held(table) == [1]
@@ -347,3 +363,28 @@ def test_a_catalogue_that_never_takes_a_commit(catalogue: Catalog, monkeypatch: 
 def test_a_catalogue_that_cannot_be_opened() -> None:
     with pytest.raises(TableError, match=r"The Iceberg catalogue cannot be opened, check \[iceberg\]"):
         open_catalogue({"type": "nonsense"})
+
+
+def test_a_commit_whose_answer_is_lost(
+    rest_catalogues: RestCatalogues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was made: its files must stay, and the batch that is repeated finds itself."""
+    table = IcebergTable(open_catalogue(rest_catalogues.settings(tmp_path)), "shop.orders")
+    append(table, 0, [1])
+    send = requests.Session.post
+
+    def lost(*arguments: Any, **named: Any) -> None:
+        send(*arguments, **named)
+        raise requests.exceptions.ReadTimeout
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requests.Session, "post", lost)
+        with pytest.raises(requests.exceptions.ReadTimeout):
+            append(table, 1, [2])
+    append(table, 1, [2])
+    assert held(table) == [1, 2]
+
+
+def test_a_catalogue_that_asks_who_is_there(rest_catalogues: RestCatalogues, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="This is not the credential"):
+        open_catalogue(rest_catalogues.settings(tmp_path, credential="ada:guessed"))
