@@ -50,7 +50,7 @@ COMMANDS: Final = {
     "table": "keep tables in step with topics, or send a table to a topic, on Spark",
 }
 
-# Commands that live in another part of the house. The server never imports it: their modules go by name.
+# Commands that live in other packages, which the server never imports: so their modules are named by strings.
 ELSEWHERE: Final = {
     "table": "ottla.pipeline.cli",
     "test-broker": "ottla.testing.control",
@@ -63,7 +63,7 @@ class CommandError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Wrong usage ends in SystemExit(2), as argparse has it."""
+    """Run one command and return its exit code. Wrong usage raises SystemExit(2), as argparse does."""
     try:
         try:
             return _main(sys.argv[1:] if argv is None else list(argv))
@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has enough of it (ottla consume … | head). What is left would be flushed at the exit.
+        # Whoever was reading our output has had enough (ottla consume … | head). Without this, the rest would be
+        # flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -98,7 +99,7 @@ def _main(words: list[str]) -> int:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Importing makes many objects and little garbage: collecting it would be a tenth of a command's start."""
+    """Importing makes many objects and little garbage; collecting it would take a tenth of a command's start."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -109,7 +110,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _parse(module: ModuleType, parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """Files may stand among the options; argparse cannot do that for a command that has commands of its own."""
+    """Allow files among the options; argparse cannot do that for a command that has subcommands."""
     has_arguments = bool(parser._get_positional_actions())  # noqa: SLF001 - finding that there are none costs much
     if has_arguments and not getattr(module, "HAS_ACTIONS", False):
         return parser.parse_intermixed_args(words)
@@ -122,7 +123,7 @@ def load(name: str) -> ModuleType:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """What a command understands."""
+    """The parser of one command."""
     parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
     load(name).configure(parser)
     return parser

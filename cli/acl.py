@@ -129,7 +129,7 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _explain(client: Client, arguments: argparse.Namespace) -> int:
-    """0 if it is allowed, 1 if not. Super users are in the brokers' settings, which not everybody may read."""
+    """0 if it is allowed, 1 if not. Super users are named in the brokers' settings, which not everybody may read."""
     from ottla.server.metadata.acls import AclOperation, AclResource
     from ottla.server.security.authorizer import Authorizer
 

@@ -26,14 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path(f"{arguments.name.rpartition('=')[2].replace('/', '_')}.pem")
     if output.exists():
-        raise CommandError(f"{output} is there already: choose another --output")
+        raise CommandError(f"{output} exists already: choose another --output")
     authority = SecureFolder(arguments.data_dir / FOLDER).read_authority()
     try:
         pair = issue(authority, arguments.name, arguments.host, arguments.days)
     except ConfigError as error:
         raise CommandError(str(error)) from None
     except ValueError as error:
-        raise CommandError(f"no certificate can be made for {arguments.name!r}: {error}") from None
+        raise CommandError(f"cannot make a certificate for {arguments.name!r}: {error}") from None
     try:
         write_private(output, pair.key + pair.certificate)
     except OSError as error:

@@ -27,10 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     features.set_defaults(act=_features)
     apis = actions.add_parser("apis", help="show which APIs a broker serves, in which versions")
     apis.set_defaults(act=_apis)
-    draining = actions.add_parser("drain", help="move every replica of a broker to the others, so that it can go")
+    draining = actions.add_parser(
+        "drain", help="move every replica of a broker to the others, so that it can be removed"
+    )
     draining.add_argument("broker", type=int)
     draining.set_defaults(act=drain)
-    balancing = actions.add_parser("balance", help="move replicas, so that the brokers hold about as many")
+    balancing = actions.add_parser("balance", help="move replicas, so that each broker holds about as many")
     balancing.set_defaults(act=balance)
     for action in (describe, features, apis):
         options.add_json(action)
@@ -45,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         move.add_argument(
             flag, dest=dest, required=True, metavar="PLACE", help="a data folder, or etcd://host:port,…/prefix"
         )
-    move.add_argument("--config", type=Path, metavar="FILE", help="settings, as of `ottla serve`: how etcd lets us in")
+    move.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings as for `ottla serve`: how to log in to etcd"
+    )
     move.add_argument(
         "--set", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE", help="one setting"
     )

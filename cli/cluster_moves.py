@@ -1,6 +1,6 @@
 """Moving replicas between brokers, for `ottla cluster drain` and `balance` and for another replication factor.
 
-What moves where is decided here; the brokers carry it out as for Kafka's kafka-reassign-partitions.sh.
+What moves where is decided here; the brokers carry it out, as they do for Kafka's kafka-reassign-partitions.sh.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Replicas = Mapping[Placed, Sequence[int]]
 
 
 class Cluster(NamedTuple):
-    """The brokers that are alive with their racks, and where every partition's replicas are."""
+    """The brokers that are alive, with their racks, and where every partition's replicas are."""
 
     racks: Mapping[int, str | None]
     replicas: Replicas
@@ -55,7 +55,7 @@ def balance(client: Client, arguments: Namespace) -> None:
 
 
 def change_replication_factor(client: Client, topic: str, count: int) -> None:
-    """Give every partition of a topic so many replicas, and wait until they are in sync."""
+    """Give every partition of a topic this many replicas, and wait until they are in sync."""
     cluster = _cluster(client)
     client.topic(topic)  # says what to do about a topic that does not exist
     partitions = {placed: replicas for placed, replicas in cluster.replicas.items() if placed.topic == topic}
@@ -63,7 +63,7 @@ def change_replication_factor(client: Client, topic: str, count: int) -> None:
 
 
 def plan_drain(broker: int, others: Cluster) -> dict[Placed, list[int]]:
-    """The replicas of each partition without a broker: another one takes its place, the one that holds least."""
+    """The replicas of each partition without a broker: in its place comes the broker that holds least."""
     loads = _loads(others)
     moves = {}
     for placed, replicas in others.replicas.items():
@@ -80,7 +80,7 @@ def plan_drain(broker: int, others: Cluster) -> dict[Placed, list[int]]:
 
 
 def plan_balance(cluster: Cluster) -> dict[Placed, list[int]]:
-    """Moves until no broker holds two replicas more than another that could take one."""
+    """Moves until no broker holds at least two replicas more than another that could take one."""
     loads = _loads(cluster)
     now = {placed: list(replicas) for placed, replicas in cluster.replicas.items()}
     held: dict[int, list[Placed]] = {broker: [] for broker in loads}
@@ -93,7 +93,7 @@ def plan_balance(cluster: Cluster) -> dict[Placed, list[int]]:
         most, least = max(loads, key=lambda it: loads[it]), min(loads, key=lambda it: loads[it])
         if loads[most] - loads[least] < 2:
             break
-        # Those that do not lead first, and none that the other holds already.
+        # First those that do not lead; none that the other broker holds already.
         candidates = [placed for placed in held[most] if least not in now[placed]]
         if not candidates:
             break
@@ -108,7 +108,7 @@ def plan_balance(cluster: Cluster) -> dict[Placed, list[int]]:
 
 
 def plan_replication_factor(partitions: Replicas, count: int, cluster: Cluster) -> dict[Placed, list[int]]:
-    """The first replicas stay; who joins is the one that holds least, in another rack if there is one."""
+    """The first replicas stay; the broker that holds least joins, from another rack if there is one."""
     if count < 1:
         raise CommandError("a topic has at least one replica")
     if count > len(cluster.racks):
@@ -177,7 +177,7 @@ def _carry_out(
 
 
 def _wait(client: Client, moves: Mapping[Placed, list[int]]) -> None:
-    """Until none of these is under way any more: the new replicas are in sync, and the old ones gone."""
+    """Wait until none of these is under way any more: the new replicas are in sync, and the old ones are gone."""
     while True:
         response = client.call_controller(ListPartitionReassignmentsRequest())
         if response.error_code:

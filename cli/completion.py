@@ -39,7 +39,7 @@ complete -c ottla -a '(__ottla_words)'
 """
 
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-# Its words may be anything, options as well: they are not to be shuffled.
+# Its words may be anything, even options: they must not be reordered.
 HAS_ACTIONS = True
 
 _ASK_SECONDS = 1.0
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def candidates(before: Sequence[str], current: str) -> list[str]:
-    """What may stand in the place of the word `current`, behind the words `before`."""
+    """What may stand in place of the word `current`, after the words `before`."""
     return sorted(word for word in _all(before, current) if word.startswith(current))
 
 
@@ -96,7 +96,7 @@ def _all(before: Sequence[str], current: str) -> Iterable[str]:
 
 
 def _places_taken(words: Iterable[str], options: dict[str, Argument]) -> int:
-    """How many words stand by their place, and not as options or their values."""
+    """How many of the words are positional, and not options or their values."""
     taken = 0
     is_value = False
     for word in words:
@@ -121,7 +121,7 @@ def _values(argument: Argument) -> Iterable[str]:
 
 
 def _names(kind: str) -> list[str]:
-    """What the broker of OTTLA_BOOTSTRAP knows; nothing if it does not answer at once."""
+    """The names that the broker of OTTLA_BOOTSTRAP knows; nothing if it does not answer at once."""
     from ottla.cli.connection import bootstrap_servers, security
     from ottla.client.client import Client
     from ottla.client.errors import ClientError

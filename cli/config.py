@@ -1,4 +1,4 @@
-"""`ottla config`: what is set, or could be, of topics, brokers, groups, client metrics and loggers."""
+"""`ottla config`: the settings of topics, brokers, groups, client metrics and loggers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", choices=list(RESOURCE_TYPES), metavar="type", help=", ".join(RESOURCE_TYPES))
-    parser.add_argument("name", help=f"the topic, group, …; of a broker its id, or `{_ALL_BROKERS}` for every broker")
+    parser.add_argument(
+        "name", help=f"the name of the topic, group, …; for a broker its id, or `{_ALL_BROKERS}` for every broker"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -129,7 +131,7 @@ def _resource_name(arguments: argparse.Namespace) -> str:
 
 
 def _broker(client: Client, arguments: argparse.Namespace) -> BrokerConnection:
-    """A broker answers for itself only."""
+    """A broker only answers for itself."""
     if arguments.type in _OF_ONE_BROKER and _resource_name(arguments):
         if not arguments.name.isdigit():
             raise CommandError(f"{arguments.name!r} is not a broker's id: write a number, or `{_ALL_BROKERS}`")

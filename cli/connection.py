@@ -22,7 +22,7 @@ _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
 @contextmanager
 def connected(arguments: Namespace) -> Iterator[Client]:
-    """A client for the brokers that `--bootstrap` names; what it cannot do fails the command."""
+    """A client for the brokers that `--bootstrap` names; its errors become CommandError."""
     try:
         servers, how = bootstrap_servers(arguments.bootstrap), security(arguments.command_config)
         with Client(servers, arguments.timeout, CLIENT_ID, security=how) as client:
@@ -32,7 +32,9 @@ def connected(arguments: Namespace) -> Iterator[Client]:
 
 
 def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
-    """The addresses of `--bootstrap`, of OTTLA_BOOTSTRAP, or the default. AddressError if one of them is not one."""
+    """The addresses from `--bootstrap` or OTTLA_BOOTSTRAP, or the default. Raises AddressError if one is not an
+    address.
+    """
     variable = os.environ.get(_BOOTSTRAP)
     try:
         return parse_addresses(given or variable or _DEFAULT_BOOTSTRAP)
@@ -41,7 +43,7 @@ def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
 
 
 def security(given: Path | None) -> Security:
-    """What `--command-config` or OTTLA_COMMAND_CONFIG says of how to connect; CommandError if it cannot be read."""
+    """How to connect, as `--command-config` or OTTLA_COMMAND_CONFIG says. CommandError if that cannot be read."""
     path = given or os.environ.get("OTTLA_COMMAND_CONFIG")
     if not path:
         return NO_SECURITY

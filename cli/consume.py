@@ -27,7 +27,7 @@ _NO_SESSION_EPOCH = -1
 
 @dataclass(slots=True)
 class Position:
-    """Where reading of one partition stands, and where it is to end (None: never)."""
+    """How far one partition has been read, and where reading is to end (None: never)."""
 
     partition: int
     leader: int
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-g",
         "--group",
         metavar="NAME",
-        help="start where this group has got to, and commit what was printed; the group must have no members",
+        help="start from this group's committed offsets, and commit what was printed; the group must have no members",
     )
     parser.add_argument("--follow", action="store_true", help="wait for new records instead of stopping at the end")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end (the default without --follow)")
@@ -120,7 +120,7 @@ def _print(
 
 
 def _commit(group: GroupOffsets | None, topic: str, positions: list[Position]) -> None:
-    """Commit what has been printed, and only that: what cannot be written raises before."""
+    """Commit what has been printed, and only that: if something could not be written, this is not reached."""
     sys.stdout.buffer.flush()
     if group is not None:
         group.commit({TopicPartition(topic, position.partition): position.offset for position in positions})
@@ -138,7 +138,7 @@ def _formatter(arguments: argparse.Namespace) -> Formatter:
 def _consume(
     client: Client, topic: MetadataResponseTopic, positions: list[Position], isolation: int
 ) -> Iterator[Consumed]:
-    """The records behind the positions, which are always behind the record that was given out last."""
+    """The records from the positions on; each position is always right after the last record that was yielded."""
     while waiting := [position for position in positions if not position.is_done]:
         for leader in sorted({position.leader for position in waiting}):
             asked = [position for position in waiting if position.leader == leader]
@@ -209,7 +209,7 @@ def _positions(
 
     starts = offsets(arguments.offset)
     if group is not None:
-        # What retention has taken in the meantime cannot be read.
+        # What retention has removed in the meantime cannot be read.
         first = offsets("beginning")
         known = {each: offset for each, offset in group.committed.items() if each in starts}
         starts |= {each: max(offset, first[each]) for each, offset in known.items()}

@@ -1,6 +1,6 @@
-"""`ottla consume --group`: go on where a group has got to, and commit what was printed.
+"""`ottla consume --group`: continue from a group's committed offsets, and commit what was printed.
 
-The command is not a member: nobody shares the partitions with it, and a group that has members is refused.
+The command does not join the group: it reads all partitions, and refuses a group that has members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COMMIT_SECONDS: Final = 5.0
 
 
 class GroupOffsets:
-    """What a group has committed, and committing more of it. CommandError if the group has members."""
+    """What a group has committed, and committing more. Raises CommandError if the group has members."""
 
     def __init__(self, client: Client, group_id: str, timeout_seconds: float) -> None:
         self._coordinator = Coordinator(client, timeout_seconds)
@@ -35,7 +35,7 @@ class GroupOffsets:
         return time.monotonic() - self._last_commit >= _COMMIT_SECONDS
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit where each partition is to be read on from, if that is news."""
+        """Commit where to continue in each partition, unless that is committed already."""
         news = {each: offset for each, offset in offsets.items() if self.committed.get(each) != offset}
         if news:
             commit(self._coordinator, self._group_id, news)

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             return decode.run(arguments)
         file.seek(0)
         if arguments.json:
-            sys.stdout.buffer.writelines(file)  # a JSON object a line already
+            sys.stdout.buffer.writelines(file)  # already one JSON object per line
             return 0
         try:
             for entry in parse_recording(file).entries:

@@ -1,8 +1,8 @@
 """`ottla doctor`: whether a broker with these settings can run here and be reached, and what to do if not.
 
-It takes the flags of `ottla serve`. Run it before the first start, and beside a broker that runs; it changes nothing.
+It takes the flags of `ottla serve`. Run it before the first start, or while a broker runs; it changes nothing.
 
-Exit codes: 0 nothing fails (there may be warnings), 1 something does.
+Exit codes: 0 nothing failed (there may be warnings), 1 something did.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="how to connect to a broker that runs: a client's properties (default: $OTTLA_COMMAND_CONFIG; "
+        help="how to connect to a running broker: a client's properties (default: $OTTLA_COMMAND_CONFIG; "
         "with --secure those in the data folder)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
@@ -51,9 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_keys(arguments: argparse.Namespace) -> None:
-    """Looking must not make any."""
+    """Just looking must not create any keys."""
     if arguments.secure and not (serve_config.data_dir(arguments) / FOLDER).exists():
-        raise CommandError("start once with --secure, which makes the keys that there are to look at")
+        raise CommandError("start the broker once with --secure, which makes the keys")
 
 
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         _check_keys(arguments)
         configs = [load_config(arguments)] if arguments.nodes is None else make_plan(arguments).configs
     except (ConfigError, CommandError) as error:
-        yield fail("settings", str(error), "mend the file, the environment or the flag that it comes from")
+        yield fail("settings", str(error), "correct the file, the environment variable or the flag that it comes from")
         return
     config = configs[0]
     yield _settings(config)
@@ -75,7 +75,7 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
         how = security(arguments.command_config or _own_properties(arguments))
     except CommandError as error:
-        yield fail("--command-config", str(error), "give a client's properties that can be read")
+        yield fail("--command-config", str(error), "name a file of client properties that can be read")
         return
     for each in configs:
         yield from doctor_network.examine(each, how)

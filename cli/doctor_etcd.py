@@ -1,4 +1,5 @@
-"""What `ottla doctor` looks at in etcd, if that keeps the metadata: each member, its alarms, and what it holds of ours.
+"""What `ottla doctor` looks at in etcd, if that keeps the metadata: each member, its alarms, and whose metadata it
+holds.
 
 It reads only.
 """
@@ -69,8 +70,8 @@ async def _examine(address: EtcdAddress, access: EtcdAccess, config: BrokerConfi
     findings += _clocks(client.clocks.seconds)
     answering = sum(member.answers for member in members)
     if answering * 2 <= len(members):
-        said = f"{answering} of {len(members)} members answer: without more than half it decides nothing"
-        findings.append(fail("etcd", said, "start etcd, or mend --metadata"))
+        said = f"{answering} of {len(members)} members answer; etcd needs more than half of them"
+        findings.append(fail("etcd", said, "start etcd, or correct --metadata"))
     if answering:
         findings.append(_alarms({error for member in members for error in member.errors}))
     if answering:
@@ -79,7 +80,7 @@ async def _examine(address: EtcdAddress, access: EtcdAccess, config: BrokerConfi
 
 
 class _Member(NamedTuple):
-    """What is to be said of a member, whether it answers, and what it reports as wrong."""
+    """Findings about a member: whether it answers, and what it reports as wrong."""
 
     finding: Finding
     answers: bool
@@ -97,10 +98,10 @@ async def _member(client: EtcdClient, url: str) -> _Member:
             status: dict[str, Any] = await client.read_at(url, _STATUS, {})
             times_ms.append((time.perf_counter() - began) * 1000)
     except EtcdError as error:
-        finding = fail(subject, f"refuses: {error}", "mend ottla.metadata.store.user and …password")
+        finding = fail(subject, f"refuses: {error}", "correct ottla.metadata.store.user and …password")
         return _Member(finding, answers=True)
     except StoreUnavailableError as error:
-        return _Member(fail(subject, str(error), "start it, or mend --metadata"), answers=False)
+        return _Member(fail(subject, str(error), "start it, or correct --metadata"), answers=False)
     return _Member(_judged(subject, status, sorted(times_ms)[_ASKED // 2]), True, status.get("errors", ()))
 
 
@@ -112,7 +113,9 @@ def _judged(subject: str, status: Mapping[str, Any], median_ms: float) -> Findin
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         return fail(subject, said, "etcd 3.4 or later is needed")
     if int(status.get("leader", 0)) == 0:
-        return fail(subject, f"{said}, and knows no leader", "see that more than half of the members reach each other")
+        return fail(
+            subject, f"{said}, and knows no leader", "make sure that more than half of the members can reach each other"
+        )
     if median_ms > _SLOW_MS:
         return warn(subject, said, "topics and elections will be slow: put it nearer, or on a faster disk")
     return ok(subject, said)
@@ -139,7 +142,7 @@ def _alarms(errors: Collection[str]) -> Finding:
 
 
 async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -> list[Finding]:
-    """Which cluster is there, and whether it is that of the data folder."""
+    """Which cluster's metadata is there, and whether the data folder belongs to it."""
     from ottla.server.metadata.open_store import open_etcd
 
     subject = "metadata"
@@ -150,16 +153,16 @@ async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -
         finally:
             await store.close()
     except MetadataError as error:
-        return [fail(subject, str(error), "mend --metadata, or the user that etcd is asked as")]
+        return [fail(subject, str(error), "correct --metadata, or the user for etcd")]
     own = _cluster_of(Path(data_dir))
     if found is None:
         if own is None:
-            return [ok(subject, f"there is no cluster below {address.root} yet: the first start makes it")]
+            return [ok(subject, f"there is no cluster under {address.root} yet: the first start creates it")]
         return [
             fail(
                 subject,
-                f"there is no cluster below {address.root}, and {data_dir} belongs to the cluster {own}",
-                "mend the prefix in --metadata, or move the metadata there: ottla cluster move-metadata",
+                f"there is no cluster under {address.root}, and {data_dir} belongs to the cluster {own}",
+                "correct the prefix in --metadata, or move the metadata there: ottla cluster move-metadata",
             )
         ]
     cluster_id = keys.decode(found.value)
@@ -168,14 +171,14 @@ async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -
             fail(
                 subject,
                 f"{address.root} holds the cluster {cluster_id}, and {data_dir} belongs to the cluster {own}",
-                "mend --metadata or --data-dir",
+                "correct --metadata or --data-dir",
             )
         ]
     return [ok(subject, f"{address.root} holds the cluster {cluster_id}")]
 
 
 def _cluster_of(data_dir: Path) -> str | None:
-    """The cluster that the nodes of a folder belong to; None if they do not say."""
+    """The cluster that the nodes of a folder belong to; None if the folder does not say."""
     for path in sorted(data_dir.glob(f"node-*/{NODE_FILE}")):
         try:
             cluster_id = json.loads(path.read_bytes()).get("cluster_id")

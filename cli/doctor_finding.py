@@ -10,7 +10,7 @@ FAIL: Final = "fail"
 
 
 class Finding(NamedTuple):
-    """`advice` says what to do; it is empty where all is well."""
+    """`advice` says what to do; it is empty if all is well."""
 
     level: str
     subject: str

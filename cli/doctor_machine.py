@@ -33,12 +33,12 @@ _IDLE_BYTES: Final = 50 << 20
 _LOST_WITH_POWER: Final = frozenset({"tmpfs", "ramfs"})
 _LOST_WITH_CONTAINER: Final = frozenset({"overlay", "aufs"})
 _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
-_EARLIEST_S: Final = 1735689600  # 2025-01-01: before it the clock is wrong for sure
+_EARLIEST_S: Final = 1735689600  # 2025-01-01: an earlier date is certainly wrong
 _FUTURE_S: Final = 60
 
 
 def data_folder(path: str) -> Iterator[Finding]:
-    """The folder, or where it would be made."""
+    """The folder, or the place where it would be created."""
     subject = "data folder"
     folder = Path(path).absolute()
     place = next(it for it in (folder, *folder.parents) if it.exists())
@@ -48,7 +48,7 @@ def data_folder(path: str) -> Iterator[Finding]:
     if not os.access(place, os.W_OK | os.X_OK):
         yield fail(subject, f"{place} may not be written to by this user", f"chown it, or run as the owner of {place}")
         return
-    yield ok(subject, f"{folder} is there" if place == folder else f"{folder} will be made")
+    yield ok(subject, f"{folder} is there" if place == folder else f"{folder} will be created")
     yield _file_system(place)
     yield _space(place)
     yield _sync_speed(place)
@@ -69,7 +69,7 @@ def _file_system(place: Path) -> Finding:
 
 
 def _losses(folder: Path) -> Iterator[Finding]:
-    """What names and sizes of data files say to be lost; `ottla fsck` reads every byte, this none."""
+    """What is lost, judging by the names and sizes of data files. `ottla fsck` reads every byte; this reads none."""
     disk = RealDisk()
     found = [loss for node in sorted(folder.glob("node-*")) for loss in _losses_of(disk, str(node))]
     for loss in found[:_NAMED_LOSSES]:
@@ -89,13 +89,13 @@ def _losses_of(disk: RealDisk, node_path: str) -> Iterator[Loss]:
                 if not segment.is_lost:
                     segment.found(os.path.getsize(segment.data_path))
         except OSError:
-            continue  # a broker that runs removes what is not needed any more
+            continue  # a running broker removes what is not needed any more
         yield from mark_losses(disk, segments)
         yield from set_aside(directory, names)
 
 
 def _scrubbed(folder: Path) -> Iterator[Finding]:
-    """What the broker has found when it read its closed data files, and when that was."""
+    """What the broker found when it last read its closed data files, and when that was."""
     subject = "damaged files"
     for node in sorted(folder.glob("node-*")):
         try:
@@ -146,7 +146,7 @@ def _sync_speed(place: Path) -> Finding:
                 disk.fdatasync(file.fileno())
                 times_ms.append((time.perf_counter() - started) * 1000)
     except OSError as error:
-        return fail("sync", f"{place} takes no file: {error.strerror}", "name another folder with --data-dir")
+        return fail("sync", f"cannot create a file in {place}: {error.strerror}", "name another folder with --data-dir")
     median_ms = statistics.median(times_ms)
     said = f"{median_ms:.2f} ms for one, the slowest of {_SYNCS} took {max(times_ms):.2f} ms"
     if median_ms > _SLOW_SYNC_MS:
@@ -163,14 +163,14 @@ def files(max_connections: int) -> Finding:
         room = max(soft - _FILES_OF_ITS_OWN, 0)
         return warn(
             "open files",
-            f"{said}: room for some {room} connections, max.connections is {max_connections}",
+            f"{said}: room for some {room} connections; max.connections is {max_connections}",
             f"raise it with {raise_it}, LimitNOFILE= in a systemd unit",
         )
     return ok("open files", said)
 
 
 def memory(budget_bytes: int, nodes: int = 1) -> Finding:
-    """What is left of the machine's, or the control group's, against what the broker's nodes may take."""
+    """The memory left on the machine, or in the control group, compared with what the broker's nodes may take."""
     available = available_memory()
     needed = nodes * (budget_bytes + _IDLE_BYTES)
     said = f"{human_size(available)} available, up to about {human_size(needed)} needed under load"
@@ -180,7 +180,7 @@ def memory(budget_bytes: int, nodes: int = 1) -> Finding:
 
 
 def clock(data_dir: str) -> Finding:
-    """Timestamps, retention and, where the nodes share `cluster.sqlite`, leases go by it."""
+    """Timestamps, retention and, if nodes share `cluster.sqlite`, leases depend on it."""
     now = time.time()
     if now < _EARLIEST_S:
         return fail("clock", f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set it, and run an NTP client")

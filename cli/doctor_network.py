@@ -1,4 +1,6 @@
-"""What `ottla doctor` looks at in the network: are the ports free, or ours, and do clients find what they are told?"""
+"""What `ottla doctor` looks at in the network: are the ports free or ours, and do clients reach the addresses that they
+are told?
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
 
 
 def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[Finding]:
-    """Each listener, and what it advertises; those of the protocol that `security` is for are asked with it."""
+    """Each listener, and what it advertises; those whose protocol is that of `security` are asked by a client that uses
+    it.
+    """
     try:
         addresses = listen_addresses(config)
         endpoints = advertised_endpoints(config, addresses)
     except ConfigError as error:
-        yield fail("listeners", str(error), "mend listeners, or advertised.listeners")
+        yield fail("listeners", str(error), "correct listeners, or advertised.listeners")
         return
     for address, endpoint in zip(addresses, endpoints, strict=True):
         is_running = False
@@ -40,19 +44,23 @@ def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[
             is_running = True
             yield ok(subject, "a broker answers there")
         else:
-            yield fail(subject, f"{refusal}, and no broker answers there", "stop who has it, or choose another --port")
+            yield fail(
+                subject,
+                f"{refusal}, and no broker answers there",
+                "stop the program that has it, or choose another --port",
+            )
         yield _resolves(endpoint.host, endpoint.port)
         yield from _suits(address, endpoint.host)
         if is_exposed(address.host, endpoint.security_protocol, address.name, config):
             yield warn(
                 f"access {address.host or '*'}:{address.port}",
                 WHAT_ANYBODY_CAN_DO,
-                "keep others away with a firewall or a private network, or --listen on 127.0.0.1",
+                "set up authentication, keep others away with a firewall, or --listen on 127.0.0.1",
             )
         if is_running and endpoint.security_protocol != _protocol(security):
             yield warn(
                 f"reaching {endpoint.host}:{endpoint.port}",
-                f"not tried, for it speaks {endpoint.security_protocol}",
+                f"not tried, because it speaks {endpoint.security_protocol}",
                 "give a client's properties for it by --command-config",
             )
         elif is_running:
@@ -60,7 +68,7 @@ def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[
 
 
 def _bind(address: ListenAddress) -> str | None:
-    """Why it is not possible to listen there."""
+    """Why it is not possible to listen there; None if it is."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -76,7 +84,7 @@ def _bind(address: ListenAddress) -> str | None:
 
 
 def _speaks_kafka(address: ListenAddress, protocol: str) -> bool:
-    """Whether a broker says so: before it asks who is there, and whoever has signed its certificate."""
+    """Whether a broker answers there, without logging in and without checking its certificate."""
     host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
     security = Security(tls=Tls(checks_certificates=False)) if protocol.endswith("SSL") else NO_SECURITY
     try:
@@ -104,13 +112,13 @@ def _resolves(host: str, port: int) -> Finding:
 
 
 def _suits(address: ListenAddress, host: str) -> Iterator[Finding]:
-    """Whoever listens for others must not tell them to ask themselves."""
+    """A listener for other machines must not advertise an address at which those would reach themselves."""
     if is_loopback(address.host) or not is_loopback(host):
         return
     yield warn(
         f"advertised {host}",
-        "clients of other machines will connect to themselves",
-        "give --advertise the name or address that they reach this machine by",
+        "clients on other machines will connect to themselves",
+        "give --advertise the name or address by which they reach this machine",
     )
 
 

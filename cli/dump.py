@@ -29,11 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="+", help="a .data file, or a folder with some in it")
     parser.add_argument("--show", choices=LEVELS, default="runs", help="how deep to go (default: runs)")
     parser.add_argument("--partition", type=int, help="only this partition's runs")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print everything down to the depth that was asked for."""
+    """Print everything down to the requested depth."""
     is_damaged = False
     depth = LEVELS.index(arguments.show)
     progress = options.Progress("read", enabled=not sys.stdout.isatty())
@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _topic_of(path: str) -> str:
-    """The topic whose folder (`<topic>.<id>/<number>/`) a file lies in; of a store that topics share something else."""
+    """The topic in whose folder (`<topic>.<id>/<number>/`) a file is; for a store that topics share it is something
+    else.
+    """
     return Path(path).absolute().parent.parent.name.rpartition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""Who can reach a broker: what listens beyond this machine without asking who is there."""
+"""Who can reach a broker: which listeners are open to other machines without authentication."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_exposed(host: str, protocol: str, listener: str, config: BrokerConfig) -> bool:
-    """Whether others than this machine's users may connect, and nobody is asked for credentials or a certificate."""
+    """Whether users of other machines may connect without credentials or a certificate."""
     if protocol.startswith("SASL_") or is_loopback(host):
         return False
     return protocol != "SSL" or config.for_listener(listener).ssl_client_auth != "required"

@@ -13,7 +13,7 @@ from ottla.kproto.records import Record, TimestampType
 
 
 class Consumed(NamedTuple):
-    """A record with where it lies."""
+    """A record and its place."""
 
     topic: str
     partition: int
@@ -95,7 +95,7 @@ def _constant(text: str) -> Formatter:
 
 
 def format_json(consumed: Consumed) -> bytes:
-    """One JSON object a line, with kcat's names. What is not text is kept, as {"base64": …}."""
+    """One JSON object per line, with kcat's names. Bytes that are not text are kept, as {"base64": …}."""
     record = consumed.record
     return (
         json.dumps(

@@ -1,4 +1,4 @@
-"""`ottla fsck`: check a stopped node, or all nodes of a data folder. It changes nothing, unless it is asked to.
+"""`ottla fsck`: check a stopped node, or all nodes in a data folder. It changes nothing unless it is asked to.
 
 Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what the next start repairs by itself,
 4 damage.
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", default="ottla-data", help="the folder given to `ottla serve` (default: ottla-data)"
     )
-    parser.add_argument("--node-id", type=int, help="whose folder in it (default: every node's)")
+    parser.add_argument("--node-id", type=int, help="the node to check (default: every node in the folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument(
         "--delete-unknown",
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(path: Path) -> Report:
-    """Check the folder of one node, which nobody else may use meanwhile."""
+    """Check the folder of one node. Nobody else may use it meanwhile."""
     disk = RealDisk()
     try:
         lock = disk.lock(str(path / LOCK_FILE))
@@ -98,7 +98,7 @@ def _check(path: Path) -> Report:
 
 
 def _check_metadata(path: Path, report: Report) -> None:
-    """What all nodes share; it counts as the first one's."""
+    """What all nodes share; it is reported with the first node."""
     from ottla.server.metadata.sqlite_checks import check_file
 
     if path.exists():
@@ -106,8 +106,8 @@ def _check_metadata(path: Path, report: Report) -> None:
         if wrong is not None:
             report.error(str(path), -1, wrong)
     elif report.stores:
-        # Where it is kept in etcd, that is as it should be.
-        report.note(str(path), -1, "is missing: unless etcd keeps the metadata, see ottla restore --metadata-from-data")
+        # If it is kept in etcd, that is as it should be.
+        report.note(str(path), -1, "is missing; unless etcd keeps the metadata, see ottla restore --metadata-from-data")
 
 
 def _exit_code(report: Report) -> int:
@@ -152,7 +152,7 @@ def _delete_unknown(arguments: argparse.Namespace, node_ids: list[int]) -> int:
 
 
 def _unknown(arguments: argparse.Namespace, node_id: int) -> list[UnknownTopic]:
-    """What a node has of topics that the cluster does not know; removed already if it was asked to be."""
+    """What a node has of topics that the cluster does not know; already removed if that was asked for."""
     try:
         return trio.run(_find_and_delete, Path(arguments.data_dir), node_id, arguments.metadata, arguments.yes)
     except* DataDirLockedError:
@@ -170,7 +170,7 @@ async def _find_and_delete(data_dir: Path, node_id: int, metadata: str | None, d
 
     cluster_id, topic_ids = await _known_topics(data_dir, metadata)
     _check_cluster(data_dir / f"node-{node_id}", cluster_id, may_be_none=metadata is None)
-    # With this layout all that is of the shared store is found in it; other topics are known by their folders.
+    # With this layout everything in the shared store is found there; other topics are known by their folders.
     config = StorageConfig(store_layout=StoreLayout.SHARED)
     manager = LogManager(RealDisk(), data_dir, config, SystemClock(), node_id=node_id)
     async with manager.run():
@@ -181,7 +181,7 @@ async def _find_and_delete(data_dir: Path, node_id: int, metadata: str | None, d
 
 
 def _check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None:
-    """With another cluster's metadata every topic would be unknown; `may_be_none` takes a folder that says nothing."""
+    """With another cluster's metadata every topic would be unknown. `may_be_none`: the folder need not say."""
     path = node_dir / NODE_FILE
     own = json.loads(path.read_bytes()).get("cluster_id") if path.exists() else None
     if own != cluster_id and not (own is None and may_be_none):

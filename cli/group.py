@@ -40,8 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describing.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="where --http of a broker is, or that of all nodes: shows what each member of a share group holds of the "
-        "partitions that are led there",
+        help="where a broker's --http is, or that of all nodes: also shows what each member of a share group holds of "
+        "the partitions that are led there",
     )
     options.add_json(describing)
     describing.set_defaults(act=describe)
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "partitions",
         nargs="*",
         metavar="topic[:partition,…]",
-        help="default: all partitions that the group has offsets of",
+        help="default: all partitions for which the group has offsets",
     )
     seeking.add_argument(
         "--to",
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     delete = actions.add_parser("delete", help="delete groups and all their offsets")
     delete.add_argument("groups", nargs="+", metavar="group")
-    delete.add_argument("--if-exists", action="store_true", help="do not fail over a group that does not exist")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail if a group does not exist")
     delete.set_defaults(act=_delete)
 
     for action in (listing, describing, seeking, delete):

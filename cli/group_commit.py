@@ -20,12 +20,14 @@ _COMMIT_BY_NAME: Final = 9
 
 
 def in_use(group_id: str, why: str) -> CommandError:
-    """Members would commit over this, and read on from where they are."""
-    return CommandError(f"group {group_id} {why}: stop its consumers first, they would not notice the new offsets")
+    """Members would overwrite this commit, and continue from where they are."""
+    return CommandError(
+        f"group {group_id} {why}: stop its consumers first, because they would not notice the new offsets"
+    )
 
 
 def commit(coordinator: Coordinator, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit; CommandError if the group has members, which a commit from outside must not overrule."""
+    """Commit. Raises CommandError if the group has members: a commit from outside must not overrule them."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (topic, index), offset in offsets.items():
         named = topics.setdefault(topic, OffsetCommitRequestTopic(name=topic))

@@ -1,4 +1,4 @@
-"""`ottla group describe`: where a group is, what it lags behind, and who reads what, as tables or as JSON."""
+"""`ottla group describe`: a group's offsets and lag, and who reads what, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 from ottla.client.share_state import Delivered, share_deliveries, share_positions
 
 _SHOWN_DELIVERIES: Final = 20
-"""Of one partition in the table; --json has all."""
+"""In the table, for one partition; --json has all of them."""
 
 
 class Progress(NamedTuple):
     """How far a group is in one partition. None: not committed, or the partition is gone.
 
-    Of a share group the offset is that of the first record that is not over, `unfinished` how many are not, and
-    `deliveries` what is stored of the records from there on (None: nobody tells), and `held` how many of them each
-    member has (None: the HTTP port was not asked, or does not tell).
+    For a share group, the offset is that of the first unfinished record, `unfinished` is how many there are,
+    `deliveries` is what is stored about the records from there on (None: unknown), and `held` is how many of them each
+    member has (None: the HTTP port was not asked, or does not say).
     """
 
     partition: TopicPartition
@@ -73,7 +73,7 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _held(arguments: argparse.Namespace, group_id: str) -> dict[TopicPartition, Mapping[str, int]]:
-    """What members have of the partitions that are led where `--http` leads to."""
+    """What members hold of the partitions that are led by the nodes behind `--http`."""
     text = read_page(arguments.http, f"/share-group?group={quote(group_id)}", security(arguments.command_config))
     partitions = json.loads(text)["partitions"]
     return {TopicPartition(each["topic"], each["partition"]): each["held"] for each in partitions}
@@ -84,13 +84,13 @@ def _with_held(progress: Iterable[Progress], held: Mapping[TopicPartition, Mappi
 
 
 def _held_by(member_id: str, progress: Iterable[Progress]) -> int | None:
-    """What a member has of all partitions; None if of none it is told."""
+    """How many records a member holds in all partitions; None if that is not known for any."""
     told = [each.held for each in progress if each.held is not None]
     return sum(held.get(member_id, 0) for held in told) if told else None
 
 
 def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
-    """A partition may be assigned to several members: all are named."""
+    """A partition may be assigned to several members; all are named."""
     positions = share_positions(coordinator, group.group_id)
     holders: dict[TopicPartition, list[str]] = {}
     for member in group.members:

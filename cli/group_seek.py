@@ -58,7 +58,7 @@ def partitions_named(client: Client, texts: Iterable[str]) -> list[TopicPartitio
 
 
 def _targets(client: Client, partitions: list[TopicPartition], where: str) -> dict[TopicPartition, int]:
-    """What `--to` means for each partition, kept between the start and the end of its log."""
+    """The offset that `--to` means for each partition, limited to what its log contains."""
     starts, ends = offsets(client, partitions, "beginning"), offsets(client, partitions, "end")
     found = offsets(client, partitions, where)
     return {each: min(max(found[each], starts[each]), ends[each]) for each in partitions}

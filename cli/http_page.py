@@ -1,4 +1,4 @@
-"""What a broker's HTTP port says to a command, which shows the user and password there that it has for the broker."""
+"""What a broker's HTTP port tells a command, which logs in with the user and password that it has for the broker."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WITH_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def read_page(address: str, path: str, how: Security) -> str:
-    """A page of `host:port` or a URL; CommandError if it does not come.
+    """A page from `host:port` or a URL. Raises CommandError if there is no such page.
 
-    A password is shown only when it is asked for, and not in plain text where the broker gets it encrypted.
+    A password is sent only when it is asked for, and never in plain text if the broker gets it encrypted.
     """
     scheme = "http" if how.tls is None else "https"
     url = (address if "://" in address else f"{scheme}://{address}").rstrip("/")
@@ -32,7 +32,7 @@ def read_page(address: str, path: str, how: Security) -> str:
             return str(answer.read(), "utf-8")
     except (OSError, ValueError) as error:
         raise CommandError(
-            f"{url} gives no {path.partition('?')[0]} ({error}): is `ottla serve --http` there?"
+            f"cannot read {path.partition('?')[0]} from {url} ({error}): is `ottla serve --http` there?"
         ) from None
 
 

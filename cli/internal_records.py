@@ -10,9 +10,9 @@ from ottla.kproto.rendering import to_json
 
 
 def explain(topic: str, key: bytes | memoryview | None, value: bytes | memoryview | None) -> dict[str, Any] | None:
-    """Which record it is, with its key and value as what `json.dumps` takes; the value of a tombstone is None.
+    """The kind of record, and its key and value in the form that `json.dumps` takes; the value of a tombstone is None.
 
-    None for records of other topics, and for those that cannot be read: a newer broker's, say.
+    None for records of other topics, and for those that cannot be read, for example a newer broker's.
     """
     try:
         types = record_types(topic)

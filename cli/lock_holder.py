@@ -1,4 +1,4 @@
-"""Who holds the lock of a node's folder, for the sentence that refuses a second one."""
+"""Who holds the lock of a node's folder, for the message that refuses a second one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.storage.node_dir import LOCK_FILE
 
 
 def refusal(folder: Path) -> str:
-    """`<folder> is in use by process 17 (ottla serve …)`, or by another process where it cannot be told which."""
+    """`<folder> is in use by process 17 (ottla serve …)`, or by another process if it cannot be found out which."""
     try:
         process_id = lock_owner(folder / LOCK_FILE)
     except (BackupError, OSError):

@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: what each partition takes of the disk, and what is left of it."""
+"""`ottla log-dirs`: how much of the disk each partition takes, and how much is left."""
 
 from __future__ import annotations
 

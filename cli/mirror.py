@@ -1,7 +1,7 @@
 """`ottla mirror`: exact copies of another cluster's topics, and the move from that cluster to this one.
 
-The cluster itself does the copying, as long as its brokers run and however often they are restarted; these commands
-begin it, watch it and end it. `docs/mirror.md` says how a move goes.
+The cluster itself does the copying while its brokers run, however often they are restarted; these commands begin, watch
+and end it. `docs/mirror.md` describes a move.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _start(here: Client, arguments: argparse.Namespace) -> None:
         raise CommandError(f"--from: {error}") from None
     known = broker_settings(here)
     if known.get(SERVERS) not in (None, "", servers):
-        raise CommandError(f"this cluster mirrors {known[SERVERS]} already: `ottla mirror stop` ends that")
+        raise CommandError(f"this cluster already mirrors {known[SERVERS]}: `ottla mirror stop` ends that")
     with connected_source(here, arguments) as there:
         if there.metadata([]).cluster_id == here.metadata([]).cluster_id:
             raise CommandError(f"{servers} is this cluster itself, which cannot be a mirror of itself")
@@ -103,7 +103,7 @@ def _start(here: Client, arguments: argparse.Namespace) -> None:
         try:
             _follow(here, there, ",".join(arguments.topics), bar, until_equal=arguments.wait)
         except KeyboardInterrupt:
-            print("\nthe cluster goes on mirroring: see `ottla mirror status`, `ottla mirror stop`")
+            print("\nthe cluster continues to mirror: see `ottla mirror status`, `ottla mirror stop`")
 
 
 def _text(config: Path | None) -> str | None:
@@ -144,4 +144,4 @@ def _stop(here: Client, _arguments: argparse.Namespace) -> None:
     if not broker_settings(here).get(SERVERS):
         raise CommandError("this cluster mirrors nothing now")
     alter_brokers(here, dict.fromkeys((SERVERS, TOPICS, GROUPS, CLIENT_PROPERTIES)))
-    print("nothing is copied any more: `ottla mirror promote` makes the topics writable, and `start` goes on")
+    print("nothing is copied any more: `ottla mirror promote` makes the topics writable, and `start` continues")

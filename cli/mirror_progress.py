@@ -1,4 +1,4 @@
-"""How far a mirror is, as one line on a terminal."""
+"""The progress of a mirror, as one line on a terminal."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _BAR_WIDTH: Final = 30
 
 
 class MirrorBar:
-    """A bar, the lag and the rate on stderr; nothing if that is no terminal."""
+    """A bar, the lag and the rate on stderr; nothing if that is not a terminal."""
 
     def __init__(self) -> None:
         self.is_shown = sys.stderr.isatty()
         self._began: tuple[float, int] | None = None
 
     def show(self, found: Comparison) -> None:
-        """Say how far it is now."""
+        """Show the progress now."""
         if self.is_shown:
             print(f"\r\x1b[K{self.line(found, time.monotonic())}", end="", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        """Leave the line as it is."""
+        """Finish, and leave the line as it is."""
         if self.is_shown:
             print(file=sys.stderr, flush=True)
 
     def line(self, found: Comparison, now: float) -> str:
-        """The bar counts what the source has now; the rate is that since the beginning."""
+        """The bar is relative to what the source has now; the rate is the average since the beginning."""
         if self._began is None:
             self._began = now, found.copied
         since, copied = self._began

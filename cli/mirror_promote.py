@@ -1,11 +1,12 @@
-"""`ottla mirror promote`: from now on clients write here.
+"""`ottla mirror promote`: let clients write here from now on.
 
-In this order, so that a command that was interrupted can be called again:
+It takes these steps, in an order that lets an interrupted command be called again:
 
-1. Nothing may be left to copy, and the source must be quiet: what would be written there afterwards would be nowhere.
-2. The topics end: they get nothing from the source any more, in a new leader epoch, and nothing from clients yet.
-3. Transactions that are open in them are aborted, since nobody else ever would: their coordinator is at the source.
-4. The topics are writable, in one more leader epoch.
+1. Nothing may be left to copy, and the source must be quiet: whatever was written there later would be lost.
+2. The topics stop being mirrors: in a new leader epoch they get nothing from the source any more, and nothing from
+   clients yet.
+3. Transactions that are open in them are aborted, because nobody else ever would: their coordinator is at the source.
+4. The topics become writable, in one more leader epoch.
 """
 
 from __future__ import annotations
@@ -90,13 +91,15 @@ def _promote(here: Client, arguments: argparse.Namespace) -> int:
         alter_brokers(here, dict.fromkeys((SERVERS, TOPICS, GROUPS, CLIENT_PROPERTIES)))
     _say_what_to_do(here, len(mirrored), aborted)
     if left:
-        print(f"the source got records while its topics were promoted, which are not here: {_some(left)}")
+        print(f"the source received records while its topics were being promoted, and they are not here: {_some(left)}")
         return 1
     return 0
 
 
 def _wait_until_copied(here: Client, there: Client, mirrored: Mapping[str, Mirrored], seconds: float) -> None:
-    """Return when nothing is left to copy and the source has stood still for a while; CommandError after so long."""
+    """Return when nothing is left to copy and the source has been quiet for a while. Raises CommandError if that takes
+    too long.
+    """
     gone = _without_source(there, mirrored)
     if gone:
         raise CommandError(
@@ -113,14 +116,15 @@ def _wait_until_copied(here: Client, there: Client, mirrored: Mapping[str, Mirro
         if time.monotonic() > deadline:
             if lags:
                 raise CommandError(f"not everything is copied yet: {_some(lags)}; wait, or see `ottla mirror status`")
-            raise CommandError("the source still gets records: stop its producers first")
+            raise CommandError("the source is still receiving records: stop its producers first")
         before = ends
         time.sleep(_QUIET_SECONDS)
 
 
 def _wait_for_groups(here: Client, there: Client, topics: Collection[str], seconds: float) -> None:
-    """Return when what groups have committed is the same on both sides. What is not after so long is only said: a group
-    that has members here, or is not mirrored, never will be."""
+    """Return when what groups have committed is the same on both sides. If it still differs at the deadline, that is
+    only reported: for a group that has members here, or is not mirrored, it never will be the same.
+    """
     names = NamePattern((broker_settings(here).get(GROUPS) or "*").split(","))
     deadline = time.monotonic() + seconds
     while differing := differing_groups(here, there, topics, names):
@@ -131,7 +135,7 @@ def _wait_for_groups(here: Client, there: Client, topics: Collection[str], secon
 
 
 def _wait_until_known(here: Client, ending: Mapping[str, str], seconds: float) -> None:
-    """Return when every broker knows that the topics end: none copies anything any more."""
+    """Return when every broker knows that the topics are no mirrors any more, so that none copies anything."""
     deadline = time.monotonic() + seconds
     for broker in here.metadata([]).brokers:
         while any(it.mirroring is Mirroring.FOLLOWING for it in mirrored_topics(here, ending, broker.node_id).values()):
@@ -179,5 +183,5 @@ def _say_what_to_do(here: Client, topics: int, aborted: int) -> None:
         print(f"{aborted} transactions that were open in them are aborted")
     print(f"Move the clients:\n  bootstrap.servers={brokers}")
     print("  and how they log in here: security.protocol, sasl.* and ssl.*, where this cluster asks for it")
-    print("  producers may be started; transactional ids and groups stay as they are called")
-    print("  consumers go on where their groups were; client.id quotas, users and ACLs were not copied")
+    print("  producers may be started; transactional ids and groups keep their names")
+    print("  consumers continue where their groups were; client.id quotas, users and ACLs were not copied")

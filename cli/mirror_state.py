@@ -40,7 +40,7 @@ _AT_ONCE: Final = 100
 
 def add_source(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """`--from` and `--from-config`."""
-    default = "" if required else " (default: the one that is mirrored)"
+    default = "" if required else " (default: the cluster that is mirrored)"
     parser.add_argument(
         "--from", dest="source", required=required, metavar="HOST:PORT[,…]", help=f"brokers of the source{default}"
     )
@@ -55,11 +55,11 @@ def add_source(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 @contextmanager
 def connected_source(here: Client, arguments: argparse.Namespace) -> Iterator[Client]:
-    """A client of the source that `--from` names, or that is mirrored; what it cannot do fails the command."""
+    """A client of the source that `--from` names, or of the one that is mirrored; its errors become CommandError."""
     servers = arguments.source or broker_settings(here).get(SERVERS)
     if not servers:
         raise CommandError("this cluster mirrors nothing now: name the source with --from HOST:PORT")
-    # Not what the environment says of this cluster.
+    # Not what the environment says about this cluster.
     how = NO_SECURITY if arguments.source_config is None else security(arguments.source_config)
     try:
         with Client(parse_addresses(servers), arguments.timeout, CLIENT_ID, security=how) as there:
@@ -77,7 +77,7 @@ def connected_source(here: Client, arguments: argparse.Namespace) -> Iterator[Cl
 
 
 def broker_settings(client: Client) -> dict[str, str]:
-    """What all brokers were told of the mirror."""
+    """The mirror's settings, as all brokers have them."""
     asked = DescribeConfigsResource(resource_type=_BROKER, resource_name="", configuration_keys=None)
     (result,) = client.call(DescribeConfigsRequest(resources=[asked])).results
     if result.error_code:
@@ -86,12 +86,12 @@ def broker_settings(client: Client) -> dict[str, str]:
 
 
 def alter_brokers(client: Client, settings: Mapping[str, str | None]) -> None:
-    """Set these for all brokers, None to the default."""
+    """Set these for all brokers; None means the default."""
     _alter(client, _BROKER, {"": settings})
 
 
 def alter_topics(client: Client, settings: Mapping[str, str | None]) -> None:
-    """What each topic is to another cluster from now on, None for nothing."""
+    """Set what each topic is to another cluster from now on; None for nothing."""
     names = list(settings)
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
@@ -116,7 +116,7 @@ def _alter(client: Client, type_: int, asked: Mapping[str, Mapping[str, str | No
 
 
 def mirrored_topics(client: Client, names: Iterable[str], broker: int | None = None) -> dict[str, Mirrored]:
-    """What topics are to another cluster, as any broker says or the given one; those that are nothing are left out."""
+    """What each topic is to another cluster, according to any broker or the given one. Ordinary topics are left out."""
     found: dict[str, Mirrored] = {}
     wanted = list(names)
     for first in range(0, len(wanted), _AT_ONCE):
@@ -136,7 +136,7 @@ def mirrored_topics(client: Client, names: Iterable[str], broker: int | None = N
 
 
 class TopicState(NamedTuple):
-    """A topic on both sides. `lag` is None where it cannot be said."""
+    """A topic on both sides. `lag` is None if it is not known."""
 
     topic: str
     partitions: int
@@ -145,7 +145,7 @@ class TopicState(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What the source has of the topics that are mirrored, and what of it is here."""
+    """How much the mirrored topics hold at the source, and how much of that is here."""
 
     topics: Sequence[str]
     records: int
@@ -166,7 +166,7 @@ class Comparison(NamedTuple):
 
 
 def compare(here: Client, there: Client, patterns: str) -> Comparison:
-    """Compare what is meant by the patterns, whether it is mirrored already or not. In offsets, not in records."""
+    """Compare the topics that the patterns name, mirrored already or not. It counts offsets, not records."""
     names = NamePattern([it.strip() for it in patterns.split(",") if it.strip()])
     meant = [it for it in visible_topics(there) if names.matches(it.name or "")]
     lags, records = lags_of(here, there, meant)
@@ -174,7 +174,7 @@ def compare(here: Client, there: Client, patterns: str) -> Comparison:
 
 
 def visible_topics(client: Client) -> list[MetadataResponseTopic]:
-    """The topics of a cluster that people know of."""
+    """The topics of a cluster, without internal ones."""
     return [it for it in client.metadata(None).topics if not it.is_internal and not it.error_code]
 
 
@@ -197,7 +197,7 @@ def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
 
 
 def states(here: Client, there: Client | None, patterns: str = "*") -> list[TopicState]:
-    """Every topic that is mirrored, or should be, with what it lacks."""
+    """Every topic that is mirrored, or should be, with how much it lacks."""
     local = {it.name or "": it for it in visible_topics(here)}
     mirrored = mirrored_topics(here, local)
     if there is None:
@@ -224,7 +224,7 @@ def states(here: Client, there: Client | None, patterns: str = "*") -> list[Topi
 
 def _state(mirror: Mirrored, is_here: bool, source: Any, ids: set[UUID]) -> str:
     if mirror.mirroring is Mirroring.NO:
-        return "is here already, and is not a mirror" if is_here else "not begun yet"
+        return "exists here already, and is not a mirror" if is_here else "not started yet"
     if mirror.source_id not in ids:
-        return "deleted at the source" if source is None else "made again at the source"
+        return "deleted at the source" if source is None else "deleted and created again at the source"
     return str(mirror.mirroring.value)

@@ -83,7 +83,7 @@ def _file_in(folder: str, *, must_exist: bool) -> Path:
 
 
 def _refuse_running(data_dir: Path) -> None:
-    """By the locks of the folders: a node that hangs has no session, and may go on all the same."""
+    """Judged by the locks of the folders: a node that hangs has no session, but it may wake up."""
     for folder in node_dirs(data_dir):
         try:
             process_id = lock_owner(folder / LOCK_FILE)

@@ -1,4 +1,4 @@
-"""A process that is a node: how it begins, who may ask it to stop, and what it says when it serves."""
+"""A process that is a node: how it starts, who may ask it to stop, and what it reports when it serves."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A request's objects die by reference count: collections find next to nothing, and run while the tail cache fills. Each
-# holds the loop for as long as it looks at what came since the last one, so they are small: 4,000 objects take 1 ms.
+# A request's objects are freed by their reference counts: collections find next to nothing, and run while the tail
+# cache fills. Each one holds the loop while it looks at all objects made since the last one, so they are kept small:
+# 4,000 objects take 1 ms.
 _GC_THRESHOLDS = (2_000, 1, 25_000)
 
-# So long a worker thread that computes may keep the interpreter from the event loop; Python's default is 5 ms.
+# How long a computing worker thread may keep the interpreter from the event loop; Python's default is 5 ms.
 _SWITCH_INTERVAL_SECONDS = 0.000_5
 _STDERR = 2
 
@@ -40,19 +41,19 @@ class Starter(Protocol):
     stop_signals: Sequence[signal.Signals]
 
     def ready(self, ready: Ready) -> None:
-        """Hear that the node serves."""
+        """The node is now serving."""
 
     async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
-        """Ask for the end by other ways than signals; cancelled when the node has ended."""
+        """Ask the node to stop, by other means than signals; cancelled when the node has ended."""
 
 
 class Shell:
     """A person, a script or a service manager, who reads standard output and sends signals."""
 
     def __init__(self, secure: Path | None = None) -> None:
-        """`secure` is the data folder of `--secure`: how to connect is told, too."""
+        """`secure` is the data folder of `--secure`; with it, how to connect is printed as well."""
         self._secure = secure
-        # A terminal that goes away asks for the end, too, unless somebody has seen to it (nohup).
+        # A terminal that is closed asks for the end, too, unless that is ignored (nohup).
         hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
         self.stop_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, *hung_up)
 
@@ -65,11 +66,11 @@ class Shell:
         notify(READY, f"STATUS=serving on {ready.endpoints[0].host}:{ready.endpoints[0].port}")
 
     async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
-        """There are signals only."""
+        """Only signals ask for the end."""
 
 
 def with_free_id(arguments: argparse.Namespace, config: BrokerConfig) -> BrokerConfig:
-    """The configuration with the id that the node has or gets in its cluster. CommandError if there is none."""
+    """The configuration with the id that the node has or gets in its cluster. Raises CommandError if there is none."""
     import trio
 
     from ottla.cli.serve_config import load_config
@@ -88,9 +89,9 @@ def with_free_id(arguments: argparse.Namespace, config: BrokerConfig) -> BrokerC
 def run_node(
     arguments: argparse.Namespace, config: BrokerConfig, starter: Starter, page_socket: str | None = None
 ) -> None:
-    """Be the node of this configuration until it is asked to stop. CommandError if it cannot start.
+    """Run the node of this configuration until it is asked to stop. Raises CommandError if it cannot start.
 
-    At the path `page_socket` the page of all nodes asks for what the HTTP port serves.
+    At the path `page_socket` the page of all nodes can ask for whatever the HTTP port serves.
     """
     import trio
 
@@ -169,14 +170,14 @@ async def _serve(node: Node, starter: Starter, watchdog: LoopWatchdog | None) ->
 
 
 def _settle_memory() -> None:
-    """Take what the start made out of the garbage collector's sight for good, and let it run seldom from here on."""
+    """Hide what the start has made from the garbage collector for good, and let it run rarely from now on."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _obey(signals: AsyncIterator[int], stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
-    """The first signal asks the node to stop in order, the second one cuts short what it still waits for."""
+    """The first signal asks the node to stop in order; the second one cuts short what it still waits for."""
     async for received in signals:
         name = signal.Signals(received).name
         logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
@@ -188,7 +189,7 @@ async def _obey(signals: AsyncIterator[int], stop: Callable[[], None], cut_short
 
 
 def _why_it_did_not_start(group: BaseExceptionGroup[Any], known: tuple[type[Exception], ...]) -> BaseException:
-    """The first error of a group that is meant for the operator; the group itself if there is none."""
+    """The first error in a group that is meant for the operator; the group itself if there is none."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             error = _why_it_did_not_start(error, known)
@@ -200,7 +201,7 @@ def _why_it_did_not_start(group: BaseExceptionGroup[Any], known: tuple[type[Exce
 
 
 def _announce(ready: Ready) -> None:
-    """Say on standard output that the broker serves: one line for people, or one JSON object for programs."""
+    """Say on standard output that the broker is ready: one line for people, or one JSON object for programs."""
     endpoint = ready.endpoints[0]
     if sys.stdout.isatty():
         from ottla.server.version import version
@@ -218,7 +219,7 @@ def _announce(ready: Ready) -> None:
 
 
 def _log_ready(ready: Ready) -> None:
-    """For those who read the log; on a terminal the ready line says it."""
+    """For the log; on a terminal the ready line says it."""
     if sys.stdout.isatty():
         return
     listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
@@ -231,5 +232,5 @@ def _warn_if_exposed(ready: Ready) -> None:
 
     config = ready.broker.config
     if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + exposed_console(config)):
-        advice = "keep others away with a firewall or a private network, or --listen on 127.0.0.1"
+        advice = "set up authentication, keep others away with a firewall, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

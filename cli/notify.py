@@ -1,4 +1,4 @@
-"""Telling systemd how the broker is (sd_notify(3)): one datagram to the socket that it names."""
+"""Telling systemd how the broker is doing (sd_notify(3)): one datagram to the socket that it names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(*states: str) -> None:
-    """Nothing happens unless a service manager has started this process and listens."""
+    """Does nothing unless a service manager has started this process and listens."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

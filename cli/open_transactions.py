@@ -1,4 +1,4 @@
-"""Ending transactions that no coordinator will end (KIP-664)."""
+"""Ends transactions that no coordinator will end (KIP-664)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_abort_marker(leader: BrokerConnection, topic: str, index: int, produce
 
 
 def abort_open_transactions(client: Client, topics: Collection[str], seconds: float) -> int:
-    """Abort whatever is open in these topics, which clients cannot write to; returns how many transactions that was.
+    """Abort all open transactions in these topics, to which clients cannot write; returns how many there were.
 
     One that is open in several partitions counts once.
     """

@@ -46,7 +46,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """`name=value` of a setting, for argparse; a unit (`7d`, `100MiB`) becomes the number that the setting is in."""
+    """`name=value` of a setting, for argparse; a unit (`7d`, `100MiB`) is converted to the setting's own."""
     name, value = name_and_value(text)
     try:
         return name, without_unit(name, value)
@@ -63,7 +63,7 @@ def mib(text: str) -> int:
 
 
 def plain_number(value: float) -> str:
-    """All digits, and no fraction where there is none: 1048576, 0.5."""
+    """All digits, and a fraction only if there is one: 1048576, 0.5."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -77,7 +77,7 @@ def port(text: str) -> int:
 def nodes(text: str) -> int:
     """How many nodes, for argparse; 0 stands for auto."""
     if text != "auto" and not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes: write one from 1 on, or auto")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes: write 1 or more, or auto")
     return 0 if text == "auto" else int(text)
 
 
@@ -125,7 +125,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 class Progress:
-    """A line on stderr that says how far a long job is; nothing if stderr is no terminal.
+    """A line on stderr that shows the progress of a long job; nothing if stderr is not a terminal.
 
     A job that counts records calls `add`; one that knows how many bytes there are calls `set_bytes` and gets a bar.
     """

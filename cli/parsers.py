@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Argument(NamedTuple):
-    """An option, or what stands by its place (then `flags` is empty)."""
+    """An option, or a positional argument (then `flags` is empty)."""
 
     flags: tuple[str, ...]
     name: str
@@ -18,7 +18,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> list[Argument]:
-    """In the order in which they were declared; without --help and the actions."""
+    """The options in the order in which they were declared, without --help and the subcommands."""
     return [
         _argument(action, parser)
         for action in parser._actions  # noqa: SLF001 - argparse has no other door
@@ -28,7 +28,7 @@ def arguments_of(parser: argparse.ArgumentParser) -> list[Argument]:
 
 
 def actions_of(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """The commands of a command by name: what they do, and their parsers."""
+    """The subcommands of a command, by name: what they do, and their parsers."""
     for action in parser._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             helps = {it.dest: it.help or "" for it in action._choices_actions}  # noqa: SLF001

@@ -38,7 +38,7 @@ class Line(NamedTuple):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("files", nargs="*", help="one record a line; standard input by default")
-    parser.add_argument("-p", "--partition", type=int, help="default: by key, else spread")
+    parser.add_argument("-p", "--partition", type=int, help="default: chosen by the key, or spread if there is no key")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="what stands between key and value")
     parser.add_argument(
         "-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records (default: newline)"
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Producer:
-    """Gathers records by partition and sends a batch when it is full; waits for each acknowledgement."""
+    """Gathers records by partition, sends a batch when it is full, and waits for each acknowledgement."""
 
     def __init__(self, client: Client, arguments: argparse.Namespace, progress: options.Progress) -> None:
         self._client = client
@@ -112,7 +112,7 @@ class _Producer:
             return int(self._partition)
         if line.key is not None:
             return partition_for_key(line.key, self._partition_count)
-        return self._turn % self._partition_count  # a full batch to one partition, then the next one's turn
+        return self._turn % self._partition_count  # a full batch for one partition, then it is the next one's turn
 
     def _send(self, partition: int, batch: BatchBuilder) -> None:
         data = PartitionProduceData(index=partition, records=batch.build())
@@ -145,7 +145,7 @@ def _is_retriable(code: int) -> bool:
 
 
 def _lines(arguments: argparse.Namespace) -> Iterator[Line | None]:
-    """The records, with None where the input pauses: what there is should be sent now."""
+    """The records, with None where the input pauses: whatever has been gathered should be sent then."""
     delimiter = options.unescape(arguments.delimiter).encode()
     between = None if arguments.key_delimiter is None else options.unescape(arguments.key_delimiter).encode()
     fixed_key = None if arguments.key is None else arguments.key.encode()
@@ -178,7 +178,7 @@ def _texts(arguments: argparse.Namespace, delimiter: bytes) -> Iterator[bytes | 
 
 
 def _split(file: io.BufferedReader, delimiter: bytes) -> Iterator[bytes | None]:
-    """The pieces between delimiters, the last of which need not end with one; None when nothing more comes for now."""
+    """The pieces between delimiters (the last one need not end with one); None when nothing more comes for now."""
     rest = b""
     while chunk := file.read1(_READ_BYTES):
         *whole, rest = (rest + chunk).split(delimiter)

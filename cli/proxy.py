@@ -1,7 +1,7 @@
 """`ottla proxy`: stand in front of a cluster, in the foreground.
 
 Clients connect to the proxy as they would to the cluster: each of its brokers has a port here, and every answer that
-names brokers names these ports. docs/proxy.md tells more. Flags override what the file of `--config` says.
+names brokers names these ports. docs/proxy.md says more. Flags override the file of `--config`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="the bootstrap address (default 127.0.0.1:19092); brokers get the ports behind it; port 0: free ones",
+        help="the bootstrap address (default 127.0.0.1:19092); brokers get the ports after it; port 0: free ones",
     )
     parser.add_argument(
         "--advertise", metavar="HOST", help="the host that clients are told (default: the one that they connected to)"
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-topics", metavar="REGEX", help="topics to keep without asking whether they are compacted"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="all of this in TOML, and filters")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="all of this in TOML, and the filters")
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], default="auto", help="how log lines are written"
     )
@@ -112,7 +112,7 @@ async def _serve(chosen: Chosen) -> None:
 
 
 async def _obey(signals: AsyncIterator[int], proxy: Proxy, scope: trio.CancelScope) -> None:
-    """The first signal asks for an orderly end, the second one cuts short what is still waited for."""
+    """The first signal asks for an orderly end; the second one cuts short what is still waited for."""
     async for received in signals:
         name = signal.Signals(received).name
         logger.info("%s: stopping; once more to stop at once", name, extra={"signal": name})
@@ -124,7 +124,7 @@ async def _obey(signals: AsyncIterator[int], proxy: Proxy, scope: trio.CancelSco
 
 
 def _announce(ready: Ready, http: str | None) -> None:
-    """Say on standard output that it forwards: one line for people, or one JSON object for programs."""
+    """Say on standard output that it is ready: one line for people, or one JSON object for programs."""
     if sys.stdout.isatty():
         others = f", {http}" if http else ""
         found = f"{ready.brokers} brokers behind it" if ready.brokers else "upstream does not answer yet"
@@ -139,7 +139,7 @@ def _announce(ready: Ready, http: str | None) -> None:
 
 
 def _why(group: BaseExceptionGroup[Any]) -> BaseException:
-    """The first error of a group that is meant for the operator; the group itself if there is none."""
+    """The first error in a group that is meant for the operator; the group itself if there is none."""
     from ottla.proxy.errors import ProxyError
 
     for error in group.exceptions:

@@ -1,4 +1,4 @@
-"""What `ottla proxy` is told: its flags over its TOML file, checked before anything starts."""
+"""The configuration of `ottla proxy`: its flags, which override its TOML file, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NAMES: Final = (
 
 
 class Chosen(NamedTuple):
-    """What was chosen: how to forward, where the HTTP port is to be, and TLS and SASL if there are any."""
+    """The choices: how to forward, where the HTTP port is, and TLS and SASL if they are used."""
 
     settings: Settings
     filters: Sequence[Named]
@@ -56,7 +56,7 @@ class Chosen(NamedTuple):
 
 
 def load(arguments: argparse.Namespace) -> Chosen:
-    """Read the file, put the flags over it, and check everything; CommandError says what is wrong in a sentence."""
+    """Read the file, let the flags override it, and check everything. CommandError says in a sentence what is wrong."""
     values = {} if arguments.config is None else _read(arguments.config)
     for name in _NAMES:
         given = getattr(arguments, name.replace("-", "_"))
@@ -94,12 +94,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise CommandError(f"{path} is not TOML: {error}") from None
     unknown = sorted(found.keys() - {*_NAMES, _FILTERS})
     if unknown:
-        raise CommandError(f"{path}: there is no {unknown[0]!r}; known are {', '.join((*_NAMES, _FILTERS))}")
+        raise CommandError(f"{path}: {unknown[0]!r} is unknown; known are {', '.join((*_NAMES, _FILTERS))}")
     return found
 
 
 def _securities(values: Mapping[str, Any]) -> Securities | None:
-    """TLS and SASL as the files of both sides, or tables in their places, say."""
+    """TLS and SASL, from the files for both sides, or from tables in their place."""
     sources: list[Source | None] = []
     for name in (_LISTEN_CONFIG, _UPSTREAM_CONFIG):
         value = values.get(name)
@@ -112,7 +112,7 @@ def _securities(values: Mapping[str, Any]) -> Securities | None:
 
 
 def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
-    """What is kept, and where; None if nothing is."""
+    """What the cache keeps, and where; None if there is no cache."""
     if "cache" not in values:
         for name in ("cache-dir", "cache-topics"):
             if name in values:
@@ -162,7 +162,7 @@ def _address(name: str, value: Any, *, may_be_free: bool) -> tuple[str, int]:
 def _advertise(value: Any) -> str:
     text = _text("advertise", value)
     if ":" in text and not text.startswith("["):
-        raise CommandError(f"advertise: {text!r} has a port; write the host alone, for each broker has its own port")
+        raise CommandError(f"advertise: {text!r} has a port; write only the host, because each broker has its own port")
     return text.strip("[]")
 
 

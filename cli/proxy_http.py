@@ -30,7 +30,7 @@ _NOT_CACHED = {"cache-control": "no-store"}
 async def serve(
     proxy: Proxy, address: tuple[str, int], task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve until cancelled; says its URL when it answers. CommandError if the address cannot be had."""
+    """Serve until cancelled; reports its URL when it answers. Raises CommandError if it cannot listen there."""
     host, port = address
     try:
         listening = open_listening_socket(host, port, _BACKLOG, "--http")
@@ -44,7 +44,7 @@ async def serve(
 
 
 def _of_process() -> str:
-    """Processor and memory, by the names that Prometheus has for them."""
+    """Processor time and memory, by Prometheus' usual names."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return (
@@ -62,7 +62,7 @@ def application(proxy: Proxy) -> Starlette:
         # A page of another site must not read it under a name of its own (DNS rebinding).
         name = host_name(request.headers.get("host", ""))
         if "." in name and not is_local(name, ()):
-            return PlainTextResponse("This name is not the proxy's.\n", 421)
+            return PlainTextResponse("The proxy is not known by this name.\n", 421)
         text = proxy.metrics.render(proxy.broker_count) + _of_process()
         return Response(text, headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
 

@@ -1,4 +1,4 @@
-"""How `ottla proxy` meets clients and upstream: TLS and SASL, by Kafka's own settings, out of files that may change.
+"""How `ottla proxy` meets clients and upstream: TLS and SASL by Kafka's own settings, from files that may change.
 
 Towards clients these are a broker's settings for one listener (`security.protocol`, `ssl.keystore.location`,
 `ssl.client.auth`, `sasl.enabled.mechanisms`, …), and `users`; towards upstream a client's.
@@ -68,11 +68,11 @@ _ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
 
 Source = Path | Mapping[str, Any]
-"""A file of properties, or a table of the TOML file."""
+"""A properties file, or a table of the TOML file."""
 
 
 class Securities:
-    """Both sides as they are now. `run` follows the files; what is wrong in one changes nothing.
+    """Both sides as they are now. `run` follows the files; an error in one of them changes nothing.
 
     CommandError says what is wrong at the start.
     """
@@ -89,12 +89,12 @@ class Securities:
 
     @property
     def ways(self) -> Ways:
-        """What the proxy is to use."""
+        """What the proxy uses."""
         assert self._logins is not None
         return Ways(self.accept, self.connect, self._logins[0], lambda: self._security)
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Read everything anew when a file has changed, until cancelled; new connections get it."""
+        """Read everything again when a file has changed, until cancelled. New connections use it."""
         if not self._states:
             return
         told = ""
@@ -106,7 +106,7 @@ class Securities:
             wrong = await trio.to_thread.run_sync(self._renew)
             if not wrong:
                 self._states = states
-                logger.info("new connections get the new certificates, users and passwords")
+                logger.info("new connections use the new certificates, users and passwords")
             elif wrong != told:
                 logger.warning("certificates, users and passwords stay as they were: %s", wrong, extra={"error": wrong})
             told = wrong
@@ -149,7 +149,7 @@ class Securities:
         return transport
 
     def _renew(self) -> str:
-        """Take over what the files say now; says what is wrong with it, and then nothing has changed."""
+        """Apply what the files say now. If that is wrong, say so in the log and change nothing."""
         try:
             self._read()
         except (ConfigError, SecurityConfigError, CommandError) as error:
@@ -166,7 +166,7 @@ class Securities:
         security = _security(upstream)
         logins = (entrance is not None and entrance.sasl is not None, security.login is not None)
         if self._logins not in (None, logins):
-            raise ConfigError("Whether there is SASL on a side is settled at the start of the proxy.")
+            raise ConfigError("SASL cannot be switched on or off while the proxy runs: restart it.")
         self._logins = logins
         self._files = sorted(_files(self._listen, listen or {}) | _files(self._upstream, upstream))
         self._entrance, self._security = entrance, security
@@ -189,14 +189,14 @@ class _Encrypted(TlsTransport):
     __slots__ = ()
 
     def expect(self, size_bytes: int) -> None:
-        """Records of 16 KiB are decrypted as they come."""
+        """Records of 16 KiB are decrypted as they arrive."""
 
     def local_host(self) -> str:
         return unmapped(self._socket.getsockname()[0])
 
 
 class _SaslLogin:
-    """A client's authentication as the broker does it, in the terms of the proxy."""
+    """A client's authentication, done as the broker does it."""
 
     def __init__(self, sasl: Sasl) -> None:
         self._sasl = sasl
@@ -264,7 +264,7 @@ async def _encrypted_upstream(connected: socket.socket, tls: Tls, host: str) -> 
 
 
 def _settings(source: Source) -> dict[str, str]:
-    """The settings by their names; CommandError if a file cannot be read."""
+    """The settings by their names. Raises CommandError if a file cannot be read."""
     if not isinstance(source, Path):
         return dict(_flat("", source))
     try:
@@ -276,7 +276,7 @@ def _settings(source: Source) -> dict[str, str]:
 
 
 def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """TOML takes the dots in names for tables within tables, unless they are quoted."""
+    """TOML reads dots in names as tables within tables, unless the names are quoted."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(f"{prefix}{name}.", value)
@@ -287,7 +287,7 @@ def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _files(source: Source | None, settings: Mapping[str, str]) -> set[str]:
-    """The files that settings were read from, and that they name."""
+    """The files from which settings were read, and those that they name."""
     named = {settings[name] for name in _FILE_SETTINGS if settings.get(name)}
     return named | ({str(source)} if isinstance(source, Path) else set())
 
@@ -302,7 +302,7 @@ def _security(settings: Mapping[str, str]) -> Security:
 
 
 def _entrance(settings: dict[str, str]) -> Entrance:
-    """What clients are asked for. Raises ConfigError."""
+    """How clients have to authenticate. Raises ConfigError."""
     users = _users(settings)
     protocol = settings.pop("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
@@ -322,7 +322,7 @@ def _entrance(settings: dict[str, str]) -> Entrance:
 
 
 def _users(settings: dict[str, str]) -> dict[str, str]:
-    """Passwords by users, out of `users.NAME`, or of the file that `users` names; they leave the settings."""
+    """Passwords by user, from `users.NAME` or from the file that `users` names; they are removed from the settings."""
     found = {name: settings.pop(name) for name in list(settings) if name.startswith(f"{_USERS}.")}
     users = {name.removeprefix(f"{_USERS}."): password for name, password in found.items()}
     if _USERS in settings:

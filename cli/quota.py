@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     unset.add_argument("quotas", nargs="+", type=lambda name: (name, None), metavar="quota")
     for action in (change, unset):
         for name, entity in _ENTITIES.items():
-            action.add_argument(f"--{name}", metavar="NAME", help=f"the {entity} that it is for")
+            action.add_argument(f"--{name}", metavar="NAME", help=f"the {entity} that it applies to")
             action.add_argument(
                 f"--default-{name}", action="store_true", help=f"for every {entity} that has no quota of its own"
             )

@@ -1,4 +1,4 @@
-"""`ottla record`: records of topics into a file that people can read and compare."""
+"""`ottla record`: write the records of topics into a file that people can read and compare."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.client.topic_reader import Entry, TopicReader
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="topic")
     parser.add_argument("file", help="where to write; - is standard output")
-    parser.add_argument("--all", action="store_true", help="every topic, but for internal ones")
+    parser.add_argument("--all", action="store_true", help="every topic except internal ones")
     parser.add_argument(
         "--uncommitted",
         action="store_true",
@@ -54,7 +54,7 @@ def _topics(client: Client, arguments: argparse.Namespace) -> list[str]:
 
 
 def _in_time(readers: list[TopicReader]) -> Iterator[Entry]:
-    """What is there now, by time; the entries of one partition keep their order whatever their times are."""
+    """What is there now, ordered by time; the entries of one partition keep their order, whatever their times are."""
     partitions: list[Iterator[Entry]] = []
     for reader in readers:
         ends = reader.ends()

@@ -1,4 +1,4 @@
-"""`ottla replay`: a recording into topics again, with its timing, faster, or at once."""
+"""`ottla replay`: send a recording to topics again, with its timing, faster, or at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             topics: dict[str, int] = {}
             sender = BatchSender(client)
             for entry in recording.entries:
-                if recording.topics != topics:  # at the beginning, and where it names more
+                if recording.topics != topics:  # at the beginning, and wherever it names more
                     topics = dict(recording.topics)
                     _create_missing(client, {renamed.get(name, name): count for name, count in topics.items()})
                 if entry.is_commit is not None:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Pace:
-    """When each record is due: as long after the first one as it was recorded, divided by the speed."""
+    """When each record is due: its distance from the first one in the recording, divided by the speed."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
@@ -74,7 +74,7 @@ class _Pace:
         self._due = 0.0
 
     def is_due(self, timestamp_ms: int) -> bool:
-        """Whether a record is to be sent now; if not, `wait` returns when it is."""
+        """Whether a record is due now; if not, `wait` returns when it is."""
         if self._first_ms is None:
             self._first_ms = timestamp_ms
             self._started = time.monotonic()

@@ -1,4 +1,4 @@
-"""`ottla restore`: make a data folder of a backup, checking every byte; or the lost metadata of a data folder."""
+"""`ottla restore`: make a data folder from a backup, checking every byte; or recreate the lost metadata of one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ottla.cli.backup.errors import BackupError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", type=Path, nargs="?", metavar="BACKUP", help="what `ottla backup` has made")
+    parser.add_argument("backup", type=Path, nargs="?", metavar="BACKUP", help="the folder that `ottla backup` made")
     parser.add_argument(
         "--metadata-from-data",
         action="store_true",
-        help="instead: recreate the lost cluster.sqlite of a data folder from what is beside the topics' records",
+        help="instead: recreate the lost cluster.sqlite of a data folder from the descriptions beside the topics' "
+        "records",
     )
     parser.add_argument(
         "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return restore_metadata.run(arguments)
     if arguments.backup is None:
-        raise CommandError("which backup? Name what `ottla backup` has made")
+        raise CommandError("which backup? Name the folder that `ottla backup` made")
     progress = options.Progress("restored")
     try:
         manifest = restore(arguments.backup, arguments.data_dir, progress.set_bytes)

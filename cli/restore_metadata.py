@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _NEVER_MS: Final = 1 << 40
 _UNSEEN_PRODUCER_IDS: Final = 1_000_000
-"""So many ids may have been given to producers that no log remembers."""
+"""How many ids may have been given to producers that no log remembers."""
 
 
 class _Topic(NamedTuple):
-    """A topic as it will be written; it is guessed where nothing but its folder tells of it."""
+    """A topic as it will be written; it is guessed if nothing but its folder tells of it."""
 
     topic_id: UUID
     replicas: list[tuple[int, ...]]
@@ -34,7 +34,7 @@ class _Topic(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rebuild the file; CommandError if it is there, or nothing to rebuild it from."""
+    """Rebuild the file. Raises CommandError if it exists, or if there is nothing to rebuild it from."""
     data_dir: Path = arguments.data_dir
     path = data_dir / METADATA_FILE
     if path.exists():
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         topics = trio.run(_rebuild, data_dir, nodes)
     except* DataDirLockedError:
-        raise CommandError(f"a broker runs in {data_dir}: stop it first") from None
+        raise CommandError(f"a broker is running in {data_dir}: stop it first") from None
     except* StorageError as group:
         raise CommandError(str(group.exceptions[0])) from group
     guessed = sorted(name for name, topic in topics.items() if topic.is_guessed)
@@ -108,7 +108,7 @@ async def _write(path: Path, cluster_id: str, topics: dict[str, _Topic], found: 
 
     beside = path.with_name(f"{path.name}.new")
     beside.unlink(missing_ok=True)
-    # Leaders begin in epochs that no record has, and producers with ids that no record has.
+    # Leaders start in epochs, and producers with ids, that no record has.
     starts = max(of_node.largest_epoch for of_node in found.values()) + 1
     producer_ids = max(of_node.largest_producer_id for of_node in found.values()) + 1 + _UNSEEN_PRODUCER_IDS
     operations: list[Operation] = [

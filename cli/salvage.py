@@ -1,4 +1,4 @@
-"""`ottla salvage`: take records out of data files that are damaged, or that a start has set aside.
+"""`ottla salvage`: take records out of data files that are damaged, or that were set aside at a start.
 
 Exit codes: 0 done, 1 a file cannot be read.
 """
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Name what is sound, or write it as a recording."""
+    """List what is sound, or write it as a recording."""
     progress = options.Progress("read", enabled=not sys.stdout.isatty())
     disk = WatchedDisk(progress, size_of(arguments.files))
     try:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _offsets(disk: Disk, arguments: argparse.Namespace) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """By topic and partition: the first and the last offset, and how many records."""
+    """By topic and partition: the first and the last offset, and the number of records."""
     found: dict[tuple[str, int], tuple[int, int, int]] = {}
     for topic, batch in _batches(disk, arguments):
         header = batch.header
@@ -83,7 +83,7 @@ def _batches(disk: Disk, arguments: argparse.Namespace) -> Iterator[tuple[str, S
 
 
 def _topic_of(path: str, batch: SoundBatch) -> str:
-    """The topic's name, which is in that of its folder; else its id."""
+    """The topic's name if its folder has it, else its id."""
     encoded = urlsafe_b64encode(batch.topic_id.bytes).decode().rstrip("=")
     name, _, topic_id = Path(os.path.abspath(path)).parent.parent.name.rpartition(".")
     return name if topic_id == encoded else str(batch.topic_id)

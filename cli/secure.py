@@ -1,7 +1,7 @@
-"""`ottla serve --secure`: a broker that encrypts, asks who is there, and checks what they may do, on an empty folder.
+"""`ottla serve --secure`: a broker with encryption, authentication and access control, from an empty folder.
 
-The first start makes what it needs in `security/` inside the data folder, readable by its owner alone; every later one
-uses what is there. The nodes of `--nodes` share it, and log in to each other as the administrator.
+The first start makes what it needs in `security/` inside the data folder, readable only by its owner; later starts use
+what is there. The nodes of `--nodes` share it, and log in to each other as the administrator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SecureFolder(NamedTuple):
         return self.path / "admin.password"
 
     def read_authority(self) -> Pair:
-        """The authority that signs; CommandError if there is none."""
+        """The certificate authority. Raises CommandError if there is none."""
         try:
             return Pair(self.authority_key.read_bytes(), self.authority.read_bytes())
         except OSError:
@@ -66,7 +66,7 @@ def make_files(data_dir: Path, listen: Iterable[str], advertise: Iterable[str]) 
 
 
 def settings(data_dir: Path, listen: list[str], advertise: list[str]) -> dict[str, str]:
-    """What `--secure` stands for; makes the files that are missing."""
+    """The settings that `--secure` stands for; makes the files that are missing."""
     addresses = listen or [_DEFAULT_ADDRESS]
     if len(addresses) > 1:
         raise CommandError("--secure has one listener; for more write the settings that docs/security.md names")
@@ -91,7 +91,7 @@ def settings(data_dir: Path, listen: list[str], advertise: list[str]) -> dict[st
 
 
 def tell(data_dir: Path, bootstrap: str) -> None:
-    """Say on standard error where the files are, and how to try it."""
+    """Say on standard error where the files are, and how to try them."""
     folder = data_dir.absolute() / FOLDER
     print(
         f"secure: user {ADMIN}, files in {folder} (client.properties for Java and ottla, librdkafka.properties)\n"
@@ -103,7 +103,7 @@ def tell(data_dir: Path, bootstrap: str) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """A file that nobody else may read; it is whole or not there."""
+    """Write a file that nobody else may read; it is whole or does not exist."""
     unfinished = path.with_name(path.name + ".new")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -119,7 +119,7 @@ def _make(folder: SecureFolder, hosts: list[str]) -> None:
         write_private(folder.authority, authority.certificate)
         write_private(folder.authority_key, authority.key)
         write_private(folder.password, secrets.token_urlsafe(24).encode() + b"\n")
-        write_private(folder.broker, broker.key + broker.certificate)  # the last: with it all is there
+        write_private(folder.broker, broker.key + broker.certificate)  # last: if it exists, so do the others
     except OSError as error:
         raise CommandError(f"cannot keep keys in {folder.path}: {error.strerror}") from None
 

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--advertise",
         action="append",
         metavar="HOST[:PORT]",
-        help="the address that clients are told; one for each --listen",
+        help="the address that clients are told to use; one for each --listen",
     )
     parser.add_argument(
         "--nodes",
@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    gc.disable()  # importing makes many objects and little garbage: collecting would cost a tenth of the start
+    gc.disable()  # importing makes many objects and little garbage: collecting it would take a tenth of the start
 
     from ottla.cli.trio_import import import_trio
 

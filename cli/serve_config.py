@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-    """The settings that these flags, their file and the environment give, and `overrides` over them all.
+    """The settings from these flags, their file and the environment; `overrides` wins over all of them.
 
-    ConfigError if they are wrong.
+    Raises ConfigError if they are wrong.
     """
     from ottla.server.settings.sources import load
 
@@ -53,7 +53,7 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
 
 
 def _set_listeners(flags: dict[str, str], arguments: argparse.Namespace) -> None:
-    """Where to listen, how, and what clients are told."""
+    """Where to listen, with which protocol, and what clients are told."""
     listen = arguments.listen or []
     if arguments.port is not None:
         listen = [f"127.0.0.1:{arguments.port}", *listen]

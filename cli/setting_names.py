@@ -1,4 +1,4 @@
-"""The setting that was probably meant, where a broker has refused one that it does not know."""
+"""The setting that was probably meant when a broker has refused one that it does not know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REFUSALS = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
 
 
 def did_you_mean(kind: str, names: Iterable[str], error_code: int) -> str:
-    """' Did you mean …?' for the first of these names that a topic, a group, or a broker has not; else nothing."""
+    """' Did you mean …?' for the first of these names that no topic, group or broker has as a setting; else nothing."""
     if error_code not in _REFUSALS:
         return ""
     from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS

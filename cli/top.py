@@ -19,7 +19,7 @@ from ottla.client.client import Client
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H\x1b[J"
-# Heading, blank lines, the two tables' heads.
+# The heading, blank lines, and the two tables' heads.
 _LINES_AROUND: Final = 7
 _FEWEST_LINES: Final = 3
 
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="where --http of a broker or proxy is, for memory and connections",
+        help="address of --http of a broker or proxy, for memory and connections",
     )
     parser.add_argument("--internal", action="store_true", help="internal topics, too")
     parser.add_argument("--once", action="store_true", help="print once, after one interval, and end")
@@ -73,7 +73,7 @@ def _take(client: Client, arguments: argparse.Namespace) -> Sample:
 
 
 def compare(before: Sample, after: Sample) -> dict[str, Any]:
-    """What happened between two samples, a second."""
+    """What happened between two samples, per second."""
     seconds = max(after.seconds - before.seconds, 1e-3)
     topics: dict[str, dict[str, float]] = {}
     for partition, end in after.ends.items():
@@ -119,7 +119,7 @@ def _metric_rates(before: dict[str, float], after: dict[str, float], seconds: fl
 
 
 def _nodes(before: Sample, after: Sample, seconds: float) -> dict[int, dict[str, float]]:
-    """What each node leads and holds; what was written to a partition counts for who leads it now."""
+    """What each node leads and holds; what was written to a partition counts for its present leader."""
     nodes: dict[int, dict[str, float]] = {}
     for node_id, node in after.nodes.items():
         led = [partition for partition, leader in after.leaders.items() if leader == node_id]
@@ -138,7 +138,7 @@ def _nodes(before: Sample, after: Sample, seconds: float) -> dict[int, dict[str,
 
 
 def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
-    """The busiest topics and the groups with the most lag first; `most` lines of both together."""
+    """The busiest topics and the groups with the most lag come first; at most `most` lines in both together."""
     topics = sorted(rates["topics"].items(), key=lambda it: (-it[1]["records_per_second"], it[0]))
     groups = sorted(rates["groups"].items(), key=lambda it: (-it[1]["lag"], it[0]))
     if most is not None:
@@ -175,7 +175,7 @@ def lines(rates: dict[str, Any], most: int | None = None) -> list[str]:
 
 
 def _node_lines(nodes: dict[int, dict[str, float]]) -> list[str]:
-    """A line for each node, where there are several; what only metrics tell if there are some."""
+    """A line for each node, if there are several; with what only metrics tell, if there are any."""
     if len(nodes) < 2:
         return []
     rows = (
@@ -196,7 +196,7 @@ def _node_lines(nodes: dict[int, dict[str, float]]) -> list[str]:
 
 
 def _filters(filters: dict[str, dict[str, float]]) -> list[str]:
-    """What the filters of a proxy do, the costliest first."""
+    """What the filters of a proxy do, the most expensive first."""
     if not filters:
         return []
     costliest = sorted(filters.items(), key=lambda it: (-it[1]["seconds_per_second"], it[0]))

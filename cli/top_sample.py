@@ -1,6 +1,6 @@
-"""What `ottla top` looks at: two samples of a cluster make rates.
+"""What `ottla top` looks at: two samples of a cluster give rates.
 
-All comes by requests that any Kafka broker answers, but for memory and connections, and what the filters of a proxy do:
+Everything comes from requests that any Kafka broker answers, except memory, connections and the filters of a proxy:
 those come from /metrics.
 """
 
@@ -40,7 +40,7 @@ _OF_FILTER: Final = re.compile(
 
 @dataclass(slots=True)
 class NodeSample:
-    """One node: what lies in its folders, how many groups it coordinates, and its metrics where a page has them."""
+    """One node: what is in its folders, how many groups it coordinates, and its metrics if a page has them."""
 
     size_bytes: int = 0
     groups: int = 0
@@ -58,7 +58,7 @@ class Sample:
     states: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     filters: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By a filter's name, what a proxy counts of it: calls, seconds, refusals."""
+    """What a proxy counts, by filter: calls, seconds, refusals."""
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     nodes: dict[int, NodeSample] = field(default_factory=dict)
     """The nodes that are there."""
@@ -120,7 +120,7 @@ def _add_groups(client: Client, timeout_seconds: float, sample: Sample) -> None:
 
 
 def _sums(text: str, node_id: int | None = None) -> dict[str, float]:
-    """The metrics that are shown, over all their labels; of one node where the page is that of several."""
+    """The metrics that are shown, summed over their labels; those of one node if the page is for several."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         matched = _SAMPLE.fullmatch(line)

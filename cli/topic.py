@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_json(describing)
     describing.set_defaults(act=describe)
 
-    alter = actions.add_parser("alter", help="add partitions, change settings or how many replicas there are")
+    alter = actions.add_parser("alter", help="add partitions, or change settings or the number of replicas")
     alter.add_argument("topic")
     alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
     alter.add_argument(
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.allow_minus(truncate)
     truncate.add_argument("partitions", nargs="+", metavar="topic[:partition,…]", help="whose records")
     truncate.add_argument(
-        "--before", required=True, metavar="WHERE", help=f"from where on records stay: {where.HELP}; end: delete all"
+        "--before", required=True, metavar="WHERE", help=f"the first place to keep: {where.HELP}; end: delete all"
     )
     truncate.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
     options.add_json(truncate)
@@ -149,7 +149,9 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _check(results: Any, tolerated: Collection[int] = (), settings: Iterable[str] = ()) -> None:
-    """End the command with every failure of a request on several things; `settings` are those that it named."""
+    """Raise CommandError with every failure in the answer to a request on several things; `settings` are those it
+    named.
+    """
     failures = [
         f"{BrokerError(code, message, what=f'topic {name}')}{did_you_mean('topic', settings, code)}"
         for name, code, message in results

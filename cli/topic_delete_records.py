@@ -1,4 +1,4 @@
-"""`ottla topic delete-records`: the oldest records of partitions go, those from an offset or a time on stay."""
+"""`ottla topic delete-records`: delete the oldest records of partitions, up to an offset or a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.kproto.messages.delete_records import DeleteRecordsPartition, DeleteR
 
 
 def delete_records(client: Client, arguments: argparse.Namespace) -> None:
-    """Delete what lies before `--before` in each partition, and print where each begins then."""
+    """Delete what comes before `--before` in each partition, and print where each begins then."""
     partitions = partitions_named(client, arguments.partitions)
     starts, ends = offsets(client, partitions, "beginning"), offsets(client, partitions, "end")
     wanted = offsets(client, partitions, arguments.before)
@@ -34,7 +34,7 @@ def delete_records(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _delete(client: Client, target: Mapping[TopicPartition, int], timeout_seconds: float) -> None:
-    """Each leader deletes what is its own; CommandError with all that failed."""
+    """Each leader deletes in its own partitions. Raises CommandError with everything that failed."""
     leaders = {
         TopicPartition(topic.name or "", state.partition_index): state.leader_id
         for topic in (client.metadata(sorted({each.topic for each in target})).topics if target else ())

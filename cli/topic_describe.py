@@ -29,14 +29,14 @@ class Extent(NamedTuple):
 
     @property
     def records(self) -> int | None:
-        """How many offsets there are: at least as many as records, as markers and compaction leave gaps."""
+        """How many offsets there are; records may be fewer, because markers and compaction leave gaps."""
         if self.start_offset is None or self.end_offset is None:
             return None
         return self.end_offset - self.start_offset
 
 
 class Described(NamedTuple):
-    """What is shown of a topic."""
+    """What is shown about a topic."""
 
     topic: Any
     configs: dict[str, str | None]
@@ -81,7 +81,7 @@ def _committed(client: Client, timeout_seconds: float) -> dict[str, dict[TopicPa
 
 
 def _sizes(client: Client, topic: Any) -> dict[int, int]:
-    """What each partition takes of the disk, of the broker that has most of it."""
+    """The disk space that each partition takes, on the broker that has most of it."""
     indexes = [state.partition_index for state in topic.partitions]
     request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic.name, partitions=indexes)])
     sizes: dict[int, int] = {}
@@ -93,7 +93,7 @@ def _sizes(client: Client, topic: Any) -> dict[int, int]:
 
 
 def _configs(client: Client, topic: str) -> dict[str, str | None]:
-    """What was set on the topic itself."""
+    """The settings of the topic itself."""
     resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
     (result,) = client.call(DescribeConfigsRequest(resources=[resource])).results
     if result.error_code:
@@ -141,7 +141,7 @@ def _as_json(described: Described) -> dict[str, Any]:
 
 
 def topic_as_json(topic: Any) -> dict[str, Any]:
-    """What Metadata says of a topic."""
+    """What Metadata says about a topic."""
     return {
         "name": topic.name,
         "id": str(topic.topic_id),

@@ -23,7 +23,7 @@ from ottla.kproto.messages.list_transactions import ListTransactionsRequest
 HAS_ACTIONS = True
 
 _TRANSACTION_COORDINATOR: Final = 1
-_FIND_ONE: Final = 3  # the last version of FindCoordinator that asks for one id: every broker has it
+_FIND_ONE: Final = 3  # the last version of FindCoordinator that asks for a single id: every broker has it
 _TIMEOUT_OF_FENCING_MS: Final = 60_000
 _RETRY_SECONDS: Final = 0.05
 _PASSING: Final = (
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--partition",
         metavar="TOPIC:PARTITION",
-        help="end a transaction that hangs in this partition: no coordinator knows of it any more",
+        help="end a hanging transaction in this partition: one that no coordinator knows any more",
     )
     abort.add_argument("--start-offset", type=int, help="with --partition: where the hanging transaction begins")
     abort.set_defaults(act=_abort)
@@ -122,13 +122,13 @@ def _abort(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.partition is not None:
         _abort_hanging(client, arguments.partition, arguments.start_offset)
         return
-    _state(client, arguments.transactional_id)  # an unknown id must not come to be
+    _state(client, arguments.transactional_id)  # an unknown id must not be created
     deadline = time.monotonic() + arguments.timeout
     request = InitProducerIdRequest(
         transactional_id=arguments.transactional_id, transaction_timeout_ms=_TIMEOUT_OF_FENCING_MS
     )
     while True:
-        # It takes the id over, as a producer that starts does: an open transaction is aborted before it is answered.
+        # It takes the id over, as a starting producer does: an open transaction is aborted before the answer.
         code = _coordinator(client, arguments.transactional_id).call(request).error_code
         if code not in _PASSING:
             break
@@ -140,7 +140,7 @@ def _abort(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _abort_hanging(client: Client, place: str, start_offset: int | None) -> None:
-    """KIP-664: write the marker that no coordinator will."""
+    """KIP-664: write the marker that no coordinator will write."""
     topic_name, _, number = place.rpartition(":")
     if not topic_name or not number.isdigit() or start_offset is None:
         raise CommandError("give --partition TOPIC:PARTITION and --start-offset OFFSET")
@@ -151,7 +151,7 @@ def _abort_hanging(client: Client, place: str, start_offset: int | None) -> None
     leader = client.broker(leaders[index])
     hanging = [it for it in producers_of(leader, topic_name, index) if it.current_txn_start_offset == start_offset]
     if not hanging:
-        raise CommandError(f"no transaction that is open begins at offset {start_offset} of {place}")
+        raise CommandError(f"no open transaction begins at offset {start_offset} of {place}")
     write_abort_marker(leader, topic_name, index, hanging[0])
 
 

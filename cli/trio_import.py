@@ -1,8 +1,8 @@
-"""Importing Trio without what a broker does not need of it: the import is most of the time that `ottla serve` takes.
+"""Importing Trio without the parts that a broker does not need: the import is most of the time that a start takes.
 
-Trio imports TLS and the signing of DTLS cookies, which pull in OpenSSL's two libraries; and it runs `ldconfig` to find
-the library that names threads. Nothing is taken away: a module that waits is loaded by the first look at what is in it,
-from wherever that comes.
+Trio imports TLS and the signing of DTLS cookies, which load OpenSSL's two libraries, and it runs `ldconfig` to find the
+library that names threads. Nothing is taken away: a postponed module is loaded when anybody first looks at what is in
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
 
 WAITING: Final = frozenset({"hmac", "ssl"})
-"""What Trio imports as a whole and uses in functions only; one that it looked into would not wait.
+"""Modules that Trio imports as a whole and uses only inside functions; one that it looked into would not stay
+postponed.
 
 Not a package: its submodules look into it while they are imported, which would be circular.
 """
@@ -44,15 +45,15 @@ class _WaitingModules:
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path) if fullname in WAITING else None
         if spec is not None and spec.loader is not None:
-            # A Loader by its methods: importlib.abc, to be one by name, would cost what is to be saved.
+            # A Loader by its methods: importing importlib.abc, to be one by name, would cost what this saves.
             spec.loader = _WaitingLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
 
 class _WaitingLoader:
-    """Makes an empty module that its own loader fills once something in it is asked for.
+    """Makes an empty module, which its own loader fills when something in it is first asked for.
 
-    importlib.util.LazyLoader is not enough: under it a second `import` of the module is a look into it.
+    importlib.util.LazyLoader is not enough: with it, a second `import` of the module already loads it.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -87,7 +88,7 @@ class _WaitingLoader:
 
 @contextmanager
 def _known_library() -> Iterator[None]:
-    """With glibc, where threads are named has always been in one library; elsewhere it is looked for as ever."""
+    """glibc has always had the function that names threads in one library; elsewhere it is looked for as usual."""
     look_for = ctypes.util.find_library
 
     def find_library(name: str) -> str | None:

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "add", help="add a user, or set a password. It is asked for, or read from standard input, and never stored"
     )
     add.add_argument("user")
-    add.add_argument("--generate", action="store_true", help="make a password and print it")
+    add.add_argument("--generate", action="store_true", help="generate a password and print it")
     listing = actions.add_parser("list", help="list the users and the mechanisms with which they can authenticate")
     options.add_json(listing)
     delete = actions.add_parser("delete", help="stop users from authenticating; open connections stay open")

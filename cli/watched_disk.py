@@ -1,4 +1,4 @@
-"""A disk that says how much has been read of it: the progress of what goes through data files once."""
+"""A disk that reports how much of it has been read: the progress of anything that goes through data files once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from ottla.storage.disk import Handle, RealDisk
 
 
 class WatchedDisk(RealDisk):
-    """Shows what was read of `total_bytes`, which need not be exact: some places are read twice, or not at all."""
+    """Shows how much of `total_bytes` was read; that need not be exact, because some places are read twice or not at
+    all.
+    """
 
     __slots__ = ("_progress", "_read_bytes", "_total_bytes")
 
@@ -28,7 +30,7 @@ class WatchedDisk(RealDisk):
 
 
 def size_of(paths: Iterable[str]) -> int:
-    """The bytes of all data files that are named, or lie in the folders that are."""
+    """The size of all data files that are named, or are in the named folders."""
     total_bytes = 0
     for path in paths:
         if not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""A place in a log as people write it: the beginning, the end, an offset, so many before the end, a time."""
+"""A place in a log as people write it: the beginning, the end, an offset, a number before the end, a time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BEHIND_A_MINUS: Final = re.compile(r"-[0-9]+(\.[0-9]+)?[a-z]*")
 
 
 def allow_minus(parser: argparse.ArgumentParser) -> None:
-    """Let `-1h` be the value of an option, as argparse lets `-1`."""
+    """Let `-1h` be the value of an option, as argparse allows for `-1`."""
     parser._negative_number_matcher = _BEHIND_A_MINUS  # noqa: SLF001 - there is no other door
 
 
 def offsets(
     client: Client, partitions: Collection[TopicPartition], where: str, *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """The offset of a place in each partition. Times behind the last record are the end.
+    """The offset of a place in each partition. Times after the last record mean the end.
 
     Raises CommandError if the text is not a place, or a partition is not there.
     """

@@ -1,7 +1,7 @@
 """`ottla backup`: copy a data folder while its broker runs, or when it is stopped.
 
-The broker stands still for a moment while the lengths of its files are noted, and then goes on. Everything that it had
-acknowledged before is in the copy. Put it back with `ottla restore`.
+The broker is paused for a moment while the lengths of its files are noted. Everything that it had acknowledged before
+that is in the copy. `ottla restore` puts it back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.server.version import version
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", type=Path, metavar="TARGET", help="a folder to be made for the backup")
+    parser.add_argument("target", type=Path, metavar="TARGET", help="the folder to create for the backup")
     parser.add_argument("--data-dir", type=Path, default=Path("ottla-data"), help="the folder given to `ottla serve`")
     parser.add_argument(
         "--metadata",
@@ -49,5 +49,5 @@ def run(arguments: argparse.Namespace) -> int:
         state = "running" if manifest["was_running"] else "stopped"
         print(f"{len(manifest['files'])} files, {size_bytes:,} bytes of a {state} broker are in {arguments.target}")
         if METADATA_FILE not in manifest["files"]:
-            print("without metadata: where etcd keeps it, name that with --metadata")
+            print("without metadata: if etcd keeps it, name etcd with --metadata")
     return 0

@@ -1,6 +1,6 @@
 """A backup: a data folder that a broker could open as it is, and `backup.json`, which says what belongs to it.
 
-`backup.json` is written last: a folder without it is no backup. It holds the length and the CRC-32C of every file.
+`backup.json` is written last: a folder without it is not a backup. It holds the length and the CRC-32C of every file.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def back_up(
 ) -> dict[str, Any]:
     """Copy the folder of a broker, running or not, to `target`, a new folder; returns what `backup.json` says.
 
-    Everything that was acknowledged before the call is in it. The nodes' files are of one moment; the metadata of one a
-    little later, so that no id which is used in the files could be given out again: that of the folder, or what
-    `copy_metadata` makes as such a file. BackupError if it cannot be done.
+    Everything that was acknowledged before the call is in the copy. The nodes' files are from one moment. The metadata
+    is from a moment later, so that no id that the files use can be handed out again; it is the folder's own, or the
+    file that `copy_metadata` makes. Raises BackupError if it cannot be done.
     """
     _make_empty(target)
     metadata = data_dir / METADATA_FILE
@@ -82,7 +82,7 @@ def back_up(
 def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
     """Put a backup into `data_dir`, which must be new or empty; returns what `backup.json` says.
 
-    Every byte is checked on the way. Until all of it is there nothing stands where a broker would take it.
+    Every byte is checked on the way. Until everything is there, nothing is in a place where a broker would use it.
     """
     manifest = read_manifest(backup)
     _make_empty(data_dir, but=_RESTORING)
@@ -100,7 +100,7 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
             copied_bytes += file["size"]
             report(copied_bytes, total_bytes)
         _sync_folders(beside)
-        # The metadata first: without it a broker would take the nodes' folders for those of a new cluster.
+        # The metadata first: without it a broker would take the nodes' folders for a new cluster's.
         for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
             os.rename(beside / name, data_dir / name)
         beside.rmdir()
@@ -111,7 +111,7 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:
-    """What a backup says of itself; BackupError if it is none, or one that this release does not know."""
+    """What a backup says about itself. Raises BackupError if it is not a backup, or not one that this release knows."""
     path = backup / MANIFEST_FILE
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
@@ -121,7 +121,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise BackupError(f"{path} cannot be read: {error}") from None
     if version != FORMAT_VERSION:
-        raise BackupError(f"{path} is of format version {version}, this release reads {FORMAT_VERSION}")
+        raise BackupError(f"{path} is of format version {version}; this release reads {FORMAT_VERSION}")
     return manifest
 
 

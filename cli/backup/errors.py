@@ -2,4 +2,4 @@
 
 
 class BackupError(Exception):
-    """The backup or the restore was given up; nothing of the broker's was changed."""
+    """The backup or the restore was given up; nothing that belongs to the broker was changed."""

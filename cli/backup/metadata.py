@@ -17,7 +17,7 @@ _BATCH_KEYS: Final = 1_000
 
 
 def copy_from_etcd(address: str, target: Path) -> None:
-    """Everything but what is on leases, as it is in one moment. BackupError if it cannot be had."""
+    """Everything except what is on leases, as it is at one moment. Raises BackupError if it cannot be read."""
     from ottla.server.metadata.errors import MetadataError
     from ottla.server.settings.config import ConfigError
 
@@ -40,7 +40,7 @@ async def _copy(text: str, target: Path) -> None:
     except ValueError as error:
         raise BackupError(f"--metadata {text}: {error}") from None
     if address is None:
-        raise BackupError(f"--metadata {text}: name it only if that is etcd://host:port,…/prefix")
+        raise BackupError(f"--metadata {text}: use it only with etcd://host:port,…/prefix")
     source = await open_etcd(address, load(environment=os.environ))
     try:
         entries = (await source.list("")).entries

@@ -1,7 +1,8 @@
-"""Holding a process still while its files are looked at.
+"""Pausing a process while its files are looked at.
 
-A paused broker is to its files what a killed one is, and recovery is made for that: all that it has acknowledged is
-there, and at most the block that was being written is torn. Unlike a killed one it goes on as if nothing had been.
+The files of a paused broker are like those of a killed one, and recovery is made for that: everything that it has
+acknowledged is there, and at most the block that was being written is torn. Unlike a killed broker it then continues as
+if nothing had happened.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _POLL_SECONDS: Final = 0.001
 
 
 def lock_owner(path: Path) -> int | None:
-    """The process that holds a file's lock (flock), None if nobody does. BackupError if it cannot be told."""
+    """The process that holds a file's lock (flock); None if nobody does. Raises BackupError if that is unknown."""
     try:
         inode = path.stat().st_ino
     except FileNotFoundError:
@@ -45,7 +46,7 @@ def lock_owner(path: Path) -> int | None:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether nobody holds a file's lock, where only trying tells."""
+    """Whether nobody holds a file's lock, on systems where only trying can tell."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,13 +56,13 @@ def _is_free(path: Path) -> bool:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether this is the process: files of other file systems may have the same inode number."""
+    """Whether this is really the process: a file of another file system may have the same inode number."""
     try:
         handles = os.listdir(f"/proc/{pid}/fd")
     except FileNotFoundError:
         return False
     except PermissionError:
-        raise BackupError(f"process {pid} cannot be held still: run this as the broker's user") from None
+        raise BackupError(f"process {pid} cannot be paused: run this as the broker's user") from None
     for handle in handles:
         with contextlib.suppress(OSError):
             if os.path.samefile(f"/proc/{pid}/fd/{handle}", path):
@@ -71,7 +72,9 @@ def _has_open(pid: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def paused(pids: Sequence[int]) -> Iterator[None]:
-    """Inside, the processes stand still. They go on afterwards in any case, even if this process is killed."""
+    """The processes are paused inside this context. They continue afterwards in any case, even if this process is
+    killed.
+    """
     if not pids:
         yield
         return
@@ -82,7 +85,7 @@ def paused(pids: Sequence[int]) -> Iterator[None]:
         deadline = time.monotonic() + LONGEST_PAUSE_SECONDS / 2
         while not all(map(_stands_still, pids)):
             if time.monotonic() > deadline:
-                raise BackupError(f"process {', '.join(map(str, pids))} does not stand still: is its disk hanging?")
+                raise BackupError(f"process {', '.join(map(str, pids))} cannot be paused: is its disk hanging?")
             time.sleep(_POLL_SECONDS)
         yield
         if guard.has_ended():
@@ -100,14 +103,14 @@ def _signal(pid: int, number: int) -> None:
     except ProcessLookupError:
         raise BackupError(f"process {pid} has ended in the meantime: try again") from None
     except PermissionError:
-        raise BackupError(f"process {pid} cannot be held still: run this as the broker's user") from None
+        raise BackupError(f"process {pid} cannot be paused: run this as the broker's user") from None
 
 
 def _stands_still(pid: int) -> bool:
     """Whether every thread has stopped; a write that is under way in the kernel ends first."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-        # The state stands behind the name, which is in parentheses and may hold anything.
+        # The state comes after the name, which is in parentheses and may contain anything.
         states = [Path(f"/proc/{pid}/task/{it}/stat").read_text().rpartition(")")[2].split()[0] for it in threads]
     except FileNotFoundError:
         raise BackupError(f"process {pid} has ended in the meantime: try again") from None
@@ -115,7 +118,7 @@ def _stands_still(pid: int) -> bool:
 
 
 class _Guard:
-    """A child that lets the processes go on when this process ends, or after a while if it never does."""
+    """A child process that lets the processes continue when this one ends, or after a while if it never does."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         watched, self._held = os.pipe()
@@ -131,7 +134,7 @@ class _Guard:
         os.close(watched)
 
     def has_ended(self) -> bool:
-        """Whether it has already let them go, so that what was seen since may not belong together."""
+        """Whether it has already let them continue, in which case what was seen since may not belong together."""
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def release(self) -> None:

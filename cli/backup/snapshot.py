@@ -1,7 +1,7 @@
-"""The files of a data folder as they are in one moment, kept by hard links while they are copied.
+"""The files of a data folder as they are at one moment, kept by hard links while they are copied.
 
-The broker writes a file at its end only, or replaces it as a whole; so a link and a length keep what was there, however
-much is appended, rewritten, compacted or deleted afterwards.
+The broker only ever appends to a file, or replaces it as a whole. So a link and a length preserve what was there,
+however much is appended, rewritten, compacted or deleted afterwards.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE, RESERVE_FILE
 
 SNAPSHOT_PREFIX: Final = ".snapshot-"
 METADATA_FILE: Final = "cluster.sqlite"
-# What a start would remove: half written files, and stores on their way out.
+# What a start would remove: half-written files, and stores that are being deleted.
 _UNFINISHED: Final = (".tmp", ".new")
 
 
 class Kept(NamedTuple):
-    """A file of the snapshot: where it is kept, its name below the data folder, and how much of it counts."""
+    """A file of the snapshot: where it is kept, its path within the data folder, and how much of it counts."""
 
     link: Path
     name: str
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
 @contextlib.contextmanager
 def taken(data_dir: Path) -> Iterator[Snapshot]:
-    """The folders of all nodes in one moment. Inside, the files stay; afterwards the links are gone."""
+    """The folders of all nodes at one moment. The files stay inside this context; afterwards the links are removed."""
     nodes = node_dirs(data_dir)
     if not nodes:
         raise BackupError(f"{data_dir} is not a data folder: there is no node-<id> in it")
@@ -52,7 +52,7 @@ def taken(data_dir: Path) -> Iterator[Snapshot]:
         owners = [pid for node in nodes if (pid := lock_owner(node / LOCK_FILE)) is not None]
         linker = _Linker(data_dir, links)
         try:
-            linker.link_all(nodes)  # So that nearly all is linked already when the brokers are held still.
+            linker.link_all(nodes)  # So that nearly everything is linked already when the brokers are paused.
             with paused(owners):
                 files = linker.link_all(nodes)
         except OSError as error:
@@ -68,7 +68,7 @@ def node_dirs(data_dir: Path) -> list[Path]:
 
 
 class _Linker:
-    """Links files by their inode, which nobody else gets while the link is there."""
+    """Links files by their inode number, which no other file gets while the link exists."""
 
     def __init__(self, data_dir: Path, links: Path) -> None:
         self._data_dir = str(data_dir)

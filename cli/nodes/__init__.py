@@ -1,9 +1,9 @@
 """`ottla serve --nodes N`: a cluster on one machine, a process for each node and one that looks after them.
 
 The process that was started becomes the supervisor. It has loaded everything a node needs, has one thread and no event
-loop, and forks: a node begins with its modules loaded, and shares their memory with the others. `plan` says which nodes
-there are and refuses what cannot be, `supervisor` starts, restarts and stops them, `link` is how both talk, and `page`
-gathers the HTTP pages of all in a process of its own.
+loop, and forks: a node starts with its modules loaded, and shares their memory with the others. `plan` decides which
+nodes there are and refuses what cannot work, `supervisor` starts, restarts and stops them, `link` lets both talk, and
+`page` gathers the HTTP pages of all nodes in a process of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AT_START: Final = (
 
 
 def serve_nodes(arguments: argparse.Namespace) -> int:
-    """Run the cluster until it is asked to stop; the exit code. CommandError if it cannot start."""
+    """Run the cluster until it is asked to stop; returns the exit code. Raises CommandError if it cannot start."""
     from ottla.cli.nodes.plan import check, make_plan
     from ottla.cli.nodes.supervisor import Supervisor
     from ottla.server.settings.config import ConfigError
@@ -56,8 +56,9 @@ def serve_nodes(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _sockets(plan: Plan) -> Iterator[Plan]:
-    """The plan with a place where the page asks the nodes, if there is a page: a folder that only this user may open,
-    and not the data folder, whose path may be longer than a socket's may be."""
+    """The plan with a place where the page asks the nodes, if there is a page: a folder that only this user may open.
+    It is not the data folder, because that path may be too long for a socket.
+    """
     if plan.page is None:
         yield plan
         return
@@ -68,6 +69,6 @@ def _sockets(plan: Plan) -> Iterator[Plan]:
 
 
 def _load_what_nodes_need() -> None:
-    """Once for all of them: the modules that a node's start imports."""
+    """Import the modules that a node needs, once for all nodes."""
     for module in _AT_START:
         import_module(module)

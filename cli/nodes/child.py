@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_SUPERVISOR: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-# A node hears SIGTERM while it serves; else the supervisor's word is what counts.
+# A node handles SIGTERM itself while it serves; at other times only the supervisor's messages count.
 _NOT_HEARD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Child:
-    """One process. `leave_behind` closes in it what is the supervisor's alone."""
+    """One process. `leave_behind` is called in it to close what belongs to the supervisor alone."""
 
     def __init__(self, work: Callable[[UnderSupervisor], int], leave_behind: Callable[[], None]) -> None:
         self.link, theirs = socket.socketpair()
@@ -31,7 +31,7 @@ class Child:
         self._lines = Lines()
         sys.stdout.flush()
         sys.stderr.flush()
-        # A signal for the child must find its own handlers, not those that it has from the supervisor.
+        # A signal for the child must find its own handlers, not those inherited from the supervisor.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_SUPERVISOR)
         self.pid = os.fork()
         if self.pid == 0:
@@ -45,7 +45,7 @@ class Child:
         send(self.link, message)
 
     def receive(self) -> list[Message] | None:
-        """What it has said since; None once it can say no more."""
+        """The messages since the last call; None once it can send no more."""
         return receive(self.link, self._lines)
 
     def signal(self, number: signal.Signals) -> None:
@@ -53,7 +53,7 @@ class Child:
             os.kill(self.pid, number)
 
     def ended(self) -> int | None:
-        """How it ended, as `os.waitstatus_to_exitcode` has it; None while it runs."""
+        """Its exit code, as from `os.waitstatus_to_exitcode`; None while it runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return None if pid == 0 else os.waitstatus_to_exitcode(status)
 
@@ -69,7 +69,7 @@ def _become(work: Callable[[UnderSupervisor], int], link: socket.socket, mask: s
         for number in _OF_SUPERVISOR:
             signal.signal(number, signal.SIG_IGN if number in _NOT_HEARD else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.environ.pop("NOTIFY_SOCKET", None)  # the supervisor alone speaks to the service manager
+        os.environ.pop("NOTIFY_SOCKET", None)  # only the supervisor talks to the service manager
         link.setblocking(False)
         code = work(UnderSupervisor(link))
     except BaseException:

@@ -1,4 +1,4 @@
-"""One page of metrics out of those of several nodes."""
+"""Merges the metrics pages of several nodes into one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 
 def merge(pages: Mapping[int, str]) -> Iterator[str]:
-    """The lines of the pages, each family in one place, each sample with the label `node` before its others.
+    """The lines of all pages: each family in one place, and the label `node` first in each sample.
 
-    `pages` are by node id, in Prometheus' text format: every sample stands behind the `# TYPE` of its family.
+    `pages` are by node id, in Prometheus' text format: every sample comes after the `# TYPE` of its family.
     """
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
@@ -28,7 +28,7 @@ def merge(pages: Mapping[int, str]) -> Iterator[str]:
 
 
 def _labelled(sample: str, node_id: int) -> str:
-    """A sample's name ends at a brace or a blank, and has neither."""
+    """A sample's name ends at the first brace or blank."""
     end = min(position for position in (sample.find("{"), sample.find(" ")) if position >= 0)
     if sample[end] == "{":
         return f'{sample[:end]}{{node="{node_id}",{sample[end + 1 :]}'

@@ -1,6 +1,6 @@
 """How the supervisor and a process of its own talk: lines of JSON over a pair of sockets.
 
-When one of them ends, however suddenly, the other one reads the end of the stream: a node whose supervisor was killed
+When either ends, however suddenly, the other one reads the end of the stream. So a node whose supervisor was killed
 stops in order by itself.
 """
 
@@ -32,13 +32,13 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class Lines:
-    """Messages out of the pieces of a stream."""
+    """Assembles messages from the pieces of a stream."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> list[Message]:
-        """The messages that are complete now. ValueError if these cannot be messages."""
+        """The messages that are complete now. Raises ValueError if these cannot be messages."""
         *whole, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > _MOST_BYTES:
             raise ValueError("a message without an end")
@@ -46,7 +46,7 @@ class Lines:
 
 
 def send(link: socket.socket, message: Mapping[str, Any]) -> None:
-    """Send a message, whole; nothing happens if nobody is there to read it."""
+    """Send a whole message; if nobody is there to read it, nothing happens."""
     try:
         link.setblocking(True)
         link.sendall(json.dumps(message).encode() + b"\n")
@@ -57,7 +57,7 @@ def send(link: socket.socket, message: Mapping[str, Any]) -> None:
 
 
 def receive(link: socket.socket, lines: Lines) -> list[Message] | None:
-    """What has come; None at the end of the stream."""
+    """The messages that have arrived; None at the end of the stream."""
     try:
         piece = link.recv(_PIECE_BYTES)
     except BlockingIOError:
@@ -70,16 +70,16 @@ def receive(link: socket.socket, lines: Lines) -> list[Message] | None:
 class UnderSupervisor:
     """The supervisor, as a node's process sees it: a `Starter`."""
 
-    #: Ctrl-C and a terminal that goes away are the supervisor's to hear.
+    #: Ctrl-C and a closed terminal are for the supervisor to handle.
     stop_signals: Sequence[signal.Signals] = (signal.SIGTERM,)
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        #: Called with every message that is no order.
+        #: Called with every message that is not an order.
         self.on_message: Callable[[Message], None] = lambda _: None
 
     def ready(self, ready: Ready) -> None:
-        """Say where the node serves, so that its next process listens there again."""
+        """Report where the node serves, so that its next process listens there again."""
         listeners = ",".join(
             f"{it.name}://{f'[{it.host}]' if ':' in it.host else it.host}:{it.port}" for it in ready.listening
         )
@@ -97,7 +97,7 @@ class UnderSupervisor:
         )
 
     def failed(self, error: CommandError) -> None:
-        """Say why the node cannot start."""
+        """Report why the node cannot start."""
         self.tell({"event": "failed", "error": str(error)})
 
     def tell(self, message: Message) -> None:
@@ -112,7 +112,7 @@ class UnderSupervisor:
             await trio.lowlevel.wait_readable(self._link)
             messages = receive(self._link, lines)
             if messages is None:
-                logger.error("the process that looks after the nodes is gone: stopping")
+                logger.error("the process that supervises the nodes is gone: stopping")
                 stop()
                 return
             for message in messages:

@@ -1,8 +1,8 @@
 """The HTTP page of all nodes: their metrics on one page, whether all are ready, and where each node's own page is.
 
-It runs in a process of its own beside the nodes, asks each of them when it is asked, and goes on without those that do
-not answer. It is encrypted as their own pages are; who may see what they say is for them to judge, so it tells them
-who asks and with which password or token.
+It runs in a process of its own beside the nodes. When it is asked, it asks each of them, and leaves out those that do
+not answer. It is encrypted as their own pages are. The nodes decide who may see what they answer, so it passes on who
+asks and with which password or token.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _RESTARTS: Final = (
 
 
 class Answer(NamedTuple):
-    """What a node answered, or why it did not: its status is 0 then."""
+    """What a node answered; or why it did not, and then its status is 0."""
 
     status: int
     body: str
@@ -69,10 +69,10 @@ class Answer(NamedTuple):
 
 
 class Pages:
-    """The pages of all nodes, as the supervisor last described these."""
+    """The pages of all nodes, as the supervisor last described the nodes."""
 
     def __init__(self, *, asks: bool) -> None:
-        """`asks`: nodes tell only who has logged in."""
+        """`asks`: nodes answer only those who have logged in."""
         self.nodes: list[Message] = []
         self._asks = asks
 
@@ -80,7 +80,7 @@ class Pages:
         self.nodes = message["nodes"]
 
     async def ask_all(self, path: str, request: Request | None = None, method: str = "GET") -> dict[int, Answer]:
-        """The answers of the nodes, by their ids, to who sends `request`, or to nobody."""
+        """The nodes' answers, by node id, to whoever sent `request`; without one, to an anonymous visitor."""
         headers = {} if request is None else _visitor(request)
         answers: dict[int, Answer] = {}
 
@@ -108,7 +108,7 @@ class Pages:
         return "\n".join(lines) + "\n"
 
     async def share_group(self, request: Request) -> Response:
-        """What members of a share group hold at all nodes; of those that do not answer nothing is known."""
+        """What members of a share group hold at all nodes that answer."""
         answers = await self.ask_all(f"/share-group?{request.url.query}", request)
         if (refusal := _refusal(answers)) is not None:
             return refusal
@@ -119,10 +119,10 @@ class Pages:
         return JSONResponse({"group": told[0]["group"], "partitions": partitions}, headers=_NOT_CACHED)
 
     async def healthz(self, _: Request) -> Response:
-        """The processes live: a node that does not answer is being started again, and the page does not hide it."""
+        """The process lives. A node that does not answer is being restarted; the page shows that."""
         answers = await self.ask_all("/healthz")
         missing = [node_id for node_id, answer in answers.items() if answer.status != 200]
-        text = f"no answer of node {', '.join(map(str, missing))}\n" if missing else "ok\n"
+        text = f"no answer from node {', '.join(map(str, missing))}\n" if missing else "ok\n"
         return PlainTextResponse(text, status_code=503 if missing else 200, headers=_NOT_CACHED)
 
     async def readyz(self, _: Request) -> Response:
@@ -133,7 +133,9 @@ class Pages:
         )
 
     async def overview(self, request: Request) -> Response:
-        """For who may see the metrics, where nodes ask; without a node that could judge, for nobody."""
+        """For those who may see the metrics, if nodes ask for a login; if no node answers that could decide, for
+        nobody.
+        """
         if self._asks:
             judged = await self.ask_all("/metrics", request, "HEAD")
             if (refusal := _refusal(judged)) is not None:
@@ -150,7 +152,7 @@ def reasons_of(answer: Answer) -> list[str]:
     if answer.status == 200:
         return []
     if answer.status == 503:
-        return list(json.loads(answer.body).get("reasons", ["it is not ready"]))  # not told where nodes ask for a login
+        return list(json.loads(answer.body).get("reasons", ["it is not ready"]))  # not shown if nodes ask for a login
     return [answer.body]
 
 
@@ -169,7 +171,7 @@ def ask(path_of_socket: str, path: str, method: str, headers: Mapping[str, str])
 
 
 class _NodeConnection(HTTPConnection):
-    """By the node's own socket: nobody else listens there, and nobody else can say who the visitor is."""
+    """Through the node's own socket: nobody else listens there, and nobody else can say who the visitor is."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_ASK_SECONDS)
@@ -182,7 +184,7 @@ class _NodeConnection(HTTPConnection):
 
 
 def _visitor(request: Request) -> dict[str, str]:
-    """Who asks, and what they show for it."""
+    """Who asks, and with which credentials."""
     shown = request.headers.get("authorization")
     return {VISITOR_HEADER: peer_host(request)} | ({} if shown is None else {"authorization": shown})
 
@@ -196,7 +198,7 @@ def _refusal(answers: Mapping[int, Answer]) -> Response | None:
 
 
 def serve_page(address: ListenAddress, config: BrokerConfig, link: UnderSupervisor) -> int:
-    """Be the process that serves the page; the exit code."""
+    """Be the process that serves the page; returns the exit code."""
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
     try:
         trio.run(_serve, address, config, link)

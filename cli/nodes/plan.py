@@ -1,4 +1,4 @@
-"""Which nodes `ottla serve --nodes N` starts: the settings of each, and what speaks against starting them."""
+"""Which nodes `ottla serve --nodes N` starts: the settings of each, and reasons not to start them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDLE_BYTES: Final = 50 << 20
 
 _EVERY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 
-#: The nodes share one disk, and each partition has one replica unless it is asked for more.
+#: The nodes share one disk, and each partition has one replica unless more are asked for.
 _DEFAULTS: Final = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -40,14 +40,16 @@ _DEFAULTS: Final = {
 
 
 class NodePlan(NamedTuple):
-    """One node: the flags as they would be if it were started by itself, what is set over them, and what this makes."""
+    """One node: the flags as they would be if it were started alone, what overrides them, and the resulting
+    configuration.
+    """
 
     arguments: argparse.Namespace
     overrides: Mapping[str, str]
     config: BrokerConfig
-    #: Where its own HTTP page is, once it has been started.
+    #: The address of its own HTTP page, once it has started.
     http_url: str | None = None
-    #: The path at which the page of all nodes asks it, None if there is no such page.
+    #: The socket at which the page of all nodes asks it; None if there is no such page.
     page_socket: str | None = None
 
     def pinned(self, listeners: str, http_url: str | None) -> NodePlan:
@@ -59,7 +61,7 @@ class NodePlan(NamedTuple):
         return self._replace(overrides=overrides, config=load_config(self.arguments, overrides), http_url=http_url)
 
     def run(self, link: UnderSupervisor) -> int:
-        """Be this node, in a process of its own; the exit code."""
+        """Be this node, in a process of its own; returns the exit code."""
         from ottla.cli.node_process import run_node
         from ottla.server.telemetry import logs
 
@@ -74,11 +76,11 @@ class NodePlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The nodes to start, and where the page about all of them is served, None if nowhere."""
+    """The nodes to start, and where the page about all of them is served; None if there is none."""
 
     nodes: tuple[NodePlan, ...]
     page: ListenAddress | None
-    #: The data folder of `--secure`, None without it.
+    #: The data folder of `--secure`; None without it.
     secure: Path | None = None
 
     @property
@@ -86,7 +88,7 @@ class Plan(NamedTuple):
         return [node.config for node in self.nodes]
 
     def with_sockets(self, folder: Path) -> Plan:
-        """The same with a path in this folder for each node, at which the page asks it."""
+        """The same plan with a socket in this folder for each node, at which the page asks it."""
         nodes = [node._replace(page_socket=str(folder / f"{node.config.node_id}")) for node in self.nodes]
         return self._replace(nodes=tuple(nodes))
 
@@ -94,13 +96,13 @@ class Plan(NamedTuple):
 def make_plan(arguments: argparse.Namespace) -> Plan:
     """The configuration of every node, as if it were started by itself.
 
-    Node ids and ports count up from those that are configured; a list of addresses in one `--listen` gives each node
-    its own. The page of all nodes has the HTTP port, and each node's own page one of the ports behind it. Raises
-    ConfigError or CommandError.
+    Node ids and ports count up from the configured ones; a list of addresses in one `--listen` gives each node its own.
+    The page of all nodes has the HTTP port, and the nodes' own pages have the ports after it. Raises ConfigError or
+    CommandError.
     """
     if arguments.memory is not None:
         raise CommandError(
-            "--memory is for one node: the nodes of a cluster share files; leave --nodes or --memory away"
+            "--memory is for one node: the nodes of a cluster share files; leave out --nodes or --memory"
         )
     given = _lists_of(arguments)
     secure = _make_secure(arguments, given) if arguments.secure else None
@@ -123,7 +125,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 
 
 def check(plan: Plan) -> None:
-    """Refuse a start that could not succeed, before anything is touched. Raises ConfigError or CommandError."""
+    """Refuse a start that cannot succeed, before anything is touched. Raises ConfigError or CommandError."""
     _check_memory(plan)
     _check_folder(plan)
     _check_ports(plan)
@@ -135,7 +137,7 @@ def data_dir_of(config: BrokerConfig) -> Path:
 
 
 def _make_secure(arguments: argparse.Namespace, given: dict[str, list[list[str]]]) -> Path:
-    """One certificate for the addresses of all nodes, in the data folder."""
+    """Make one certificate for the addresses of all nodes, in the data folder."""
     from ottla.cli.secure import make_files
 
     folder = data_dir(arguments)
@@ -148,7 +150,7 @@ def _lists_of(arguments: argparse.Namespace) -> dict[str, list[list[str]]]:
 
 
 def _arguments_of(arguments: argparse.Namespace, given: dict[str, list[list[str]]], index: int) -> argparse.Namespace:
-    """The flags with this node's address out of every list."""
+    """The flags, with this node's address taken from every list."""
     own = {flag: [each[min(index, len(each) - 1)] for each in lists] for flag, lists in given.items()}
     return argparse.Namespace(**{**vars(arguments), **own})
 
@@ -176,7 +178,7 @@ def _node(
 
 
 def _shifted(listener: str, by: int) -> str:
-    """The listener so many ports further; port 0 stays."""
+    """The same listener `by` ports further on; port 0 stays."""
     name, host, port = parse_listener(listener)
     return f"{name}://{_bracketed(host)}:{port and _port(port + by, listener)}"
 
@@ -212,7 +214,7 @@ def _check_memory(plan: Plan) -> None:
 
 
 def _check_folder(plan: Plan) -> None:
-    """Data of a node that is not started would be without a leader."""
+    """Refuse to leave out a node that has data: its partitions would have no leader."""
     data_dir = data_dir_of(plan.configs[0])
     started = {config.node_id for config in plan.configs}
     left_out = [node_id for node_id in node_ids_in(data_dir) if node_id not in started]
@@ -222,7 +224,7 @@ def _check_folder(plan: Plan) -> None:
     lowest, highest = min(*left_out, *started), max(*left_out, *started)
     with_ids = "" if lowest in started else f" and --set node.id={lowest}"
     raise CommandError(
-        f"{data_dir} holds data of {which}, which nobody would serve: "
+        f"{data_dir} holds data of {which}, which would not be served: "
         f"start it with --nodes {highest - lowest + 1}{with_ids}"
     )
 
@@ -239,7 +241,7 @@ def _check_ports(plan: Plan) -> None:
         hosts = {other.host for other, _ in wanted if other.port == address.port}
         if address.port and taken[address.port] > 1 and (len(hosts) == 1 or hosts & _EVERY_ADDRESS):
             raise CommandError(
-                f"port {address.port} is wanted twice: {flag} needs a port for each node, one after the other"
+                f"port {address.port} is needed twice: {flag} needs a port for each node, one after the other"
             )
     for address, flag in wanted:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Whoever has served for so long has recovered: its next death is a first one.
+#: A process that has served for this long has recovered: its next death counts as a first one.
 RECOVERED_SECONDS: Final = 30.0
 
 _FIRST_DELAY_SECONDS: Final = 0.5
@@ -12,15 +12,15 @@ _LONGEST_DELAY_SECONDS: Final = 30.0
 
 
 class Restarts:
-    """Of one process: at once after the first death, then after twice as long each time."""
+    """The delays of one process: none after the first death, then twice as long each time."""
 
     def __init__(self) -> None:
-        #: Deaths of which each followed soon on the one before.
+        #: Deaths that followed soon after one another.
         self.deaths_in_a_row = 0
         self.total = 0
 
     def delay_seconds(self, lived_seconds: float) -> float:
-        """Count a death; how long to wait before the next start."""
+        """Count a death; returns how long to wait before the next start."""
         if lived_seconds >= RECOVERED_SECONDS:
             self.deaths_in_a_row = 0
         self.deaths_in_a_row += 1

@@ -1,6 +1,6 @@
 """The process that starts the nodes, starts again whichever dies, and stops them all in order.
 
-One thread, no event loop, and asleep unless something happens: only so it may fork at any time, and costs nothing.
+It has one thread and no event loop, so that it may fork at any time, and sleeps until something happens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _KILL_SECONDS: Final = 10.0
-"""So long may a process take that was told to end at once."""
+"""How long a process may take that was told to end at once."""
 
 
 class Member:
@@ -43,9 +43,9 @@ class Member:
         self.child: Child | None = None
         self.started_s = 0.0
         self.restarts = Restarts()
-        #: When it is to be started again, by time.monotonic.
+        #: When to start it again, by time.monotonic.
         self.due_s: float | None = None
-        #: What it said when it served; None while it does not.
+        #: What it reported when it began to serve; None while it does not serve.
         self.ready: Message | None = None
         self.error: str | None = None
 
@@ -63,7 +63,7 @@ class NodeMember(Member):
         self.work = self.plan.run
 
     def state(self) -> Message:
-        """What the page about all nodes shows of it."""
+        """What the page about all nodes shows about it."""
         return {
             "node_id": self.plan.config.node_id,
             "http": self.plan.http_url,
@@ -92,7 +92,7 @@ class Supervisor:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Run until all has ended. CommandError if a node could not start at the first time."""
+        """Run until everything has ended. Raises CommandError if a node's first start fails."""
         with self._hearing_signals():
             for node in self._nodes:
                 self._start(node)
@@ -100,7 +100,7 @@ class Supervisor:
                 self._turn()
         if self._refusal is not None:
             raise CommandError(self._refusal)
-        logger.info("stopped in order" if self._exit_code == 0 else "stopped, and not all in order")
+        logger.info("stopped in order" if self._exit_code == 0 else "stopped, but not everything in order")
         return self._exit_code
 
     def _members(self) -> list[Member]:
@@ -128,7 +128,7 @@ class Supervisor:
             self._leave_behind()
 
     def _leave_behind(self) -> None:
-        """Close what is the supervisor's alone: at its end, and in every process that it forks."""
+        """Close what belongs to the supervisor alone: at its end, and in every process that it forks."""
         self._selector.close()
         self._wakeups.close()
         self._wakeups_in.close()
@@ -139,7 +139,7 @@ class Supervisor:
     # What happens.
 
     def _turn(self) -> None:
-        """Wait for something to happen, and see to it."""
+        """Wait for something to happen, and handle it."""
         for key, _ in self._selector.select(self._seconds_until_due()):
             key.data()
         for member in self._living():
@@ -163,7 +163,7 @@ class Supervisor:
         return max(min(due) - time.monotonic(), 0.0) if due else None
 
     def _hear(self) -> None:
-        """Signals: the first one that asks for the end stops all in order, the next ones cut it short."""
+        """Handle signals: the first that asks for the end stops everything in order, the next ones cut it short."""
         with suppress(BlockingIOError):
             for number in self._wakeups.recv(4096):
                 if number == signal.SIGCHLD:
@@ -269,7 +269,7 @@ class Supervisor:
         for member in self._living():
             assert member.child is not None
             member.child.send(message)
-            member.child.signal(signal.SIGCONT)  # one that was frozen would not hear it
+            member.child.signal(signal.SIGCONT)  # a frozen process would not notice
 
     def _tell_page(self) -> None:
         if self._page is not None and self._page.child is not None:
@@ -284,7 +284,7 @@ def _be_page(plan: Plan, link: UnderSupervisor) -> int:
 
 
 def announce(nodes: list[Message], page: Message | None) -> None:
-    """Say on standard output that all nodes serve: one line for people, or one JSON object for programs."""
+    """Say on standard output that all nodes are ready: one line for people, or one JSON object for programs."""
     addresses = [f"{node['host']}:{node['port']}" for node in nodes]
     http = page["http"] if page is not None else None
     if sys.stdout.isatty():

@@ -50,7 +50,7 @@ def test_without_its_address_the_metadata_is_missed(
     for wrong, words in (
         (f"etcd://{etcd.hosts}/nothing", "holds no cluster"),
         ("etcd://127.0.0.1:1/orders", "cannot be reached"),
-        ("sqlite", "name it only if that is etcd://"),
+        ("sqlite", "use it only with etcd://"),
         ("http://x", "It must be sqlite, memory, or etcd://"),
     ):
         target = tmp_path / "another"

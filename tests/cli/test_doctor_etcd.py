@@ -53,7 +53,7 @@ def test_an_etcd_that_is_well(etcd: Etcd, tmp_path: Path) -> None:
     assert found[f"etcd {etcd.hosts}"].message.startswith("version 3.")
     assert found["etcd alarms"].message == "none"
     assert found["clocks"] == Finding("ok", "clocks", "this machine's and etcd's agree to within 2 s", "")
-    assert found["metadata"].message == "there is no cluster below /orders yet: the first start makes it"
+    assert found["metadata"].message == "there is no cluster under /orders yet: the first start creates it"
     make_cluster(etcd.hosts, "ours")
     assert examine(etcd.hosts, tmp_path)["metadata"].message == "/orders holds the cluster ours"
 
@@ -64,7 +64,7 @@ def test_the_cluster_of_another_folder(etcd: Etcd, tmp_path: Path) -> None:
     found = examine(etcd.hosts, tmp_path)["metadata"]
     assert (found.level, found.message) == (
         "fail",
-        f"there is no cluster below /orders, and {tmp_path} belongs to the cluster ours",
+        f"there is no cluster under /orders, and {tmp_path} belongs to the cluster ours",
     )
     make_cluster(etcd.hosts, "theirs")
     found = examine(etcd.hosts, tmp_path)["metadata"]
@@ -88,7 +88,7 @@ def test_members_that_do_not_answer(etcd: Etcd, tmp_path: Path) -> None:
     found = examine(f"{etcd.hosts},127.0.0.1:1,127.0.0.1:2", tmp_path)
     assert found["etcd 127.0.0.1:1"].level == "fail"
     assert "Connection refused" in found["etcd 127.0.0.1:1"].message
-    assert found["etcd"].message == "1 of 3 members answer: without more than half it decides nothing"
+    assert found["etcd"].message == "1 of 3 members answer; etcd needs more than half of them"
     assert "metadata" in found
 
 

@@ -93,7 +93,7 @@ def test_certificates_for_others(tmp_path: Path) -> None:
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
     assert b"PRIVATE KEY" in output.read_bytes()
     assert b"BEGIN CERTIFICATE" in output.read_bytes()
-    assert "is there already" in ottla(*words, code=1)
+    assert "exists already" in ottla(*words, code=1)
 
 
 def test_its_console_asks_for_the_same_user(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_with_secure_one_certificate_names_the_hosts_of_all_nodes(tmp_path: Path
         (["--set", "ottla.metadata.store=memory"], "is for one node"),
         (["--port", "65534"], "leaves no room for the ports of all nodes"),
         (["--listen", "127.0.0.1:0,127.0.0.1:0"], "names 2 addresses for 3 nodes: name the first one, or one for each"),
-        (["--listen", "127.0.0.1:40000", "--listen", "127.0.0.1:40001"], "port 40001 is wanted twice"),
+        (["--listen", "127.0.0.1:40000", "--listen", "127.0.0.1:40001"], "port 40001 is needed twice"),
         (["--set", "ottla.memory.budget.bytes=1000GB"], "start at most 1, or lower ottla.memory.budget.bytes"),
         (["--set", "num.partitons=3"], "Did you mean num.partitions?"),
     ],
@@ -114,5 +114,5 @@ def test_what_cannot_be_is_said_in_a_sentence(tmp_path: Path, flags: list[str], 
 def test_how_many_is_a_number_from_one_on() -> None:
     parser = parser_of("serve")
     parser.exit_on_error = False
-    with pytest.raises(argparse.ArgumentError, match="'0' is not a number of nodes: write one from 1 on, or auto"):
+    with pytest.raises(argparse.ArgumentError, match="'0' is not a number of nodes: write 1 or more, or auto"):
         parser.parse_args(["--nodes", "0"])
