@@ -112,7 +112,7 @@ def plan_replication_factor(partitions: Replicas, count: int, cluster: Cluster) 
     if count < 1:
         raise CommandError("a topic has at least one replica")
     if count > len(cluster.racks):
-        raise CommandError(f"{count} replicas need as many brokers, and {len(cluster.racks)} are alive")
+        raise CommandError(f"{count} replicas need as many brokers; alive: {len(cluster.racks)}")
     loads = _loads(cluster)
     moves = {}
     for placed, replicas in partitions.items():

@@ -1,5 +1,5 @@
-"""The web console: pages over one broker, rendered on the server, for people who look rather than read.
+"""The web console: pages about one broker, rendered on the server.
 
-It changes nothing but by a form with a token, shows nothing unescaped, and does a bounded amount of work for a page,
-in slices that let the clients' requests run in between. Nothing here is imported unless `ottla.console.enable` asks.
+It changes things only through forms with a token, shows nothing unescaped, and does a bounded amount of work for each
+page, in slices between which clients' requests are served. Nothing here is imported unless `ottla.console.enable` asks.
 """

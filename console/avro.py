@@ -1,7 +1,7 @@
 """Avro values in Confluent's wire format: a zero byte, the schema's id in four bytes, the value's binary encoding.
 
-A small reader of Avro's binary encoding (specification 1.11), with bounds: a schema comes from outside as the value
-does, and neither may make it read for long, nest deeply or build much.
+A small reader of Avro's binary encoding (specification 1.11), with limits: both schema and value come from outside, and
+neither may make it read for long, nest deeply or build much.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 40
 MAX_ITEMS: Final = 20_000
-"""Values of any kind that one message may hold; of more, nothing is shown as Avro."""
+"""How many values of any kind one message may hold; a larger one is not shown as Avro."""
 
 _MAGIC: Final = 0
 _PREFIX: Final = struct.Struct(">bI")
@@ -24,7 +24,7 @@ Schema = str | Mapping[str, Any] | list[Any]
 
 
 class AvroError(Exception):
-    """The bytes are not what the schema says, or the schema is none, or both are too much to show."""
+    """The bytes do not match the schema, or the schema is not valid, or there is too much to show."""
 
 
 def schema_id(data: bytes) -> int | None:
@@ -36,7 +36,7 @@ def schema_id(data: bytes) -> int | None:
 
 
 def decode(data: bytes, schema: Schema) -> Any:
-    """Read a value in Confluent's wire format as what JSON can say. Raises AvroError.
+    """Read a value in Confluent's wire format into what JSON can express. Raises AvroError.
 
     Bytes and fixed values become their hexadecimal digits, unions the value of their branch.
     """

@@ -1,4 +1,4 @@
-"""Pictures as SVG: geometry only, the templates draw it and the style sheet colours it."""
+"""Charts as SVG: only their geometry; the templates draw them, and the style sheet colours them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Sparkline(NamedTuple):
 
 
 def sparkline(values: Sequence[float], length: int) -> Sparkline | None:
-    """The curve of the last values, the newest at the right edge of a box that holds `length` of them.
+    """The curve of the latest values, with the newest at the right edge of a box that has room for `length` of them.
 
-    None for fewer than two: there is no line yet.
+    None for fewer than two values: there is no line yet.
     """
     if len(values) < 2:
         return None

@@ -27,7 +27,7 @@ class Console:
     visitors: Visitors
 
     def visitor(self, request: Request) -> Visitor:
-        """Who sends a request that was let in."""
+        """The user who sent a request that was let in."""
         visitor: Visitor = request.state.visitor
         return visitor
 

@@ -28,7 +28,7 @@ _HEX_PREVIEW: Final = 24
 
 
 class Format(Enum):
-    """How bytes are read; AUTO finds out."""
+    """How bytes are to be read; AUTO detects it."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -46,8 +46,8 @@ class Format(Enum):
 class Shown(NamedTuple):
     """A key or value as it is shown.
 
-    `text` is None for null; `note` says what was recognised, or why not; `line` is what stands for it in a list, where
-    that is not its beginning.
+    `text` is None for null; `note` says what was recognized, or why nothing was; `line` represents it in a list, if
+    that should not be its beginning.
     """
 
     format: Format
@@ -67,12 +67,12 @@ class Shown(NamedTuple):
 
     @property
     def is_one_line(self) -> bool:
-        """Whether the preview says it all."""
+        """Whether the preview shows everything."""
         return not self.is_cut and self.preview == (self.text or "")
 
 
 class Tree(NamedTuple):
-    """What bytes mean that are JSON, Avro or Protobuf: members within members. `note` says by which schema."""
+    """The content of bytes that are JSON, Avro or Protobuf, as a tree. `note` says by which schema."""
 
     format: Format
     value: Any
@@ -87,9 +87,9 @@ async def decode(
     *,
     message_type: str | None = None,
 ) -> Shown:
-    """Decode bytes; never fails: what cannot be read as asked for is shown as text or digits, with a note.
+    """Decode bytes. This never fails: what cannot be read as requested is shown as text or digits, with a note.
 
-    `message_type` is the Protobuf type that they are said to be of.
+    `message_type` is the Protobuf type that the topic's values are declared to have.
     """
     if data is None:
         return Shown(Format.TEXT, None, 0)
@@ -108,13 +108,13 @@ async def decode(
 
 
 async def tree_of(data: bytes, schemas: Schemas, message_type: str | None) -> Tree | None:
-    """What bytes mean that are JSON, Avro or Protobuf; None where they are none of these, or too large."""
+    """The content of bytes that are JSON, Avro or Protobuf; None if they are none of these, or too large."""
     tree, _ = await _tree(data, Format.AUTO, schemas, message_type)
     return tree
 
 
 async def _tree(data: bytes, format_: Format, schemas: Schemas, message_type: str | None) -> tuple[Tree | None, str]:
-    """Read bytes as the format says, or as what they are; or None, and why not if that is worth a word."""
+    """Read bytes in the given or detected format; or None, with the reason if that is worth mentioning."""
     note = ""
     if format_ is Format.PROTOBUF or (format_ is Format.AUTO and message_type is not None):
         tree, note = await _protobuf(data, schemas, message_type)
@@ -167,7 +167,7 @@ def _json(data: bytes) -> tuple[Tree | None, str]:
 
 
 async def _pretty(value: Any, limit_characters: int) -> str:
-    """JSON with one item a line, in slices, and no more of it than is shown."""
+    """JSON with one item per line, made in slices, and no more of it than is shown."""
     slices = Slices()
     pieces = []
     length = 0
@@ -198,7 +198,7 @@ def _text(data: bytes, limit_bytes: int, note: str, *, plain_only: bool = False)
 
 
 async def _hex(data: bytes, limit_bytes: int, note: str) -> Shown:
-    """Lines of sixteen bytes: their place, their digits, and what of them is ASCII."""
+    """Lines of sixteen bytes: their position, their digits, and the ASCII characters among them."""
     shown = data[: limit_bytes // 4]
     lines = []
     slices = Slices()
@@ -214,5 +214,5 @@ async def _hex(data: bytes, limit_bytes: int, note: str) -> Shown:
 
 
 def _number(data: bytes) -> str:
-    """What Kafka's integer serializers would have meant."""
+    """The number, if Kafka's integer serializers wrote it."""
     return f"int{len(data) * 8} {int.from_bytes(data, 'big', signed=True)}" if len(data) in (4, 8) else ""

@@ -1,4 +1,4 @@
-"""What stands before every page: who comes, and whether they may see it."""
+"""The check before every page: who is asking, and whether they may see it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Page = Callable[["Console", "Request"], Awaitable[Response]]
 
 
 class Need(NamedTuple):
-    """What a page asks of an authorizer, about the topic or group that its address names."""
+    """What a page asks an authorizer about the topic or group in its address."""
 
     operation: AclOperation
     resource: AclResource
@@ -40,9 +40,9 @@ DESCRIBE_CLUSTER_CONFIGS: Final = Need(AclOperation.DESCRIBE_CONFIGS, AclResourc
 
 
 async def admitted(console: Console, show: Page, needs: Need | None, request: Request) -> Response:
-    """A page for who has logged in, where that is asked for, and may see it.
+    """A page for visitors who have logged in, if that is required, and may see it.
 
-    What may not even be described is answered as what is not there.
+    What a visitor may not even describe is answered as if it did not exist.
     """
     visitor = console.visitors.of(request)
     request.state.visitor = visitor

@@ -1,4 +1,4 @@
-"""What a search finds, as a file: JSON lines or CSV, made while it is sent, and bounded."""
+"""The results of a search as a file: JSON lines or CSV, produced while it is sent, and limited in size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: Final = ("partition", "offset", "time", "key", "value", "headers", "kin
 
 
 class FileFormat(Enum):
-    """What the file is, by the ending of its name."""
+    """The format of the file, by the ending of its name."""
 
     JSON_LINES = "jsonl"
     CSV = "csv"
@@ -56,10 +56,10 @@ async def exported(
     format_: FileFormat,
     may_look: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[bytes, None]:
-    """All that a search finds, from where its page begins, in the order of its pages.
+    """Everything that a search finds, starting where its page begins, in the order of its pages.
 
-    A file that ends before the search does says so and why in its last line: at MAX_MESSAGES, MAX_BYTES or MAX_SECONDS,
-    when a partition cannot be read, or when who asked may no longer look.
+    If a file ends before the search does, its last line says so, and why: MAX_MESSAGES, MAX_BYTES or MAX_SECONDS was
+    reached, a partition cannot be read, or the visitor may no longer look.
     """
     line_of = _csv_line if format_ is FileFormat.CSV else _json_line
     if format_ is FileFormat.CSV:
@@ -98,7 +98,7 @@ async def exported(
 
 
 async def _json_line(console: Console, topic: TopicImage, message: Message) -> bytes:
-    """An object with the names of `ottla record`; what a schema decodes stands in `decoded` as well."""
+    """An object with the names of `ottla record`; what a schema decodes is also in `decoded`."""
     record = message.record
     line: dict[str, Any] = {
         "topic": topic.name,

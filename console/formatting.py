@@ -10,7 +10,7 @@ NOTHING: Final = "\u2013"
 
 
 def count(number: float | None) -> str:
-    """A number with its thousands apart: 1 234 567."""
+    """A number with its thousands separated: 1 234 567."""
     return NOTHING if number is None else f"{number:,.0f}".replace(",", "\u202f")
 
 
@@ -28,7 +28,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate of records, with a decimal only where it tells something."""
+    """A rate of records, with a decimal only if it is informative."""
     if per_second is None:
         return NOTHING
     return count(per_second) if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """A timestamp as date and time of UTC with milliseconds; a dash for none, the number where it is no date."""
+    """A timestamp as date and time in UTC with milliseconds; a dash for none, the number itself if it is not a date."""
     if timestamp_ms < 0:
         return NOTHING
     try:
@@ -53,7 +53,7 @@ def moment(timestamp_ms: int) -> str:
 
 
 def iso(timestamp_ms: int) -> str:
-    """A timestamp as programs read it, for `<time datetime>`; empty where it is none, or no date."""
+    """A timestamp for programs, in `<time datetime>`; empty if there is none, or it is not a date."""
     text = moment(timestamp_ms)
     return f"{text.replace(' ', 'T')}Z" if text[4:5] == "-" else ""
 

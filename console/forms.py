@@ -1,4 +1,4 @@
-"""Reading a form that a browser sends: bounded, and only where its token is good."""
+"""Reading a form that a browser sends: of limited size, and only with a valid token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_FIELDS: Final = 50
 
 
 class FormError(Exception):
-    """The form is not taken; `status` is the answer's."""
+    """The form is refused; `status` is for the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -26,10 +26,10 @@ class FormError(Exception):
 
 
 async def read_form(request: Request, tokens: FormTokens) -> dict[str, str]:
-    """The fields of a form. FormError if it is too large, not a form, or its token is missing or another's."""
+    """The fields of a form. Raises FormError if it is too large, not a form, or its token is missing or wrong."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise FormError(415, "This is not a form.")
-    too_large = FormError(413, f"A form may have {MAX_FORM_BYTES} bytes.")
+    too_large = FormError(413, f"A form may have at most {MAX_FORM_BYTES} bytes.")
     if as_integer(request.headers.get("content-length", ""), 0) > MAX_FORM_BYTES:
         raise too_large
     body = bytearray()

@@ -1,4 +1,4 @@
-"""What a page says of a group, the same for all protocols and wherever its coordinator is."""
+"""What a page says about a group: the same for all protocols, and wherever its coordinator is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 _DEAD: Final = "Dead"
-"""What DescribeGroups says of a group that there is not, before version 6."""
+"""What DescribeGroups says before version 6 about a group that does not exist."""
 
 
 class MemberView(NamedTuple):
@@ -64,7 +64,7 @@ class SubtopologyView(NamedTuple):
 class GroupView(NamedTuple):
     """A group. `epoch` is a classic group's generation, or the group epoch of the newer protocols.
 
-    Of a classic group of another node neither that nor the leader is known: DescribeGroups does not tell.
+    For a classic group on another node neither that nor the leader is known, because DescribeGroups does not say.
     """
 
     group_id: str
@@ -75,7 +75,7 @@ class GroupView(NamedTuple):
     leader_id: str | None
     members: list[MemberView]
     subtopologies: Sequence[SubtopologyView] = ()
-    """Of a streams group, as is `topology_epoch`."""
+    """Only for a streams group, as is `topology_epoch`."""
     target_epoch: int | None = None
     """The epoch of the assignment that members are on their way to; None for a classic group."""
     topology_epoch: int | None = None
@@ -91,7 +91,7 @@ class GroupView(NamedTuple):
 
 
 class Listings(NamedTuple):
-    """The groups of all nodes by their ids, and a sentence for each node that did not tell its own."""
+    """The groups of all nodes by id, and a sentence for each node that did not list its own."""
 
     groups: dict[str, GroupListing]
     problems: list[str]
@@ -109,7 +109,7 @@ async def list_groups(broker: Broker) -> Listings:
     slices = Slices()
     for node_id, answer in answers.by_node.items():
         if answer.error_code:
-            found.problems.append(f"Node {node_id} does not tell its groups yet: {ErrorCode(answer.error_code).name}.")
+            found.problems.append(f"Node {node_id} cannot list its groups yet: {ErrorCode(answer.error_code).name}.")
         for each in answer.groups:
             listing = GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
             found.groups.setdefault(each.group_id, listing)
@@ -141,7 +141,7 @@ async def describe(broker: Broker, group_id: str) -> GroupView:
 
 
 async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupView:
-    """As its coordinator describes it: whoever has a group of another protocol says that there is none."""
+    """The group as its coordinator describes it. For a group of another protocol, it says there is none."""
     kinds: tuple[tuple[Request, Callable[[Any, int], Group]], ...] = (
         (ConsumerGroupDescribeRequest(group_ids=[group_id]), consumer_group),
         (ShareGroupDescribeRequest(group_ids=[group_id]), share_group),
@@ -154,7 +154,7 @@ async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupV
         if code is ErrorCode.NONE and described.group_state != _DEAD:
             return _view_of(read(described, node_id))
         if code not in _NOT_OF_THIS_KIND:
-            raise NodeError(f"Node {node_id} does not tell of group {group_id}: {code.name}.")
+            raise NodeError(f"Node {node_id} does not describe group {group_id}: {code.name}.")
     raise GroupIdNotFoundError(f"there is no group {group_id}")
 
 
@@ -211,7 +211,7 @@ def _classic_member(member: ClassicMember) -> MemberView:
     try:
         assigned = parse_consumer_protocol(ConsumerProtocolAssignment, member.assignment) if member.assignment else None
     except DecodeError:
-        assigned = None  # a protocol of its own, as Kafka Connect's
+        assigned = None  # a protocol of its own, such as Kafka Connect's
     assignment = (
         []
         if assigned is None

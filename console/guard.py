@@ -1,7 +1,7 @@
-"""What keeps other sites out of the console: the Host that is asked for, where a form comes from, and headers.
+"""Keeps other sites out of the console: checks the Host header and where a form comes from, and adds headers.
 
-A page of another site that is open in the same browser must neither read the console (DNS rebinding: its own name
-made to point at this address) nor change anything through it (cross-site request forgery).
+Another site's page in the same browser must neither read the console (DNS rebinding: the site's name is made to point
+at this address) nor change anything through it (cross-site request forgery).
 """
 
 from __future__ import annotations
@@ -38,27 +38,28 @@ SECURITY_HEADERS: Final = {
 
 
 def session_cookie(request: Request) -> str:
-    """The name of the cookie that keeps a session: browsers send cookies to all ports of a host, and behind each may be
-    the console of another node."""
+    """The name of the cookie that keeps a session. It contains the port, because browsers send cookies to all ports of
+    a host, and each may be another node's console.
+    """
     port = request.url.port
     return _SESSION_COOKIE if port is None else f"{_SESSION_COOKIE}_{port}"
 
 
 class FormTokens:
-    """Tokens that prove a form to be one of ours: bound to the browser's cookie, good for this process's life."""
+    """Tokens that prove that a form is ours: bound to the browser's cookie, valid for this process's lifetime."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
 
     def session_of(self, request: Request) -> tuple[str, bool]:
-        """The browser's session, and whether it is new and its cookie must be set."""
+        """The browser's session, and whether it is new, so that its cookie must be set."""
         session = request.cookies.get(session_cookie(request), "")
         if len(session) == _SESSION_LENGTH and session.isalnum() and session.isascii():
             return session, False
         return secrets.token_hex(_SESSION_LENGTH // 2), True
 
     def token(self, session: str) -> str:
-        """What a form of this session carries."""
+        """The token that a form of this session carries."""
         return hmac.new(self._secret, session.encode(), sha256).hexdigest()
 
     def is_valid(self, request: Request, token: str) -> bool:
@@ -70,7 +71,7 @@ class FormTokens:
 class Guard:
     """ASGI middleware: refuses foreign hosts and cross-site forms, and adds `SECURITY_HEADERS` to every answer.
 
-    Accepted as host are IP addresses (nobody can make another site of one), localhost, and the names that
+    Accepted hosts are IP addresses (no other site can be made out of one), localhost, and the names that
     `allowed_hosts` returns.
     """
 
@@ -105,7 +106,7 @@ class Guard:
 
 
 def _is_same_origin(headers: Headers, host: str) -> bool:
-    """Whether a browser says that the request comes from a page of this host; what says nothing needs the token."""
+    """Whether the browser says that the request comes from a page of this host; without that, the token decides."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")

@@ -1,4 +1,4 @@
-"""What happened lately, for the console's curves: sampled while the console is enabled, held in memory, bounded."""
+"""Recent history for the console's curves: sampled while the console is enabled, kept in memory, limited in size."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LENGTH: Final = 240
 """Points of a curve: 20 minutes."""
 
 MAX_GROUPS: Final = 500
-"""Groups whose lag is kept; a cluster with more has curves of the first ones only."""
+"""How many groups' lag is kept; in a cluster with more, only the first ones have curves."""
 
 MAX_OFFSETS: Final = 5_000
-"""Committed offsets that a sample reads, some 20 ms of work; groups beyond it have no curve."""
+"""How many committed offsets a sample reads, some 20 ms of work; groups beyond that have no curve."""
 
 
 class Curve:
@@ -52,7 +52,7 @@ class Curve:
 
 
 class Totals(NamedTuple):
-    """What was counted from the start of the node up to a sample."""
+    """What had been counted since the node's start when a sample was taken."""
 
     at: float
     appended_bytes: int
@@ -75,7 +75,7 @@ class History:
         self.bytes_in = Curve()
         self.bytes_out = Curve()
         self.requests = Curve()
-        #: Records a second that each topic took between the last two samples; only of topics that took any.
+        #: Records per second that each topic received between the last two samples; only topics that received any.
         self.topic_rates: dict[UUID, float] = {}
         self.lags: dict[str, Curve] = {}
 
@@ -120,7 +120,7 @@ class History:
         self._ends, self._sampled_at = ends, now
 
     async def _sample_lags(self) -> None:
-        """Of the groups that this node coordinates, whichever nodes lead the partitions that they read."""
+        """The lag of the groups that this node coordinates, whichever nodes lead the partitions that they read."""
         offsets: dict[str, list[tuple[TopicPartition, int]]] = {}
         room = MAX_OFFSETS
         for shard in self._broker.group_coordinator.runtime.loaded_shards():

@@ -1,7 +1,7 @@
-"""Conditions on values that are trees, as JSON is: a path, and what is to be there: `$.customer.country == "CZ"`.
+"""Conditions on tree-like values such as JSON: a path, and what must be there: `$.customer.country == "CZ"`.
 
-Paths are singular queries of RFC 9535 (`$.a.b[0]['c d']`), in which `*` stands for every member or item as well; `$`
-may be left out. There is no descent into all depths, so that a condition costs no more than the value has members.
+Paths are singular queries of RFC 9535 (`$.a.b[0]['c d']`), in which `*` also stands for every member or item; `$` may
+be left out. There is no recursive descent, so a condition costs no more than the value has members.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Step: TypeAlias = "str | int | type[Every]"
 
 
 class Condition(NamedTuple):
-    """Holds for a value in which the path leads somewhere, and to what the comparison asks for, if there is one."""
+    """Holds for a value in which the path leads somewhere; with a comparison, what is there must satisfy it."""
 
     steps: tuple[Step, ...]
     operator: str = ""
     operand: Any = None
 
     def holds(self, value: Any) -> bool:
-        """Whether it does; with several places that the path leads to, whether it does in one of them."""
+        """Whether it holds; if the path leads to several places, whether it holds in one of them."""
         found = [value]
         for step in self.steps:
             found = [each for place in found for each in _taken(place, step)]
@@ -61,7 +61,7 @@ def parse_condition(text: str) -> Condition:
             f'{where!r} is not part of a path: write one as $.customer.country == "CZ", or $.items[0].'
         )
     if len(steps) > MAX_STEPS:
-        raise ConditionError(f"A path may have {MAX_STEPS} steps.")
+        raise ConditionError(f"A path may have at most {MAX_STEPS} steps.")
     if comparison["operator"] is None:
         return Condition(tuple(steps))
     if not comparison["operand"].strip():
@@ -78,7 +78,7 @@ def _step(found: re.Match[str]) -> Step:
 
 
 def _literal(text: str) -> Any:
-    """What JSON says; what is not JSON is text that nobody has put into quotes."""
+    """A JSON value; anything that is not JSON is taken for text without quotes."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def _taken(value: Any, step: Step) -> Iterator[Any]:
 
 
 def _is_equal(value: Any, operand: Any) -> bool:
-    """As JSON has it: true is not 1."""
+    """Equality as in JSON: true is not 1."""
     return isinstance(value, bool) is isinstance(operand, bool) and bool(value == operand)
 
 

@@ -1,4 +1,4 @@
-"""How far a group is behind: its committed offsets against the ends of the partitions, on whichever node they are."""
+"""How far a group is behind: its committed offsets compared with the ends of the partitions, on any node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FETCH_BY_NAME: Final = 7
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group. `end_offset` and `lag` are None where no leader says where it ends."""
+    """One partition of a group. `end_offset` and `lag` are None if no leader says where it ends."""
 
     topic: str
     partition: int
@@ -33,14 +33,14 @@ class PartitionLag(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Offsets that a group has committed, in order, and how many more there are."""
+    """Some of a group's committed offsets, in order, and how many more there are."""
 
     offsets: list[tuple[TopicPartition, int]]
     hidden: int
 
 
 async def committed(broker: Broker, group_id: str, limit: int) -> Committed:
-    """What a group has committed; nothing while its coordinator here loads it. Raises NodeError."""
+    """What a group has committed; nothing while its coordinator is here and still loading it. Raises NodeError."""
     node_id = coordinator_of(broker, group_id)
     if node_id is not None:
         return await _committed_there(broker, node_id, group_id, limit)
@@ -68,7 +68,7 @@ async def _committed_there(broker: Broker, node_id: int, group_id: str, limit: i
     request = OffsetFetchRequest(group_id=group_id, topics=None)
     answer = await ask(broker, node_id, request, at_most=_FETCH_BY_NAME)
     if answer.error_code:
-        raise NodeError(f"Node {node_id} does not tell the group's offsets: {ErrorCode(answer.error_code).name}.")
+        raise NodeError(f"Node {node_id} does not give the group's offsets: {ErrorCode(answer.error_code).name}.")
     found = sorted(
         (TopicPartition(topic.name, each.partition_index), each.committed_offset)
         for topic in answer.topics
@@ -95,7 +95,7 @@ def total_lag(offsets: Sequence[tuple[TopicPartition, int]], ends: Mapping[Topic
 
 
 async def ends_of(broker: Broker, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The high watermarks of partitions, as far as they are known: those of other nodes as these say."""
+    """The high watermarks of partitions, as far as they are known; other nodes are asked for theirs."""
     slices = Slices()
     ends: dict[TopicPartition, int] = {}
     elsewhere: dict[int, dict[TopicPartition, int]] = defaultdict(dict)

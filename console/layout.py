@@ -1,4 +1,4 @@
-"""Where a topic's bytes lie: for each partition, how full each stretch of its store's segment files is of it."""
+"""Where a topic's bytes lie: how much of each stretch of its store's segment files belongs to each partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SEGMENTS: Final = 24
 MAX_ROWS: Final = 24
 SHADES: Final = 5
 _MAX_RUNS: Final = 256
-"""Runs of one partition in one segment that are looked at; of more, every so-manieth stands for those around it."""
+"""How many runs of one partition in one segment are looked at; if there are more, an even sample of them."""
 
 
 class Cell(NamedTuple):
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """One partition in one segment: its runs as far as they are in memory, else the worker thread finds them."""
+    """One partition in one segment: its runs if they are in memory, else a worker thread finds them."""
 
     segment: Segment
     key: bytes
@@ -75,7 +75,7 @@ class _Job(NamedTuple):
 
 
 async def picture(logs: Sequence[PartitionLog]) -> Layout | None:
-    """The picture of partitions that share a store; None where nothing was written yet. Waits for the disk."""
+    """The picture of partitions that share a store; None if nothing has been written yet. Waits for the disk."""
     store: MessageStore = logs[0].store
     segments = list(store.files.segments)[-MAX_SEGMENTS:]
     if not segments:
@@ -112,7 +112,7 @@ async def picture(logs: Sequence[PartitionLog]) -> Layout | None:
 async def _jobs(
     logs: Sequence[PartitionLog], segments: Sequence[Segment], places: Sequence[tuple[int, int]]
 ) -> list[list[_Job]]:
-    """A row of jobs for each log. What is in memory may change while a thread reads: it is looked at here."""
+    """A list of jobs for each log. Looks at what is in memory here, because that may change while a thread reads."""
     slices = Slices()
     jobs: list[list[_Job]] = []
     for log in logs:
@@ -163,7 +163,7 @@ def _draw(disk: Disk, jobs: Iterable[Iterable[_Job]], capacity: Sequence[float])
 
 
 def _runs(disk: Disk, job: _Job) -> Iterable[tuple[float, float]]:
-    """The (position, length) of a partition's runs in a segment; a sample of them where they are many."""
+    """The (position, length) of a partition's runs in a segment; a sample of them if there are many."""
     if job.runs is not None:
         yield from job.runs
         return
@@ -178,7 +178,7 @@ def _runs(disk: Disk, job: _Job) -> Iterable[tuple[float, float]]:
         finally:
             disk.close(handle)
     except (OSError, StorageError):
-        return  # a picture of the rest: what is wrong with the file is told by reads and by fsck
+        return  # show the rest: reads and fsck report what is wrong with the file
 
 
 def _sample(table: RunTable, stands_for: int) -> Iterable[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Asking the other nodes of the cluster what the pages show of them, over the connections between brokers."""
+"""Asking the other nodes of the cluster for what the pages show, over the connections between brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CHANNEL: Final = "console"
 _ASK_SECONDS: Final = 2.0
-"""A page waits no longer for a node."""
+"""How long a page waits for a node."""
 
 
 class NodeError(Exception):
@@ -25,7 +25,7 @@ class NodeError(Exception):
 
 
 class Answers(NamedTuple):
-    """What the nodes answered, by their ids, and a sentence for each of those that did not."""
+    """What the nodes answered, by id, and a sentence for each that did not."""
 
     by_node: dict[int, Any]
     problems: list[str]

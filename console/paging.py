@@ -1,7 +1,7 @@
-"""A page of a topic's messages, out of several partitions.
+"""A page of a topic's messages, from several partitions.
 
-A page goes on where the last one ended (`at` names an offset for each partition): no page costs more for being a late
-one, and none shows a message twice because others came meanwhile.
+A page continues where the last one ended (`at` names an offset for each partition). So late pages cost no more than
+early ones, and no message is shown twice because others arrived meanwhile.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MESSAGES_A_PAGE: Final = 50
 MAX_PARTITIONS: Final = 32
-"""Partitions that one page reads together; of a topic with more, the pages go from one such group to the next."""
+"""How many partitions one page reads together; if a topic has more, the pages go from one such group to the next."""
 _SEARCH_SECONDS: Final = 4.0
-"""A search that finds nothing in a group of partitions goes on with the next group for so long."""
+"""For how long a search that finds nothing in a group of partitions continues with the next groups."""
 
 
 class Page(NamedTuple):
-    """The messages of a page, where the next one goes on (empty: nothing is left), and what it cost."""
+    """The messages of a page, where the next one continues (empty: nothing is left), and what it cost."""
 
     messages: list[Message]
     at: dict[int, int]
@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one answer shows: a page of a group of partitions, and where the group after it begins, if there is one."""
+    """What one answer shows: a page of a group of partitions, and where the next group begins, if there is one."""
 
     page: Page
     partitions: list[Readable]
@@ -47,7 +47,7 @@ class Read(NamedTuple):
 
 
 async def read_page(broker: Broker, topic: TopicImage, search: Search, keep: Keep) -> Read:
-    """The page of the first group of partitions in which something is found, or what there is of the last one.
+    """The page of the first group of partitions in which something is found, or else that of the last group.
 
     Raises ReplicaError, StorageError, ProtocolError, NodeError or TimeError.
     """
@@ -68,7 +68,7 @@ async def read_page(broker: Broker, topic: TopicImage, search: Search, keep: Kee
 async def readable_partitions(
     broker: Broker, topic: TopicImage, only: int | None, first: int = 0, limit: int = MAX_PARTITIONS
 ) -> Found:
-    """The partitions that can be read, of those that are asked for: one, or so many of all from the first on."""
+    """The readable ones among the requested partitions: a single one, or a number of them starting at `first`."""
     wanted = range(first, len(topic.partitions)) if only is None else (only,)
     return await find_readable(broker, topic, wanted, limit)
 
@@ -80,7 +80,7 @@ async def find(broker: Broker, partitions: list[Readable], search: Search, keep:
     budget = Budget()
     scanned = 0
     for number, partition in enumerate(partitions):
-        # What is left is shared by the partitions that are left.
+        # The remaining room is shared by the remaining partitions.
         share = Budget(
             records=max(1, (budget.records - scanned) // (len(partitions) - number)),
             size_bytes=budget.size_bytes // len(partitions),
@@ -104,7 +104,7 @@ async def find(broker: Broker, partitions: list[Readable], search: Search, keep:
 
 
 def _merge(partitions: list[Readable], scans: Mapping[int, Any], scanned: int, *, is_backward: bool) -> Page:
-    """The first messages of all partitions together in the order of time, which offsets go before."""
+    """The first messages of all partitions together in order of time, without breaking the order of offsets."""
     queues = {index: list(reversed(found.messages)) for index, found in scans.items()}
     taken: list[Message] = []
     at = {index: found.next_offset for index, found in scans.items()}
@@ -114,7 +114,7 @@ def _merge(partitions: list[Readable], scans: Mapping[int, Any], scanned: int, *
         taken.append(queues[chosen.partition].pop())
     for index, queue in queues.items():
         if queue:
-            # What was read but has no room begins the next page.
+            # What was read but has no room is where the next page begins.
             at[index] = queue[-1].offset + 1 if is_backward else queue[-1].offset
     is_more = any(
         at[partition.index] > partition.log_start_offset

@@ -1,4 +1,4 @@
-"""What an address asks for: anybody may write anything there, so whatever makes no sense counts as not given."""
+"""The parameters of an address. Anybody may write anything there, so whatever makes no sense counts as not given."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def text(request: Request, name: str, longest: int = _MAX_TEXT) -> str:
 
 
 def integer(request: Request, name: str, default: int) -> int:
-    """A parameter's number in the range of an offset; the default where it is none."""
+    """A parameter's number in the range of an offset; the default if it is not one."""
     return as_integer(request.query_params.get(name, ""), default)
 
 
 def number(request: Request, name: str) -> float:
-    """A parameter's number, 0 where it is none."""
+    """A parameter's number; 0 if it is not one."""
     try:
         value = float(request.query_params.get(name, "0")[:40])
     except ValueError:

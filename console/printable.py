@@ -1,4 +1,4 @@
-"""Text that comes from clients, made fit to be shown: what would be invisible or turn the page around is named."""
+"""Text from clients, made safe to show: characters that would be invisible or reverse the text are named instead."""
 
 from __future__ import annotations
 

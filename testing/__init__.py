@@ -2,7 +2,7 @@
 
 `with Cluster() as cluster:` gives three, as processes that can be killed and paused.
 
-The names are loaded when they are first used, so that the pytest plugin costs nothing where no test asks for a broker.
+The names are loaded when they are first used, so the pytest plugin costs nothing if no test asks for a broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who may come to a broker under test and what they may do there: users, access control lists, certificates.
+"""Who may connect to a broker under test, and what they may do: users, access control lists, certificates.
 
-The fixture itself comes as a user of its own, a super user whose password is made anew for each broker.
+The fixture itself connects as a super user, with a new password for each broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANY: Final = 1
 
 
 class Access:
-    """What `users`, `acls` and `tls` of a broker or a cluster stand for. BrokerError if they make no sense."""
+    """What `users`, `acls` and `tls` of a broker or a cluster mean. Raises BrokerError if they make no sense."""
 
     def __init__(self, users: Mapping[str, str] | None, acls: Iterable[str] | None, *, tls: bool) -> None:
         if acls is not None and users is None:
@@ -54,7 +54,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may come."""
+        """Whether anybody may connect."""
         return self.protocol == "PLAINTEXT"
 
     @property
@@ -63,7 +63,7 @@ class Access:
         return _certificates()[0].certificate.decode() if self._encrypts else None
 
     def settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The broker's settings; `given` are those of the test."""
+        """The broker's settings; `given` are the ones that the test gives."""
         if self.is_open:
             return {}
         if "listeners" in given:
@@ -101,7 +101,7 @@ class Access:
 
     @property
     def own(self) -> Security:
-        """How the fixture connects."""
+        """How the fixture itself connects."""
         login = Login("PLAIN", _FIXTURE, self._password) if self._asks_who else None
         if not self._encrypts:
             return Security(login)
@@ -110,21 +110,21 @@ class Access:
         return Security(login, Tls(authorities=self.authority))
 
     def prepare(self, client: Client) -> None:
-        """Let exactly those users in, with exactly those rights."""
+        """Make these the only users, with exactly these rights."""
         if self._asks_who:
             _set_users(client, self._hashed())
         if self._authorizes:
             _set_entries(client, self._entries)
 
     def is_prepared(self, client: Client) -> bool:
-        """Whether the broker that a client asks knows of it."""
+        """Whether the broker that a client asks knows all of it."""
         known = {(it.name, it.mechanism) for each in self._credentials for it in each}
         return (not self._asks_who or set(_credentials(client)) == known) and (
             not self._authorizes or _count_entries(client) == len({repr(it) for it in self._entries})
         )
 
     def client_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
-        """How a user connects, by librdkafka's names."""
+        """How a user connects, as settings with librdkafka's names."""
         found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
         if self._asks_who:
             name, password = self._known(user)
@@ -134,7 +134,7 @@ class Access:
         return found
 
     def java_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
-        """The same by Java's names."""
+        """The same with Java's names."""
         found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
         if self._asks_who:
             name, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in self._known(user))
@@ -150,7 +150,7 @@ class Access:
         return found
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What trusts the broker's certificate; None without TLS."""
+        """An SSL context that trusts the broker's certificate; None without TLS."""
         if self.authority is None:
             return None
         import ssl

@@ -25,32 +25,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
-    # What a cluster needs and a test only waits for.
+    # A cluster needs these delays; a test would only wait.
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
-    # A test that sets the clock forward by a week does not mean its connections.
+    # A test that sets the clock forward by a week does not mean to close its connections.
     "connections.max.idle.ms": "-1",
 }
-"""What differs from a broker in production, unless the test says otherwise."""
+"""Settings that differ from a broker in production, unless the test says otherwise."""
 
 
 class Broker(Contents):
     """A real broker on a free port of 127.0.0.1. Use it as a context manager, or call `start` and `close`.
 
     It runs in a thread of this process and keeps its data in memory, at most `memory_bytes` of it, or in `data_dir`.
-    With `process=True` it is a process of its own, with its data on disk, that can be killed (`kill`); request faults
-    and the clock are then out of reach. `config` are broker settings by Kafka's names; `seed` decides random faults.
+    With `process=True` it is a process of its own, with its data on disk, that can be killed (`kill`); then request
+    faults cannot be planned and the clock cannot be set. `config` holds broker settings by Kafka's names; `seed`
+    decides random faults.
 
-    With `users`, passwords by name, clients have to say who they are, by PLAIN or SCRAM; with `acls`, entries as `ottla
-    acl add` takes them, they may do what these allow and nothing else; with `tls` connections are encrypted.
-    `client_config` and `java_config` say how a user connects.
+    With `users` (passwords by name), clients have to log in, by PLAIN or SCRAM. With `acls` (entries as `ottla acl add`
+    takes them), they may do only what these allow. With `tls`, connections are encrypted. `client_config` and
+    `java_config` say how a user connects.
 
-    Every method may be called from any thread, and blocks for as long as it takes: some milliseconds, but for
-    `wait_for`. From asyncio and Trio use `wait_for_async`. Failures are BrokerError.
+    Every method may be called from any thread. It blocks for as long as it takes: some milliseconds, except for
+    `wait_for`. In asyncio and Trio, use `wait_for_async` for that. Failures raise BrokerError.
     """
 
-    #: The pytest fixture that lends it, for reports of failed tests.
+    #: The pytest fixture that provides it, for reports of failed tests.
     fixture = "ottla_broker"
 
     def __init__(
@@ -126,17 +127,17 @@ class Broker(Contents):
             self._is_prepared = True
 
     def stop(self) -> None:
-        """Stop in order. Its clients lose their connections; its data stay for the next `start`."""
+        """Stop in order. Clients lose their connections; the data is kept for the next `start`."""
         self._forget_clients()
         self._node.stop()
 
     def restart(self) -> None:
-        """Stop in order and start again: the port, the data and what was acknowledged are the same."""
+        """Stop in order and start again, with the same port and data."""
         self.stop()
         self.start()
 
     def kill(self) -> None:
-        """End the process by SIGKILL, amid whatever it is doing. Only with `process=True`."""
+        """End the process by SIGKILL, whatever it is doing. Only with `process=True`."""
         if self._process is None:
             raise BrokerError("only a broker with process=True can be killed")
         self._forget_clients()
@@ -166,9 +167,9 @@ class Broker(Contents):
 
     @property
     def faults(self) -> Faults:
-        """What befalls its requests. Not with `process=True`, which has `kill` and `frozen`."""
+        """Faults that happen to its requests. Not with `process=True`, which has `kill` and `frozen` instead."""
         if self._thread is None:
-            raise BrokerError("faults of requests need a broker in this process; this one can be killed and frozen")
+            raise BrokerError("request faults need a broker in this process; this one can only be killed and frozen")
         return self._faults
 
     @property
@@ -180,7 +181,7 @@ class Broker(Contents):
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Nothing is answered for the length of a `with` block: the process is frozen, or all requests wait.
+        """Nothing is answered during a `with` block: the process is frozen, or all requests wait.
 
         A frozen process does not answer the methods of this class either.
         """
@@ -195,10 +196,10 @@ class Broker(Contents):
             self._process.thaw()
 
     def reset(self) -> None:
-        """Forget topics, groups, transactions, quotas, settings, users, rights and faults, but for those that it began
-        with: the broker is as new, its clients stay.
+        """Make the broker as new, except for what it started with: forget topics, groups, transactions, quotas,
+        settings, users, rights and faults. Its clients stay connected.
 
-        They see what deletion shows them: deleted topics are unknown, waiting fetches return, members are unknown. A
+        For them it looks like a deletion: deleted topics are unknown, waiting fetches return, members are unknown. A
         clock that was set forward shows the right date again.
         """
         if self._thread is not None:
@@ -215,7 +216,7 @@ class Broker(Contents):
     # Below.
 
     def _let_in(self) -> None:
-        """Its users are those that the test has named."""
+        """Its users are the ones that the test has named."""
         if not self._access.is_open:
             with self._client() as client:
                 self._access.prepare(client)

@@ -1,4 +1,4 @@
-"""A clock that runs as ever and can be set forward: what would happen in an hour happens now."""
+"""A clock that runs as usual and can be set forward: what would happen in an hour happens now."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import trio
 
 
 class AdjustableClock(trio.abc.Clock):
-    """The wall clock and Trio's clock of one broker, both ahead of the machine's by what they were advanced."""
+    """The wall clock and Trio's clock of one broker, both ahead of the machine's by as much as they were advanced."""
 
     def __init__(self) -> None:
         self._ahead_seconds = 0.0
         self._date_ahead_seconds = 0.0
 
     def advance(self, seconds: float) -> None:
-        """Set both forward. To be called on the broker's loop, whose sleeping tasks look at it when they next may."""
+        """Set both forward. Must be called on the broker's loop; its sleeping tasks notice when they are next
+        scheduled.
+        """
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("time cannot go back")
         self._ahead_seconds += seconds
         self._date_ahead_seconds += seconds
 
     def correct_date(self) -> None:
-        """Let the wall clock show the machine's date again, as a clock does that was set wrong."""
+        """Let the wall clock show the machine's date again, as if a wrong clock had been corrected."""
         self._date_ahead_seconds = 0.0
 
     def time_ms(self) -> int:
@@ -48,9 +50,9 @@ class BrokerClock:
         self.time_ms = time_ms
 
     def advance(self, seconds: float) -> None:
-        """Let the broker's time go forward by so much at once.
+        """Set the broker's time forward by this much, at once.
 
-        Sessions, transactions and waits whose time is over end as if it had passed; when this returns, retention and
-        compaction have done what was due. Clients do not notice: their own clocks go on as before.
+        Sessions, transactions and waits whose time is over end as if the time had passed. When this returns, retention
+        and compaction have done what was due. Clients do not notice: their own clocks are not changed.
         """
         self._advance(seconds)

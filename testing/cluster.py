@@ -28,11 +28,11 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     # Coordinators on every node of three.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
-    # A test does not wait nine seconds until a node that was killed is given up.
+    # A test should not have to wait nine seconds until a killed node is given up.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
 }
-"""What differs from nodes in production, unless the test says otherwise."""
+"""Settings that differ from nodes in production, unless the test says otherwise."""
 
 _REPLICAS: Final = 3
 
@@ -41,16 +41,17 @@ _MEET_SECONDS: Final = 20.0
 
 
 class Cluster(Contents):
-    """Real brokers on free ports of 127.0.0.1, each a process of its own, over one data folder and its metadata.
+    """Real brokers on free ports of 127.0.0.1, each a process of its own, sharing one data folder and its metadata.
 
-    Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` are settings of every
-    node by Kafka's names, `node_config` those of single ones, by id, over them. Data goes to `data_dir`, or to a
-    temporary folder. `users`, `acls` and `tls` are as of `Broker`; the nodes speak with each other the same way.
+    Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` holds settings of every
+    node by Kafka's names, and `node_config` those of single nodes, by id, which override them. Data goes to `data_dir`,
+    or to a temporary folder. `users`, `acls` and `tls` are as for `Broker`; the nodes talk to each other in the same
+    way.
 
-    Every method may be called from any thread, and blocks. Failures are BrokerError.
+    Every method may be called from any thread, and blocks. Failures raise BrokerError.
     """
 
-    #: The pytest fixture that lends it, for reports of failed tests.
+    #: The pytest fixture that provides it, for reports of failed tests.
     fixture = "ottla_cluster"
 
     def __init__(
@@ -112,9 +113,9 @@ class Cluster(Contents):
         self.close()
 
     def start(self, node_id: int | None = None) -> None:
-        """Start a node, or all that do not run; on their ports and data, if they had some.
+        """Start a node, or all that are not running, on the ports and data that they had before.
 
-        Returns when they serve and all nodes that run know of each other.
+        Returns when they serve and all running nodes know of each other.
         """
         self._forget_clients()
         begun = [node for node in self._chosen(node_id) if not node.is_running]
@@ -128,17 +129,17 @@ class Cluster(Contents):
             self._is_prepared = True
 
     def stop(self, node_id: int | None = None) -> None:
-        """Stop a node, or all of them, in order. The data stay for the next `start`."""
+        """Stop a node, or all of them, in order. The data is kept for the next `start`."""
         self._forget_clients()
         self._end(node_id, NodeProcess.stop)
 
     def kill(self, node_id: int | None = None) -> None:
-        """End the process of a node, or of all, by SIGKILL, amid whatever it is doing."""
+        """End the process of a node, or of all nodes, by SIGKILL, whatever it is doing."""
         self._forget_clients()
         self._end(node_id, NodeProcess.kill)
 
     def restart(self, node_id: int | None = None) -> None:
-        """Stop a node, or all, in order and start again; one that was killed is started."""
+        """Stop a node, or all of them, in order and start again; one that was killed is just started."""
         self.stop(node_id)
         self.start(node_id)
 
@@ -150,14 +151,14 @@ class Cluster(Contents):
         self._paused.add(node_id)
 
     def resume(self, node_id: int) -> None:
-        """Let a paused node go on."""
+        """Let a paused node continue."""
         (node,) = self._chosen(node_id)
         node.thaw()
         self._paused.discard(node_id)
 
     @contextmanager
     def paused(self, node_id: int) -> Iterator[None]:
-        """A node is paused for the length of a `with` block."""
+        """Pause a node during a `with` block."""
         self.pause(node_id)
         try:
             yield
@@ -165,13 +166,13 @@ class Cluster(Contents):
             self.resume(node_id)
 
     def close(self) -> None:
-        """Stop all for good, and forget what is in a temporary folder."""
+        """Stop all nodes for good, and delete their temporary folder, if they have one."""
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def reset(self) -> None:
-        """Forget topics, groups and transactions. What was paused goes on, and what was ended is started again."""
+        """Forget topics, groups and transactions. Paused nodes continue, and ended ones are started again."""
         for node_id in list(self._paused):
             self.resume(node_id)
         self.start()
@@ -180,10 +181,10 @@ class Cluster(Contents):
         self._wait_until_all(lambda client: not topics.listed(client), "still has topics")
         self._let_in()
 
-    # Topics, of which every node knows when these return.
+    # Topics. When these return, every node knows of the change.
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
-        """Create a topic, which takes records when this returns; `configs` by Kafka's names."""
+        """Create a topic, which accepts records when this returns; `configs` by Kafka's names."""
         super().create_topic(name, partitions, configs)
         self._wait_until_all(lambda client: name in topics.listed(client), f"does not know {name}")
 
@@ -201,7 +202,7 @@ class Cluster(Contents):
 
     @property
     def running(self) -> list[int]:
-        """The nodes whose processes live, also those that are paused."""
+        """The nodes whose processes live, including paused ones."""
         return [node_id for node_id, node in self._nodes.items() if node.is_running]
 
     @property
@@ -216,18 +217,18 @@ class Cluster(Contents):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The same, by the name that clients have for it."""
+        """The same, by the name that clients use."""
         return self.bootstrap
 
     def address(self, node_id: int) -> str:
-        """The address of one node, also while it does not run: `127.0.0.1:port`."""
+        """The address of one node, even while it is not running: `127.0.0.1:port`."""
         (node,) = self._chosen(node_id)
         if node.address is None:
             raise BrokerError("the cluster was never started")
         return "{}:{}".format(*node.address)
 
     def pid(self, node_id: int) -> int:
-        """The process of a node that runs."""
+        """The process of a running node."""
         (node,) = self._chosen(node_id)
         return node.pid
 
@@ -238,11 +239,11 @@ class Cluster(Contents):
             return found.leader_id
 
     def wait_for_leader(self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 15.0) -> int:
-        """Wait until a partition has a leader, and another one than this; WaitTimeoutError if it does not come."""
+        """Wait until a partition has a leader, and not this one. Raises WaitTimeoutError if that takes too long."""
         return self._wait(
             lambda: (led := self.leader(topic, partition)) not in (-1, other_than) and led,
             timeout_s,
-            f"{topic}-{partition} has no other leader than {other_than}",
+            f"{topic}-{partition} has no leader other than {other_than}",
         )
 
     # Below.
@@ -255,7 +256,7 @@ class Cluster(Contents):
         return [self._nodes[node_id]]
 
     def _end(self, node_id: int | None, end: Callable[[NodeProcess], None]) -> None:
-        """All at once: the last of them would have nobody to tell."""
+        """All at once: the last one would have nobody to hand over to."""
         from concurrent.futures import ThreadPoolExecutor
 
         nodes = self._chosen(node_id)
@@ -275,7 +276,7 @@ class Cluster(Contents):
         return found
 
     def _let_in(self) -> None:
-        """Its users are those that the test has named, for all nodes."""
+        """Its users, on all nodes, are the ones that the test has named."""
         if self._access.is_open:
             return
         with self._client() as client:
@@ -305,7 +306,7 @@ class Cluster(Contents):
 
 
 def _replicated(replicas: int) -> dict[str, str]:
-    """As in production: every partition has replicas, and takes records as long as all of them but one are there."""
+    """As in production: every partition has replicas, and accepts records as long as at most one of them is missing."""
     in_sync = max(replicas - 1, 1)
     return {
         "default.replication.factor": str(replicas),

@@ -37,7 +37,7 @@ class Contents:
         self._idle_clients: list[Client] = []
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
-        """Create a topic, which takes records when this returns; `configs` by Kafka's names."""
+        """Create a topic, which accepts records when this returns; `configs` by Kafka's names."""
         with self._client() as client:
             topics.create(client, name, partitions, {key: setting(value) for key, value in (configs or {}).items()})
 
@@ -47,7 +47,7 @@ class Contents:
             topics.delete(client, [name])
 
     def topics(self) -> dict[str, int]:
-        """The topics, but for internal ones, with how many partitions each has."""
+        """The topics, except internal ones, and how many partitions each has."""
         with self._client() as client:
             return topics.listed(client)
 
@@ -62,8 +62,8 @@ class Contents:
     ) -> None:
         """Append a record for each value: bytes, text, None for a tombstone, or what JSON can write.
 
-        Returns when all are acknowledged. The topic is created if it does not exist; the partition is by default the
-        one of the key, else each in turn.
+        Returns when all are acknowledged. The topic is created if it does not exist. By default the key decides the
+        partition; without a key, the partitions take turns.
         """
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
         named = tuple((name, encode(value)) for name, value in (headers or {}).items())
@@ -71,27 +71,27 @@ class Contents:
         self.produce_records(records, partition)
 
     def produce_records(self, records: Iterable[Record], partition: int | None = None) -> None:
-        """Append records, each to its topic and to its partition unless that is -1. Offsets do not matter."""
+        """Append records, each to its own topic, and to its partition unless that is -1. Their offsets are ignored."""
         with self._client() as client:
             topics.produce(client, records, partition)
 
     def records(self, topic: str, *, partition: int | None = None, read_committed: bool = True) -> list[Record]:
-        """All records of a topic by timestamp, those of one partition in their order; empty if there is no such topic.
+        """All records of a topic by timestamp, those of each partition in order; empty if there is no such topic.
 
-        Without `read_committed` also those of open and aborted transactions.
+        Without `read_committed`, records of open and aborted transactions are included.
         """
         with self._client() as client:
             return topics.records(client, topic, partition=partition, read_committed=read_committed)
 
     def last_records(self, topic: str, count: int) -> tuple[list[Record], int]:
-        """The last records of a topic, also uncommitted ones, and how many offsets all its partitions have used."""
+        """The last records of a topic, even uncommitted ones, and how many offsets all its partitions have used."""
         with self._client() as client:
             return topics.last_records(client, topic, count)
 
     def wait_for(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """Wait until a topic has `count` records, and return all of them. The topic need not exist yet.
 
-        Raises WaitTimeoutError, which is an AssertionError, with what there was. It blocks: see `wait_for_async`.
+        Raises WaitTimeoutError, an AssertionError, which says what was there. It blocks; see also `wait_for_async`.
         """
         event_loops.refuse_to_block()
         return self._wait_for(topic, count, timeout_s)
@@ -118,7 +118,7 @@ class Contents:
     def load(self, path: str | os.PathLike[str], topic: str | None = None, *, key_delimiter: str | None = None) -> int:
         """Append the records of a file; returns how many. `ottla.testing.seed` says which files there may be.
 
-        `topic` is where those go that do not say it themselves; `key_delimiter` parts key and value in plain lines.
+        `topic` is for records that do not name one themselves; `key_delimiter` separates key and value in plain lines.
         """
         from ottla.testing.seed import read_seed
 
@@ -136,11 +136,11 @@ class Contents:
         raise NotImplementedError
 
     def client_config(self, user: str | None = None, mechanism: str = SCRAM) -> dict[str, Any]:
-        """How a user (the first one by default) connects, by librdkafka's names: a `Producer` takes it as it is."""
+        """How a user (by default the first one) connects, with librdkafka's names: a `Producer` takes it as it is."""
         return self._access.client_config(self.bootstrap, user, mechanism)
 
     def java_config(self, user: str | None = None, mechanism: str = SCRAM) -> dict[str, Any]:
-        """The same by the names of Java's clients, of Spark's connector and of the `ottla` commands."""
+        """The same with the names that Java's clients, Spark's connector and the `ottla` commands use."""
         return self._access.java_config(self.bootstrap, user, mechanism)
 
     @property
@@ -149,27 +149,27 @@ class Contents:
         return self._access.authority
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What trusts the broker's certificate, as aiokafka and kafka-python take it; None without TLS."""
+        """An SSL context that trusts the broker's certificate, for aiokafka and kafka-python; None without TLS."""
         return self._access.ssl_context()
 
     # Below.
 
     @property
     def _addresses(self) -> Sequence[tuple[str, int]]:
-        """Where it can be asked. BrokerError if nothing runs."""
+        """Where it can be asked. Raises BrokerError if nothing is running."""
         raise NotImplementedError
 
     def _now_ms(self) -> int:
-        """The time of records that are produced without one."""
+        """The timestamp of records that are produced without one."""
         return time.time_ns() // 1_000_000
 
     def _connect(self, addresses: Sequence[tuple[str, int]], timeout_seconds: float) -> Client:
-        """A client that may do everything, whoever else may, and that no fault concerns."""
+        """A client that may do everything, and is exempt from faults."""
         return Client(addresses, timeout_seconds, EXEMPT_CLIENT_ID, security=self._access.own)
 
     @contextmanager
     def _client(self) -> Iterator[Client]:
-        """A client for one caller: one that is idle, or a new one. It goes back if nothing went wrong."""
+        """A client for one caller: an idle one, or a new one. It is returned to the pool if nothing went wrong."""
         with self._mutex:
             client = self._idle_clients.pop() if self._idle_clients else None
         if client is None:

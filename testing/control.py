@@ -6,17 +6,17 @@ starts it once, resets it between tests, and ends it by SIGTERM, by DELETE /, or
 | request | does |
 |---|---|
 | GET / | says where the broker is, and its topics and groups |
-| POST /reset | makes it as new: no topics, groups, transactions, quotas or faults |
-| POST /topics | makes a topic: `{"name": "orders", "partitions": 3, "configs": {"cleanup.policy": "compact"}}` |
+| POST /reset | makes the broker as new: no topics, groups, transactions, quotas or faults |
+| POST /topics | creates a topic: `{"name": "orders", "partitions": 3, "configs": {"cleanup.policy": "compact"}}` |
 | POST /faults | adds a fault: `{"fault": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}` |
 | DELETE /faults | lifts all of them |
-| POST /clock | lets its time go forward: `{"seconds": 3600}` |
-| POST /restart, /stop, /start | as it says; port and data stay |
+| POST /clock | sets its time forward: `{"seconds": 3600}` |
+| POST /restart, /stop, /start | restarts, stops or starts it; port and data stay the same |
 | DELETE / | ends it |
 
 `fault` is delay, fail, drop_connections, throttle or fail_disk, with the arguments of `ottla.testing`'s faults. A body
-is JSON and says so in its content type, which keeps pages of other sites out. What is refused is answered 400 with a
-sentence.
+is JSON and says so in its content type, which keeps web pages of other sites out. A refused request is answered with
+status 400 and a sentence.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FAULTS: Final = ("delay", "fail", "drop_connections", "throttle", "fail_disk")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=0, help="the broker's port (default 0: any free port)")
     parser.add_argument(
-        "--control-port", type=int, default=0, metavar="PORT", help="the control port (default: any free port)"
+        "--control-port", type=int, default=0, metavar="PORT", help="the port for HTTP control (default: any free port)"
     )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated")
     parser.add_argument(
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until it is told to end. The exit code is 0, or 1 if it did not start."""
+    """Serve until told to end. The exit code is 0, or 1 if it did not start."""
     try:
         config = dict(_pair("--set", text) for text in arguments.set)
         users = dict(_pair("--user", text) for text in arguments.user) or None
@@ -124,11 +124,13 @@ class Control:
         self._server.serve_forever(poll_interval=0.1)
 
     def end(self) -> None:
-        """Let `serve` return soon; may be called from a signal handler."""
+        """Make `serve` return soon; may be called from a signal handler."""
         threading.Thread(target=self._server.shutdown, daemon=True).start()
 
     def do(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Carry out a request; None if there is no such thing. BrokerError, TypeError or ValueError refuse it."""
+        """Carry out a request; None if there is no such thing. Raises BrokerError, TypeError or ValueError to refuse
+        it.
+        """
         action = self._actions().get((method, path))
         if action is None:
             return None
@@ -165,7 +167,7 @@ class Control:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows whom its handlers ask."""
+    """An HTTP server that knows the control object, for its handlers."""
 
     daemon_threads = True
 
@@ -203,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not size_bytes:
             return {}
         if size_bytes > _MAX_BODY_BYTES:
-            raise ValueError(f"a body may have {_MAX_BODY_BYTES} bytes")
+            raise ValueError(f"a body may have at most {_MAX_BODY_BYTES} bytes")
         if self.headers.get_content_type() != "application/json":
             raise ValueError("the content type is not application/json")
         body = json.loads(self.rfile.read(size_bytes))
@@ -220,4 +222,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """What a test asks for is no news."""
+        """Requests of a test are not worth a log line."""

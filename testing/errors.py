@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BrokerError(Exception):
-    """The broker refused what a test asked of it, or is not there. `code` is Kafka's error code, None without one."""
+    """The broker refused what a test asked for, or is not there. `code` is Kafka's error code, or None."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -12,4 +12,4 @@ class BrokerError(Exception):
 
 
 class WaitTimeoutError(AssertionError, TimeoutError):
-    """What a test waited for did not come in time; the text says what came instead."""
+    """What a test waited for did not happen in time; the text says what was there instead."""

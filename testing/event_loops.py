@@ -1,4 +1,4 @@
-"""Which event loop runs here, and how to wait in it without holding it up."""
+"""Which event loop is running here, and how to wait without blocking it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def running() -> str | None:
-    """`trio` or `asyncio` if this thread is in a task of it."""
+    """`trio` or `asyncio` if this thread is running one of its tasks."""
     if trio.lowlevel.in_trio_task():
         return "trio"
-    asyncio: Any = sys.modules.get("asyncio")  # whoever did not import it does not run it
+    asyncio: Any = sys.modules.get("asyncio")  # a program that has not imported it does not run it
     try:
         return None if asyncio is None else asyncio.get_running_loop() and "asyncio"
     except RuntimeError:
@@ -23,13 +23,15 @@ def running() -> str | None:
 
 
 def refuse_to_block() -> None:
-    """Raise RuntimeError in a task: what would be waited for could not happen meanwhile."""
+    """Raise RuntimeError in a task: blocking it would keep the awaited thing from happening."""
     if running() is not None:
-        raise RuntimeError("wait_for would block the event loop, and with it what it waits for: await wait_for_async")
+        raise RuntimeError(
+            "wait_for would block the event loop, and with it whatever it waits for: await wait_for_async instead"
+        )
 
 
 async def in_worker_thread(function: Callable[[], T]) -> T:
-    """The result of a function that blocks, on asyncio and on Trio."""
+    """The result of a blocking function, on asyncio and on Trio."""
     if running() == "trio":
         return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
     import asyncio

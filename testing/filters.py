@@ -33,12 +33,12 @@ def run_filter(
     peer: str = "127.0.0.1:1",
     principal: str = ANONYMOUS,
 ) -> Response:
-    """What a client would get through a filter, or several in their order.
+    """What a client would get through a filter, or through several in order.
 
-    `upstream` is given the request as it would arrive and answers it; without it each request is answered with an empty
-    response. Messages are built and parsed on every way, in the highest version that clients would be offered unless
-    one is given: what a filter makes of them has to fit. Raises what would end the client's connection
-    (ottla.proxy.errors.RefusedError).
+    `upstream` is given the request as it would arrive, and answers it; without it, each request is answered with an
+    empty response. Messages are built and parsed at every step, so what a filter makes of them has to fit the version;
+    by default that is the highest that clients would be offered. Raises RefusedError (ottla.proxy.errors) where the
+    client's connection would be ended.
     """
     return trio.run(_run, filters, request, upstream, version, client_id, Client(peer, "bootstrap", principal))
 
@@ -56,7 +56,7 @@ async def _run(
     key = request.API_KEY
     chosen = offered.highest(key) if version is None else version
     if not offered.lowest(key) <= chosen <= offered.highest(key):
-        raise ValueError(f"clients are offered no {key.name} in version {chosen}")
+        raise ValueError(f"clients are not offered {key.name} in version {chosen}")
     chain = Chain(offered, client, Metrics())
     call = Call(key, chosen, client_id, chain.client)
     request = _over_the_wire(request, chosen)

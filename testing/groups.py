@@ -22,9 +22,9 @@ class Group:
     protocol: str
     """`classic`, `consumer` (KIP-848), `share` (KIP-932) or `streams` (KIP-1071)."""
     members: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """What each member has been assigned, by member id; of a streams group what its active tasks read."""
+    """What each member has been assigned, by member id; for a streams group, what its active tasks read."""
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    """What the group has committed; of a share group the first record that is not over."""
+    """What the group has committed; for a share group, the first unfinished record."""
     lag: dict[tuple[str, int], int] = field(default_factory=dict)
     """How many records of each of these partitions are not committed."""
 

@@ -1,4 +1,4 @@
-"""A node as a process of its own, for what only a process can suffer: to be killed, or to be frozen."""
+"""A node as a process of its own, for what can only happen to a process: being killed, or frozen."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _STOP_SECONDS: Final = 20.0
 
 
 class NodeProcess:
-    """Starts and ends `ottla serve` on the same folder and port, one process after the other. What it says on standard
-    error goes to a file in its folder."""
+    """Starts and ends `ottla serve` on the same folder and port, one process after the other. Its standard error goes
+    to a file in its folder.
+    """
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class NodeProcess:
         *,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
-        """`secrets` are settings that stand in a file of their own, and not in the list of processes."""
+        """`secrets` are settings that are passed in a file, so that the list of processes does not show them."""
         self._settings = dict(settings)
         self._secrets = dict(secrets or {})
         self._log_path = data_dir / log_name
@@ -46,11 +47,11 @@ class NodeProcess:
 
     @property
     def pid(self) -> int:
-        """BrokerError if it does not run."""
+        """Raises BrokerError if it is not running."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start a process; returns when it serves. BrokerError if it cannot."""
+        """Start a process; returns when it serves. Raises BrokerError if it cannot."""
         self.begin()
         self.await_ready()
 
@@ -73,11 +74,11 @@ class NodeProcess:
         return path
 
     def await_ready(self) -> None:
-        """Wait until the process serves. BrokerError if it cannot."""
+        """Wait until the process serves. Raises BrokerError if it cannot."""
         self.address = self._read_ready(self._running())
         first, *others = self._settings["listeners"].split(",")
         protocol, _, given = first.partition("://")
-        if given.endswith(":0"):  # the next process is to have the port that this one was given
+        if given.endswith(":0"):  # the next process shall have the port that this one was given
             self._settings["listeners"] = ",".join(["{}://{}:{}".format(protocol, *self.address), *others])
 
     def _read_ready(self, process: subprocess.Popen[str]) -> tuple[str, int]:
@@ -93,7 +94,7 @@ class NodeProcess:
         return ready["host"], ready["port"]
 
     def stop(self) -> None:
-        """End it in order, by SIGTERM; one that does not end in time is killed."""
+        """End it in order, by SIGTERM; if it does not end in time, it is killed."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -101,11 +102,11 @@ class NodeProcess:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop its execution (SIGSTOP): connections stay, and nothing is answered."""
+        """Freeze it (SIGSTOP): connections stay open, and nothing is answered."""
         self._running().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Let it continue (SIGCONT)."""
         self._running().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
@@ -121,7 +122,7 @@ class NodeProcess:
         if process is None:
             return
         process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a frozen one would not hear it
+        process.send_signal(signal.SIGCONT)  # a frozen one would not notice
         deadline = time.monotonic() + _STOP_SECONDS
         try:
             process.wait(deadline - time.monotonic())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STOP_SECONDS: Final = 0.2
-"""How long requests under way may hold up a stop; a test's client that waits for something would do so for long."""
+"""How long requests under way may hold up a stop; a test's client may be waiting for something for a long time."""
 
 
 class NodeThread:
@@ -65,14 +65,14 @@ class NodeThread:
 
     @property
     def ready(self) -> Ready:
-        """What serves now. BrokerError if nothing does."""
+        """The node that serves now. Raises BrokerError if none does."""
         if self._ready is None:
             why = f": {self._failure}" if self._failure is not None else ""
             raise BrokerError(f"the broker is not running{why}")
         return self._ready
 
     def start(self) -> None:
-        """Start a node; returns when it serves. BrokerError if it cannot."""
+        """Start a node; returns when it serves. Raises BrokerError if it cannot."""
         if self._thread is None:
             running: Future[None] = Future()
             self._thread = threading.Thread(target=self._run, args=[running], name="ottla broker", daemon=True)
@@ -84,7 +84,7 @@ class NodeThread:
         self._settings["listeners"] = f"{protocol}://127.0.0.1:{port}"
 
     def stop(self) -> None:
-        """Stop the node in order: what it has is flushed, its port is free."""
+        """Stop the node in order: its data is flushed, its port is free."""
         if self._ready is not None:
             self.call(self._stop_node)
 
@@ -101,7 +101,7 @@ class NodeThread:
             self._thread = None
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """The result of an async function that is run on the node's loop."""
+        """Run an async function on the node's loop and return its result."""
         if self._thread is None or not self._thread.is_alive():
             raise BrokerError("the broker is not running")
         answer: Future[T] = Future()

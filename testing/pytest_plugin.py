@@ -1,14 +1,14 @@
-"""The pytest plugin: fixtures with a broker, an option and a marker. Nothing is loaded until a test asks for a broker.
+"""The pytest plugin: broker fixtures, an option and a marker. Nothing is loaded until a test asks for a broker.
 
 - `ottla_session_broker`: one broker for the session (of each pytest-xdist worker), started when it is first asked for.
-- `ottla_broker`: the same broker, as new for each test and reset after it. A test with
-  `@pytest.mark.ottla(config={…})` or `(process=True)` gets a broker of its own, as one does that says who may come and
-  what they may do: `users`, `acls`, `tls`. `topics` are created beforehand, as names or as a mapping of names to
-  partitions, and `load` names files of records.
+- `ottla_broker`: the same broker, as new for each test and reset after it. A test with `@pytest.mark.ottla(config={…})`
+  or `(process=True)` gets a broker of its own, and so does one that says who may connect and what they may do: `users`,
+  `acls`, `tls`. `topics` are created beforehand, as names or as a mapping of names to partitions, and `load` names
+  files of records.
 - `ottla_session_cluster`, `ottla_cluster`: the same with three brokers, each a process of its own that a test may kill,
-  pause and restart. `@pytest.mark.ottla(nodes=5)` makes a cluster of so many.
+  pause and restart. `@pytest.mark.ottla(nodes=5)` makes a cluster of that many.
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
-- `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` a line.
+- `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` per line.
 
 When a test with one of them fails, its report says which topics and groups there were.
 """
@@ -64,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker for the whole session. What one test leaves in it, the next one finds; see `ottla_broker`."""
+    """A broker for the whole session. What one test leaves in it, the next one finds; see also `ottla_broker`."""
     from ottla.testing.broker import Broker
 
     worker = getattr(request.config, "workerinput", {}).get("workerid", "")
@@ -124,7 +124,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def _wanted(marker: pytest.Mark | None) -> _Wanted:
-    """What the test asks for; what the marker does not know ends the test with a sentence."""
+    """What the test asks for; an unknown argument of the marker fails the test with a sentence."""
     if marker is None:
         return _Wanted()
     known = ", ".join(_ARGUMENTS)
@@ -144,7 +144,7 @@ def _wanted(marker: pytest.Mark | None) -> _Wanted:
 
 
 def _shown(item: pytest.Item, broker: B) -> Iterator[B]:
-    """Lend the broker to a test, whose report may look at it meanwhile."""
+    """Provide the broker to a test; the test's report may look at it meanwhile."""
     item.stash[_BROKER] = broker
     try:
         yield broker

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a topic: plain data, to be compared and printed."""
+    """A record of a topic: plain data that can be compared and printed."""
 
     topic: str
     partition: int
@@ -21,11 +21,11 @@ class Record:
 
     @property
     def text(self) -> str:
-        """The value as text. Raises UnicodeDecodeError if it is none, TypeError for a tombstone."""
+        """The value as text. Raises UnicodeDecodeError if it is not text, TypeError for a tombstone."""
         return self._payload().decode()
 
     def json(self) -> Any:
-        """The value parsed as JSON. Raises ValueError if it is none, TypeError for a tombstone."""
+        """The value parsed as JSON. Raises ValueError if it is not JSON, TypeError for a tombstone."""
         return json.loads(self._payload())
 
     def _payload(self) -> bytes:
@@ -35,7 +35,7 @@ class Record:
 
 
 def encode(value: object) -> bytes | None:
-    """The bytes of a key or value that a test has given: bytes, text, None, or anything that JSON can write."""
+    """The bytes of a key or value as a test gives it: bytes, text, None, or anything that JSON can write."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):

@@ -1,4 +1,4 @@
-"""Makes a broker as new without stopping it."""
+"""Makes a broker as new, without stopping it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 async def reset(broker: Broker) -> None:
     """Delete every topic, group, transaction, quota, setting, password and token that was made while the broker ran.
 
-    Clients that are connected see deleted topics: a fetch that waits is answered, with UNKNOWN_TOPIC_ID or
-    UNKNOWN_TOPIC_OR_PARTITION. Groups and transactions go with the topics that keep them; those are made again at once,
-    so that a member that still heartbeats is told UNKNOWN_MEMBER_ID.
+    Connected clients see that topics are deleted: a waiting fetch is answered with UNKNOWN_TOPIC_ID or
+    UNKNOWN_TOPIC_OR_PARTITION. Groups and transactions go with the topics that keep them. Those topics are created
+    again at once, so that a member that still sends heartbeats is told UNKNOWN_MEMBER_ID.
     """
     controller = broker.controller
     image = broker.metadata
@@ -33,7 +33,8 @@ async def reset(broker: Broker) -> None:
     topics = list(image.topics.values())
     if topics:
         await controller.delete_topics([topic.topic_id for topic in topics])
-        # Blocks of deleted topics would only leave this cache when it is full: after thousands of small topics.
+        # Otherwise blocks of deleted topics would leave this cache only when it is full: after thousands of small
+        # topics.
         broker.log_manager.context.tail.clear()
     for topic in topics:
         if topic.is_internal:

@@ -1,13 +1,13 @@
-"""Records out of files: what a test begins with.
+"""Records from files, for a test to begin with.
 
-- A recording of `ottla record`: as it was recorded, with its topics and partitions.
-- `.jsonl`, `.ndjson`, `.json`: one JSON object a line. Either with `value` and, if wanted, `topic`, `key`, `headers`,
-  `partition` and `timestamp`; or as `kcat -J` prints records, with `payload`. Any other object is a record's value.
-- `.csv`: a header line, then a record each. The column `key` is the key, `value` the value; without that the row is the
-  value, as a JSON object.
-- Anything else: one record a line as `kcat -P` takes it, with `key_delimiter` (as `kcat -K`) between key and value.
+- A recording made by `ottla record`: as it was recorded, with its topics and partitions.
+- `.jsonl`, `.ndjson`, `.json`: one JSON object per line. It has `value` and optionally `topic`, `key`, `headers`,
+  `partition` and `timestamp`; or `payload`, as `kcat -J` prints records. Any other object is a record's value.
+- `.csv`: a header line, then one record per line. The column `key` is the key, `value` the value; without a column
+  `value`, the row itself is the value, as a JSON object.
+- Anything else: one record per line, as for `kcat -P`, with `key_delimiter` (as in `kcat -K`) between key and value.
 
-Where the file does not say the topic, it is the one that is given, or else the file's name without its ending.
+If the file does not name the topic, it is the one that is given, or else the file's name without its ending.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELDS = frozenset({"topic", "key", "value", "headers", "partition", "timestamp
 
 @dataclass(slots=True)
 class Seed:
-    """What a file holds: records, and the topics that it wants with their partitions."""
+    """What a file holds: records, and the topics that it needs, with their partitions."""
 
     records: list[Record]
     topics: dict[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class SeedError(ValueError):
 
 
 def read_seed(path: Path, topic: str | None, *, now_ms: int, key_delimiter: str | None = None) -> Seed:
-    """Read a file; its records without a time get one each, the last one `now_ms`. Raises SeedError, or OSError."""
+    """Read a file. Records without a timestamp get one; the last one gets `now_ms`. Raises SeedError or OSError."""
     content = path.read_bytes()
     if is_recording(content):
         return _recorded(content, topic, path)
@@ -83,7 +83,7 @@ def _recorded(content: bytes, topic: str | None, path: Path) -> Seed:
 
 
 def _timed(records: list[Record], now_ms: int) -> list[Record]:
-    """The same, with times: in the order of the file, so that they are read in this order whatever their partitions."""
+    """The same records with timestamps in the order of the file, so that they are read in this order."""
     first_ms = now_ms + 1 - len(records)
     return [
         replace(record, timestamp_ms=first_ms + place) if record.timestamp_ms == NO_TIMESTAMP else record

@@ -1,4 +1,4 @@
-"""What a broker or a cluster holds, in few lines: for the report of a test that failed."""
+"""What a broker or a cluster holds, in a few lines: for the report of a failed test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_CHARACTERS: Final = 100
 
 
 def summary(broker: Broker | Cluster) -> str:
-    """Its topics with their last records, and its groups with their lag; or why that cannot be said."""
+    """Its topics with their last records, and its groups with their lag; or why these are unknown."""
     if not broker.is_running:
         return "the broker was stopped"
     try:

@@ -1,6 +1,6 @@
-"""What a broker under test is asked over its own protocol: topics and their records.
+"""Topics and records of a broker under test, over its own protocol.
 
-What only some tests need is imported when it is used: the first test of a session waits for every import.
+What only some tests need is imported when it is used, because the first test of a session waits for every import.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def delete(client: Client, names: Sequence[str]) -> None:
 
 
 def delete_all(client: Client) -> None:
-    """Delete every topic, and with the internal ones every group and transaction."""
+    """Delete every topic; with the internal ones, every group and transaction goes, too."""
     names = [topic.name for topic in client.metadata(None).topics if topic.name is not None]
     if names:
         delete(client, names)
 
 
 def listed(client: Client) -> dict[str, int]:
-    """How many partitions each topic has, but for internal ones."""
+    """How many partitions each topic has, except internal ones."""
     topics = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
     return {topic.name or "": len(topic.partitions) for topic in topics if not topic.is_internal}
 
@@ -81,7 +81,7 @@ def records(client: Client, topic: str, *, partition: int | None = None, read_co
 
 
 def last_records(client: Client, topic: str, count: int) -> tuple[list[Record], int]:
-    """The last records of a topic, also uncommitted ones, and how many offsets it has used."""
+    """The last records of a topic, including uncommitted ones, and how many offsets it has used."""
     reader = TopicReader(client, topic, read_committed=False)
     offsets = reader.skip_to_last(count)
     found = _Found()

@@ -26,7 +26,7 @@ MAX_EXPORTS: Final = 4
 
 
 class Exports:
-    """The downloads under way, at most so many."""
+    """The downloads under way; their number is limited."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -42,7 +42,7 @@ class Exports:
         except ConditionError as error:
             return PlainTextResponse(f"{error}\n", 400)
         if self.open >= MAX_EXPORTS:
-            return PlainTextResponse("Too many exports are under way: try again when one of them is over.\n", 503)
+            return PlainTextResponse("Too many exports are under way: try again when one of them has finished.\n", 503)
         lines = exported(console, topic, search, keep, format_, partial(may_look, console, request, topic))
         name = f'attachment; filename="{topic.name}.{format_.value}"'
         return StreamedResponse(

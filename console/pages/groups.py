@@ -1,4 +1,4 @@
-"""The list of groups, and one group with its members, what they were given, and how far behind they are."""
+"""The list of groups, and one group with its members, their assignments and their lag."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ async def show(console: Console, request: Request) -> Response:
 
 
 def _or_less(lag: int | None) -> int:
-    """A lag to sort by: one that is not known is less than none."""
+    """A lag to sort by: an unknown one sorts below zero."""
     return -1 if lag is None else lag

@@ -1,4 +1,4 @@
-"""Messages as they come: server-sent events, each the rows that came since the one before."""
+"""Messages as they arrive: server-sent events, each with the rows since the one before."""
 
 from __future__ import annotations
 
@@ -96,14 +96,15 @@ class LiveTails:
 
 
 def may_look(console: Console, request: Request, topic: TopicImage) -> bool:
-    """Whether who looks still may: rights are taken away, and sessions end."""
+    """Whether the visitor may still look: rights can be taken away, and sessions end."""
     visitor = console.visitors.of(request)
     return visitor is not None and visitor.may_on_topic("READ", topic.name)
 
 
 async def _wait(console: Console, partitions: list[Readable], at: dict[int, int]) -> None:
-    """Wait until any of the partitions may have more: by the purgatory of all fetches for those that are led here,
-    and for others no longer than until these are asked again."""
+    """Wait until any of the partitions may have more. For those led here, the purgatory of fetches wakes this; for
+    others, it waits until it is time to ask their leaders again.
+    """
     elsewhere = [partition for partition in partitions if isinstance(partition, RemotePartition)]
     here = [partition for partition in partitions if isinstance(partition, LocalPartition)]
     if not here:
@@ -133,7 +134,7 @@ async def _wait_here(console: Console, partitions: list[LocalPartition], at: dic
 
 
 async def _read(partitions: list[Readable], at: dict[int, int]) -> list[Message]:
-    """The last messages since `at`, which moves on; of a flood only the end is shown."""
+    """The messages since `at`, which is advanced; if there are too many, only the last ones."""
     found: list[Message] = []
     for partition in partitions:
         end = partition.high_watermark

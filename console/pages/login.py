@@ -39,7 +39,7 @@ async def show(console: Console, request: Request) -> Response:
             problem, status = str(error), 403
         else:
             response = RedirectResponse(inside(back), 303)
-            # Another key than before: one that somebody else has planted must not become that of this user.
+            # A new key: one that somebody else has planted must not become this user's.
             set_session_cookie(response, request, key)
             return response
     page = await console.page(

@@ -1,4 +1,4 @@
-"""Where a group reads on, changed by hand, with a look at it before; and deleting a group."""
+"""Changing by hand where a group continues, with a preview; and deleting a group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.console.groups import GroupView
 
 MAX_OFFSETS: Final = 1_000
-"""So many partitions are moved at once."""
+"""How many partitions can be moved at once."""
 _CHANGE_SECONDS: Final = 10.0
 _COMMIT_BY_NAME: Final = 9
 
@@ -47,11 +47,11 @@ WAYS: Final = {"start": "the first record", "end": "the end", "time": "a time", 
 
 
 class ChangeError(Exception):
-    """What was asked for is not done; the text is for the form."""
+    """The change is refused; the text is for the form."""
 
 
 class Move(NamedTuple):
-    """Where a group reads on in one partition, now and then; `now` is None where it has committed nothing."""
+    """Where a group continues in one partition, before and after; `now` is None if it has committed nothing."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Move(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The form as it was filled in: which topic (all that the group has offsets of, if none), and where to."""
+    """The form as it was filled in: which topic (if none, all for which the group has offsets), and where to."""
 
     topic: str = ""
     to: str = "start"
@@ -69,7 +69,7 @@ class Draft(NamedTuple):
 
 
 async def manage(console: Console, request: Request) -> Response:
-    """The forms that change a group, what they would do, and doing it."""
+    """The forms that change a group, their preview, and the change itself."""
     group_id = text(request, "id")
     try:
         group = await describe(console.broker, group_id)
@@ -114,7 +114,7 @@ async def manage(console: Console, request: Request) -> Response:
 async def _plan(console: Console, group: GroupView, draft: Draft) -> list[Move]:
     """What the form would change. Raises ChangeError or NodeError."""
     if group.members:
-        raise ChangeError("The group has members, which would go on where they are: stop them first.")
+        raise ChangeError("The group has members, which would continue where they are: stop them first.")
     offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
     now = {(where.topic, where.partition): offset for where, offset in offsets}
     if draft.topic:

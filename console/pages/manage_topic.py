@@ -1,4 +1,4 @@
-"""Making a topic, and changing one: partitions, settings, what is deleted of it, and the topic itself."""
+"""Creating and changing topics: partitions, settings, deleting records, and deleting the topic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TIMEOUT_MS: Final = 10_000
 _SHOWN: Final = 5
 
 
-#: What each form asks of an authorizer, as the API does that it stands for.
+#: What each form asks an authorizer: the same as the API behind it.
 _NEEDED: Final = {
     "partitions": AclOperation.ALTER,
     "settings": AclOperation.ALTER_CONFIGS,
@@ -55,7 +55,7 @@ _NEEDED: Final = {
 
 
 class ChangeError(Exception):
-    """What was asked for is not done; the text is for the form."""
+    """The change is refused; the text is for the form."""
 
 
 class Draft(NamedTuple):
@@ -68,7 +68,7 @@ class Draft(NamedTuple):
 
 
 async def new(console: Console, request: Request) -> Response:
-    """The form of a new topic, and making it."""
+    """The form for a new topic, and its creation."""
     draft, problem, status = Draft(), "", 200
     if request.method == "POST":
         try:
@@ -124,7 +124,7 @@ async def manage(console: Console, request: Request) -> Response:
 
 
 def _require_create(visitor: Visitor, name: str) -> None:
-    """Who may create topics in the cluster needs no right on the one."""
+    """Whoever may create topics in the cluster needs no right for the single topic."""
     if not visitor.may_on_cluster(AclOperation.CREATE):
         visitor.require(AclOperation.CREATE, AclResource.TOPIC, name)
 
@@ -143,7 +143,7 @@ async def _create(console: Console, draft: Draft) -> None:
 
 
 async def _change(console: Console, topic: TopicImage, fields: Mapping[str, str]) -> str:
-    """Do what a form asks for, and say so. Raises ChangeError."""
+    """Carry out what a form asks for, and confirm it. Raises ChangeError."""
     action = fields.get("action", "")
     if action == "partitions":
         count = _count(fields.get("count", "").strip(), "partitions")
@@ -165,7 +165,7 @@ async def _change(console: Console, topic: TopicImage, fields: Mapping[str, str]
         deleted = await _asked(console.broker.controller.delete_topics([topic.topic_id]))
         _raise_if_refused(deleted[topic.topic_id])
         return ""
-    raise ChangeError("This form asks for nothing that is known here.")
+    raise ChangeError("This form asks for something unknown.")
 
 
 async def _asked(change: Awaitable[T]) -> T:
@@ -210,7 +210,7 @@ async def _delete_records(console: Console, topic: TopicImage, before: str) -> s
 
 
 async def _delete_there(console: Console, topic: TopicImage, offsets: Mapping[int, Mapping[int, int]]) -> list[str]:
-    """Have other nodes delete records of what they lead; what they refused."""
+    """Have other nodes delete records in partitions that they lead; returns what they refused."""
     requests = {
         leader: DeleteRecordsRequest(
             timeout_ms=_TIMEOUT_MS,
@@ -236,7 +236,7 @@ async def _delete_there(console: Console, topic: TopicImage, offsets: Mapping[in
 
 
 async def _first_since(console: Console, partition: Readable, before: str) -> int:
-    """The offset of the first record that is not older than a time; the end if all are."""
+    """The offset of the first record that is not older than a time; the end if all are older."""
     try:
         found = await partition.offset_at(read_time_ms(before, console.broker.clock.time_ms()))
     except TimeError as error:

@@ -75,7 +75,7 @@ async def show_all(console: Console, request: Request) -> Response:
 async def show(console: Console, request: Request) -> Response:
     found = await _the_message(console, request)
     if found is None:
-        return await console.not_found(request, "message there: it was never written, or retention took it")
+        return await console.not_found(request, "message there: it was never written, or retention has removed it")
     topic, message = found
     chosen = Format.named(text(request, "format"))
     schemas = console.schemas

@@ -1,4 +1,4 @@
-"""The first page: what this node is, how it does, and who else is in the cluster."""
+"""The first page: what this node is, how it is doing, and who else is in the cluster."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Disk(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """A broker. `disk` is None where it does not answer, or keeps everything in memory."""
+    """A broker. `disk` is None if it does not answer, or keeps everything in memory."""
 
     broker: BrokerImage
     counts: Counts
@@ -114,7 +114,7 @@ async def _partition_counts(broker: Broker) -> Mapping[int, Counts]:
 
 
 async def _disks(broker: Broker) -> tuple[dict[int, Disk], list[str]]:
-    """The disks of the brokers that answer, and a sentence for each other."""
+    """The disks of the brokers that answer, and a sentence for each that does not."""
     request = DescribeLogDirsRequest(topics=[])
     answers = await ask_each(broker, dict.fromkeys(other_nodes(broker), request))
     results = {node_id: answer.results for node_id, answer in answers.by_node.items()}
@@ -149,7 +149,7 @@ async def _topic_count(broker: Broker, visitor: Visitor) -> TopicCount:
 
 
 async def _group_count(broker: Broker, visitor: Visitor) -> int | None:
-    """The groups of all nodes that a visitor may see; None while one of the nodes does not tell."""
+    """How many groups of all nodes a visitor may see; None while one of the nodes does not answer."""
     listings = await list_groups(broker)
     if listings.problems:
         return None
@@ -167,7 +167,7 @@ def resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except FileNotFoundError:
-        # No Linux: the most that it has taken, which macOS tells in bytes and others in KiB.
+        # Not Linux: the most that it has ever taken, which macOS reports in bytes and others in KiB.
         return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

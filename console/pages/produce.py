@@ -30,7 +30,7 @@ _TIMEOUT_MS: Final = 10_000
 
 
 class ProduceError(Exception):
-    """What was written cannot be sent; the text is for the form."""
+    """The message cannot be sent; the text is for the form."""
 
 
 class Draft(NamedTuple):
@@ -103,7 +103,7 @@ async def _produce(console: Console, topic: TopicImage, draft: Draft) -> tuple[i
 
 
 async def _produce_there(console: Console, topic: TopicImage, partition: int, leader: int, batch: bytes) -> int:
-    """Have the leader take the message; its offset. Raises ProduceError."""
+    """Send the message to its leader; returns its offset. Raises ProduceError."""
     data = TopicProduceData(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -139,7 +139,7 @@ def _value(draft: Draft) -> bytes | None:
         try:
             return bytes.fromhex(text)
         except ValueError:
-            raise ProduceError("The value is not made of hexadecimal digits.") from None
+            raise ProduceError("The value does not consist of hexadecimal digits.") from None
     if draft.encoding == "json":
         try:
             json.loads(text)

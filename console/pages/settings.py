@@ -1,4 +1,4 @@
-"""Every setting of this broker: its value, where that comes from, and what it does. What was changed comes first."""
+"""Every setting of this broker: its value, where that comes from, and what it does. Changed ones come first."""
 
 from __future__ import annotations
 

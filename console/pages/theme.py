@@ -1,4 +1,4 @@
-"""Light, dark, or what the system says: remembered by the browser."""
+"""Light, dark, or as the system says: remembered by the browser."""
 
 from __future__ import annotations
 

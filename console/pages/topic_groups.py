@@ -1,4 +1,4 @@
-"""The groups that have committed offsets of a topic, and how far each is behind in it."""
+"""The groups that have committed offsets in a topic, and how far each is behind there."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import TopicImage
 
 MAX_GROUPS: Final = 500
-"""Groups whose offsets are looked at for one page."""
+"""How many groups' offsets are looked at for one page."""
 
 MAX_PARTITIONS: Final = 1_000
-"""Partitions of a topic of which offsets are looked at."""
+"""How many partitions of a topic are looked at for offsets."""
 
 Offsets = dict[str, list[tuple[TopicPartition, int]]]
 
 
 class Row(NamedTuple):
-    """A group's offsets of the topic. `lag` is None where no leader says where the partitions end."""
+    """A group's offsets in the topic. `lag` is None if no leader says where the partitions end."""
 
     listing: GroupListing
     partitions: int
@@ -87,7 +87,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 async def _offsets(broker: Broker, topic: TopicImage, group_ids: Collection[str]) -> tuple[Offsets, list[str]]:
-    """What groups have committed of the topic, and a sentence for each node that did not tell."""
+    """What groups have committed in the topic, and a sentence for each node that did not answer."""
     found: Offsets = defaultdict(list)
     elsewhere: dict[int, list[str]] = defaultdict(list)
     slices = Slices()

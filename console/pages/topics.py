@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 TOPICS_A_PAGE: Final = 100
 PARTITIONS_A_PAGE: Final = 100
 MAX_MEASURED: Final = 20_000
-"""Partitions that are looked at to sort topics by their records or bytes, some 100 ms of work."""
+"""How many partitions are looked at to sort topics by their records or bytes: some 100 ms of work."""
 
 
 class PartitionRow(NamedTuple):
-    """A partition as the cluster knows it, its figures if they are known, and what this node holds of it."""
+    """A partition as the cluster knows it, with its figures if they are known, and what this node holds of it."""
 
     number: int
     state: PartitionState
@@ -95,7 +95,7 @@ async def show_all(console: Console, request: Request) -> Response:
 async def _value(
     console: Console, image: MetadataImage, ranking: Ranking, matches: Callable[[str], bool]
 ) -> tuple[Callable[[str], float] | None, list[str]]:
-    """What topics are to be sorted by, None for their names, and why they are not sorted as was asked for."""
+    """What to sort topics by (None: their names), and why they are not sorted as requested."""
     topics, growth = image.topics, console.history.topic_rates
     if ranking.column is None:
         return None, []

@@ -1,4 +1,4 @@
-"""Transactions: what every transactional id is at, and the producers that keep a partition's readers waiting."""
+"""Transactions: the state of every transactional id, and the producers that keep a partition's readers waiting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNDER_WAY: Final = (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT
 
 
 class TransactionView(NamedTuple):
-    """What a transactional id of another node is at, by the names of `Transaction`."""
+    """The state of a transactional id on another node, with the names of `Transaction`."""
 
     transactional_id: str
     status: TransactionStatus
@@ -85,7 +85,7 @@ async def show_all(console: Console, request: Request) -> Response:
 
 
 async def _elsewhere(broker: Broker, wanted: str, problems: list[str]) -> list[TransactionView]:
-    """Those that other nodes coordinate, as far as a page has room for them."""
+    """Transactions that other nodes coordinate, as many as a page has room for."""
     listed = await ask_each(broker, {node_id: ListTransactionsRequest() for node_id in other_nodes(broker)})
     requests: dict[int, DescribeTransactionsRequest] = {}
     slices = Slices()
@@ -122,7 +122,7 @@ def _status(title: str) -> TransactionStatus:
 
 
 async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown], dict[str, Shown]]:
-    """Those under way, and the others by their ids, of those whose id has `wanted` in it."""
+    """Those whose id contains `wanted`: first the ones under way, then the others, by id."""
     under_way: list[Shown] = []
     others: dict[str, Shown] = {}
     slices = Slices()
@@ -139,7 +139,7 @@ async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown]
 
 
 async def _seen(visitor: Visitor, transactions: list[Shown]) -> list[Shown]:
-    """Those that the visitor may know of."""
+    """Those that the visitor may know about."""
     found = []
     slices = Slices()
     for each in transactions:

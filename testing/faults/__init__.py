@@ -1,1 +1,1 @@
-"""Faults on purpose: what befalls the requests of a broker under test, and the dispatcher that carries it out."""
+"""Deliberate faults: what happens to requests of a broker under test, and the dispatcher that makes it happen."""

@@ -1,7 +1,7 @@
-"""The answers that failing requests get: for any API, each thing that fails with its error code in its place.
+"""The answers to failing requests: for any API, each thing that fails has its error code in the right place.
 
-A request of Kafka's names what it is about in its first list: topics, mostly, with their partitions. What a fault has
-chosen of them is answered as the API answers a failed request, and the rest as ever.
+A Kafka request names what it is about in its first list: mostly topics with their partitions. Those that a fault has
+chosen are answered as the API answers failures; the rest is served as usual.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""What a Fetch says of its session, and not of a partition."""
+"""Errors that a Fetch answer has for its session, and not for a partition."""
 
 _SESSIONLESS_EPOCH: Final = -1
 _PARTITION_FIELDS: Final = ("partition_index", "index", "partition")
@@ -46,26 +46,26 @@ def fits(fault: Fault, context: RequestContext) -> bool:
     if request is None:
         return False
     if request.API_KEY is ApiKey.FETCH and is_incremental(request):
-        return True  # its partitions are known to the session only
+        return True  # only the session knows its partitions
     if request.API_KEY is ApiKey.METADATA and not _named(request, version):
         return True  # it asks for all topics
     return any(_is_chosen(item, fault, image) for item in _named(request, version))
 
 
 def is_incremental(request: Any) -> bool:
-    """Whether a Fetch goes on with a session (KIP-227), and so leaves out partitions that it is about."""
+    """Whether a Fetch continues a session (KIP-227), and so leaves out partitions that it is about."""
     return bool(request.session_epoch > 0)
 
 
 def without_session(request: S) -> S:
-    """The same Fetch, but no session comes of it: the client will name all its partitions the next time, too."""
+    """The same Fetch without a session, so that the client names all its partitions the next time, too."""
     changed: Any = copy.copy(request)
     changed.session_id, changed.session_epoch = 0, _SESSIONLESS_EPOCH
     return changed  # type: ignore[no-any-return]
 
 
 def split(request: Request, version: int, fault: Fault, image: MetadataImage) -> tuple[Request, Request | None]:
-    """The part of a request that fails, and the part that does not; None if that is nothing."""
+    """The part of a request that fails, and the part that does not; None for an empty part."""
     if fault.topic is None:
         return request, None
     failing: list[Any] = []
@@ -89,14 +89,14 @@ def split(request: Request, version: int, fault: Fault, image: MetadataImage) ->
 
 
 def failed(request: Request, version: int, code: ErrorCode) -> Response | None:
-    """The answer to a request all of which fails; None where nothing may be answered."""
+    """The answer to a request that fails completely; None if nothing may be answered."""
     if request.API_KEY is ApiKey.FETCH and code not in SESSION_ERRORS:
         return _failed_fetch(request, code)
     return error_response(request, version, code)
 
 
 def merge(response: Response | None, failed: Response | None, version: int) -> Response | None:
-    """One answer out of that to the rest of a request and that to what failed of it."""
+    """Merges the answer to the rest of a request with the answer to the part that failed."""
     if response is None or failed is None:
         return response
     field = _list_field(response, version)
@@ -167,7 +167,7 @@ def _named(request: Struct, version: int) -> Sequence[Any]:
 
 
 def _name(item: Any) -> tuple[object, object]:
-    """By what a topic is named in a request or an answer."""
+    """The name or id by which a request or an answer refers to a topic."""
     if isinstance(item, str):
         return item, ZERO_UUID
     name = getattr(item, "name", None) or getattr(item, "topic", None) or ""

@@ -1,4 +1,4 @@
-"""Carries a plan of faults out: on every request of every connection, but for those of whoever made the plan."""
+"""Carries out a plan of faults, on all requests except those of the test that made the plan."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from ottla.testing.faults.plan import FaultPlan
 
 EXEMPT_CLIENT_ID: Final = "ottla-testing"
-"""Requests with this client id are served as ever, so that a test can look at a broker that fails."""
+"""Requests with this client id are served as usual, so that a test can look at a failing broker."""
 
 
 class FaultyDispatcher(Dispatcher):
-    """A dispatcher that does to each request what the plan says before it serves it, if it still does."""
+    """A dispatcher that first does to each request what the plan says, and then serves it if there is still something
+    to serve.
+    """
 
     __slots__ = ("_plan",)
 
@@ -78,7 +80,7 @@ class FaultyDispatcher(Dispatcher):
             return
         if context.api.key is ApiKey.FETCH and code not in answers.SESSION_ERRORS:
             if answers.is_incremental(request):
-                # It does not name its partitions: the client names them all when it has to begin a new session.
+                # It does not name its partitions; the client will name all of them when it has to begin a new session.
                 fault.struck -= 1
                 context.response = error_response(request, version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
                 return
@@ -94,7 +96,7 @@ class FaultyDispatcher(Dispatcher):
 
 
 class _Faulty(Deferred):
-    """An answer under way, to which something will happen when it is there."""
+    """An answer under way, to which something will happen when it is ready."""
 
     __slots__ = ("_context", "_inner")
 
@@ -132,7 +134,7 @@ class _Changed(_Faulty):
 
 
 class _LostAnswer(_Faulty):
-    """What was asked is done, and the connection closes instead of saying so."""
+    """The request is carried out, but the connection is closed instead of answering it."""
 
     __slots__ = ()
 
@@ -141,7 +143,7 @@ class _LostAnswer(_Faulty):
 
 
 class _Throttled(_Faulty):
-    """An answer that tells the client to wait; meanwhile nothing more is read from it, as Kafka does (KIP-219)."""
+    """An answer that tells the client to wait; meanwhile nothing more is read from it, as in Kafka (KIP-219)."""
 
     __slots__ = ("_seconds",)
 

@@ -20,10 +20,11 @@ Call = Callable[..., Any]
 
 
 class Faults:
-    """What befalls requests from now on, until `clear` or the broker's `reset`.
+    """What happens to requests from now on, until `clear` or the broker's `reset`.
 
-    APIs go by Kafka's names, as "Produce" or "OffsetCommit"; None means every API. `times` is how many requests a fault
-    befalls, None meaning all from now on. Every method returns the rule, whose `struck` counts what it has befallen.
+    APIs have Kafka's names, such as "Produce" or "OffsetCommit"; None means every API. `times` is how many requests a
+    fault strikes; None means all from now on. Every method returns the rule, whose `struck` counts the requests it has
+    struck.
     """
 
     def __init__(self, plan: FaultPlan, call: Call, disk_faults: FaultInjector | None) -> None:
@@ -41,7 +42,7 @@ class Faults:
         topic: str | None = None,
         partition: int | None = None,
     ) -> Fault:
-        """Serve requests later, by `ms` and a random part of `jitter_ms` (the broker's `seed` decides which)."""
+        """Serve requests later, by `ms` and a random part of `jitter_ms` (which depends on the broker's `seed`)."""
         return self._add(api, FaultKind.DELAY, times, topic, partition, delay_ms=ms, jitter_ms=jitter_ms)
 
     def fail(
@@ -53,9 +54,9 @@ class Faults:
         topic: str | None = None,
         partition: int | None = None,
     ) -> Fault:
-        """Answer with an error code ("NOT_LEADER_OR_FOLLOWER") instead of doing what is asked.
+        """Answer with an error code ("NOT_LEADER_OR_FOLLOWER") instead of carrying out the request.
 
-        With `topic`, and `partition`, only these fail of what a request names.
+        With `topic` (and `partition`), only that part of a request fails.
         """
         return self._add(api, FaultKind.ERROR, times, topic, partition, error_code=_error_code(error))
 
@@ -70,21 +71,23 @@ class Faults:
     ) -> Fault:
         """Close the connections of requests instead of answering them.
 
-        With `after_handling` they are served first: the records of a Produce are there and its acknowledgement is lost.
+        With `after_handling` they are served first: the records of a Produce are written, and its acknowledgement is
+        lost.
         """
         kind = FaultKind.LOSE_ANSWER if after_handling else FaultKind.DROP
         return self._add(api, kind, times, topic, partition)
 
     def throttle(self, api: str | None = None, *, ms: float, times: int | None = None) -> Fault:
-        """Tell clients to wait for so long, as if beyond their quota, and read nothing from them meanwhile."""
+        """Tell clients to wait this long, as if they had exceeded their quota, and read nothing from them meanwhile."""
         return self._add(api, FaultKind.THROTTLE, times, None, None, delay_ms=ms)
 
     def fail_disk(
         self, error: str = "EIO", *, operation: str = "pwritev", times: int | None = None
     ) -> disk_faults.Fault:
-        """Let writes (`pwritev`), reads (`preadv`) or syncs (`fdatasync`) of the disk fail with "EIO", "ENOSPC", …
+        """Make writes (`pwritev`), reads (`preadv`) or syncs (`fdatasync`) of the disk fail with "EIO", "ENOSPC", …
 
-        A store whose write failed stops for good, as it must: `broker.restart()` opens it anew. Data in memory only.
+        A store whose write has failed stops for good, as it must; `broker.restart()` opens it again. Only for data in
+        memory.
         """
         if self._disk_faults is None:
             raise ValueError("disk faults need a broker that keeps its data in memory")
@@ -94,16 +97,16 @@ class Faults:
         return self._disk_faults.add(fault)
 
     def stall(self) -> None:
-        """Answer nothing from now on: requests are taken and wait."""
+        """Answer nothing from now on: requests are accepted, and wait."""
         self._call(self._plan.stall)
 
     def resume(self) -> None:
-        """End a stall: what waited is served."""
+        """End a stall: waiting requests are served."""
         self._call(self._plan.resume)
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
-        """A stall for the length of a `with` block."""
+        """Stall during a `with` block."""
         self.stall()
         try:
             yield
@@ -115,7 +118,7 @@ class Faults:
         self._call(self._plan.remove, fault)
 
     def clear(self) -> None:
-        """Lift every rule, also the disk's, and end a stall."""
+        """Lift every rule, including the disk's, and end a stall."""
         self._call(self._plan.clear)
         if self._disk_faults is not None:
             self._disk_faults.clear()

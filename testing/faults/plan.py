@@ -1,7 +1,7 @@
-"""Faults put into a broker on purpose: requests that wait, fail, are lost, or are answered and the answer is lost.
+"""Faults put into a broker on purpose: requests wait, fail or are lost, or their answers are lost.
 
-A `FaultPlan` holds the rules. A node that was given one serves its connections through `FaultyDispatcher`; every other
-node has the ordinary `Dispatcher` and pays nothing. Plans belong to the event loop: change them there.
+A `FaultPlan` holds the rules. A node that has one serves its connections through `FaultyDispatcher`; every other node
+has the ordinary `Dispatcher` and pays nothing. Plans belong to the event loop: change them only there.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ottla.kproto.errors import ErrorCode
 
 
 class FaultKind(Enum):
-    """What befalls a request."""
+    """What happens to a request."""
 
     DELAY = "delay"
     """It is served later."""
     ERROR = "error"
-    """It is not served but answered with an error code, for all that it names or for one topic of it."""
+    """It is not served but answered with an error code, for everything that it names or for one topic."""
     DROP = "drop"
     """It is not served, and its connection is closed."""
     LOSE_ANSWER = "lose answer"
     """It is served, and its connection is closed instead of the answer: the classic lost acknowledgement."""
     THROTTLE = "throttle"
-    """It is served, and the client is told to wait, as one beyond its quota is."""
+    """It is served, and the client is told to wait, as if it had exceeded its quota."""
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """A rule: what befalls requests of some API (None: all), `times` of them (None: from now on).
+    """A rule: what happens to requests of an API (None: all APIs), `times` of them (None: all from now on).
 
-    With `topic` it fits only requests that name this topic, and with `partition` too only those that name this
-    partition; an error then is that topic's or partition's alone.
+    With `topic` it applies only to requests that name this topic, and with `partition` as well only to those that name
+    this partition; an error is then only for that topic or partition.
     """
 
     kind: FaultKind
@@ -49,7 +49,7 @@ class Fault:
     delay_ms: float = 0
     jitter_ms: float = 0
     struck: int = field(default=0, init=False)
-    """How many requests it has befallen."""
+    """How many requests it has struck."""
 
     @property
     def is_spent(self) -> bool:
@@ -69,7 +69,7 @@ class FaultPlan:
         return self._resumed is not None
 
     def add(self, fault: Fault) -> Fault:
-        """Put a rule in force; it is returned, to look at `struck` or to `remove` it."""
+        """Add a rule and return it, to look at `struck` or to `remove` it."""
         self._faults.append(fault)
         return fault
 
@@ -84,23 +84,23 @@ class FaultPlan:
         self.resume()
 
     def stall(self) -> None:
-        """Serve no request until `resume`: the broker takes connections and says nothing."""
+        """Serve no request until `resume`: the broker accepts connections and says nothing."""
         if self._resumed is None:
             self._resumed = trio.Event()
 
     def resume(self) -> None:
-        """End a stall: what waits is served."""
+        """End a stall: waiting requests are served."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
 
     async def wait_resumed(self) -> None:
-        """Return when there is no stall."""
+        """Wait until there is no stall."""
         while self._resumed is not None:
             await self._resumed.wait()
 
     def strike(self, key: ApiKey, fits: Callable[[Fault], bool]) -> dict[FaultKind, Fault]:
-        """What befalls a request now: of each kind the first rule that fits, which is counted."""
+        """What happens to this request: of each kind, the first rule that fits. It is counted."""
         self._faults = [fault for fault in self._faults if not fault.is_spent]
         befalling: dict[FaultKind, Fault] = {}
         for fault in self._faults:

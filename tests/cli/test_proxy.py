@@ -105,7 +105,7 @@ def test_settings_may_come_from_a_file_and_flags_win(broker: Any, tmp_path: Path
     ("text", "sentence"),
     [
         ("upstream = 5", "upstream: 5 is not a text"),
-        ("upstream = ['a:1']\nmemry = 1", "there is no 'memry'; known are upstream, listen"),
+        ("upstream = ['a:1']\nmemry = 1", "'memry' is unknown; known are upstream, listen"),
         ("upstream = [", "is not TOML"),
         ("upstream = 'a:1'\nlisten = 'a:1'", "--listen a:1 is an address of --upstream: the proxy needs its own"),
         ("upstream = 'a:1'\nmemory = 'much'", "memory: 'much' is not a size below 2GiB: write one like 100MiB"),

@@ -347,7 +347,10 @@ async def test_what_is_wrong_later_changes_nothing(
     file.write_text(f"{rules}users.bob=old\n")
     bob = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "bob"}
     async with serve_node() as node, proxied(node.port, file) as running:
-        for wrong, why in (("security.protocol=PLAINTEXT\n", "SASL cannot be switched on or off"), ("x=1\n", "Unknown setting x")):
+        for wrong, why in (
+            ("security.protocol=PLAINTEXT\n", "SASL cannot be switched on or off"),
+            ("x=1\n", "Unknown setting x"),
+        ):
             file.write_text(wrong)
             await until(lambda why=why: why in caplog.text)  # type: ignore[misc]
             assert await ask(running.port, {**bob, "sasl.password": "old"}) == 1

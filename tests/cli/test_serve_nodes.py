@@ -202,7 +202,7 @@ def test_a_folder_of_one_node_grows_to_a_cluster_and_does_not_shrink_unseen(star
     assert cluster.run("consume", "t") == b"a\n"
     assert cluster.stop() == 0
     text = refusal(tmp_path, "--port", "0", "--nodes", "2")
-    assert text == f"{tmp_path / 'data'} holds data of node 3, which nobody would serve: start it with --nodes 3"
+    assert text == f"{tmp_path / 'data'} holds data of node 3, which would not be served: start it with --nodes 3"
 
 
 def test_commands_on_a_folder_see_to_all_of_its_nodes(start: Start, tmp_path: Path) -> None:
