@@ -70,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.delete_unknown:
         return _delete_unknown(arguments, node_ids)
     reports = [_check(path) for path in paths]
-    _check_metadata(data_dir / "cluster.sqlite", reports[0])
+    metadata = data_dir / "cluster.sqlite"
+    _check_metadata(metadata, reports[0])
     if arguments.json:
         shown = [asdict(report) | {"exit_code": _exit_code(report)} for report in reports]
         print(json.dumps(shown[0] if len(shown) == 1 else {"nodes": dict(zip(node_ids, shown, strict=True))}))
     else:
         for node_id, report in zip(node_ids, reports, strict=True):
-            _print(report, f"node {node_id}: " if len(reports) > 1 else "")
+            _print(report, f"node {node_id}: " if len(reports) > 1 else "", str(metadata))
     return max(map(_exit_code, reports))
 
 
@@ -114,10 +115,13 @@ def _exit_code(report: Report) -> int:
     return EXIT_DAMAGED if report.is_damaged else EXIT_SOUND if report.is_sound else EXIT_REPAIRABLE
 
 
-def _print(report: Report, whose: str) -> None:
+def _print(report: Report, whose: str, metadata: str) -> None:
     notes: Counter[str] = Counter()
     wrong = 0
     for finding in report.findings:
+        if finding.severity == "note" and finding.path == metadata:
+            print(f"note: {finding.path} {finding.message}")
+            continue
         if finding.severity == "note":
             notes[finding.message] += 1
             continue

@@ -56,7 +56,7 @@ def operation(text: str) -> int:
     """One of OPERATIONS; raises AclTextError."""
     number = OPERATIONS.get(text.lower().replace("_", "-"))
     if number is None:
-        raise AclTextError(f"{text!r} is no operation: write one of {', '.join(OPERATIONS)}")
+        raise AclTextError(f"{text!r} is not an operation: write one of {', '.join(OPERATIONS)}")
     return number
 
 
@@ -65,7 +65,7 @@ def target(text: str) -> AclTarget:
     kind, colon, name = text.partition(":")
     number = _RESOURCES.get(kind.lower().replace("_", "-"))
     if number is None or (bool(colon and name) is (number == _RESOURCES["cluster"])):
-        raise AclTextError(f"{text!r} is no resource: write {RESOURCE_HELP}")
+        raise AclTextError(f"{text!r} is not a resource: write {RESOURCE_HELP}")
     if number == _RESOURCES["cluster"]:
         return AclTarget(number, CLUSTER_NAME, LITERAL)
     if number == _RESOURCES["user"] and name != "*":
@@ -106,6 +106,8 @@ def parse_entry(text: str) -> list[AclCreation]:
         host = "".join(words[at + 1 : at + 2])
         del words[at : at + 2]
     if len(words) < 3 or not host:
-        raise AclTextError(f"{text!r} is no entry: write PRINCIPAL OPERATION RESOURCE …, as `alice read topic:orders`")
+        raise AclTextError(
+            f"{text!r} is not an entry: write PRINCIPAL OPERATION RESOURCE …, as `alice read topic:orders`"
+        )
     who, what, *named = words
     return creations(principal(who), operation(what), [target(it) for it in named], host=host, permission=permission)

@@ -32,9 +32,9 @@ def parse_jaas(text: str) -> LoginModule:
         raise JaasError('write: org.apache.kafka.….SomeLoginModule required name="value";')
     module, flag, *rest = tokens[:-1]
     if flag.lower() not in _FLAGS:
-        raise JaasError("the word behind the login module must be required, requisite, sufficient or optional")
+        raise JaasError("the word after the login module must be required, requisite, sufficient or optional")
     if ";" in rest:
-        raise JaasError("there must be one login module, and nothing behind its semicolon")
+        raise JaasError("there must be one login module, and nothing after its semicolon")
     if len(rest) % 3 or any(equals != "=" for equals in rest[1::3]):
         raise JaasError('options must be written as name="value"')
     return LoginModule(module.rpartition(".")[2], dict(zip(rest[::3], rest[2::3], strict=True)))

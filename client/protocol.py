@@ -223,7 +223,7 @@ class ClientProtocol:
         return message
 
     def _lose_by(self, answer: Answer, error: ProtocolError) -> ClientError:
-        what = f"{self.peer} answered {answer.request.key.name} with what is no answer: {error}"
+        what = f"{self.peer} answered {answer.request.key.name} with something that is not an answer: {error}"
         return self.lose(UnexpectedAnswerError(what))
 
     def lose(self, error: ClientError) -> ClientError:
@@ -328,10 +328,10 @@ class ClientProtocol:
         if isinstance(response, SaslAuthenticateResponse):
             why = response.error_message or "the credentials were refused"
         elif response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            why = f"it does not take {mechanism}, but {', '.join(response.mechanisms)}"
+            why = f"it does not accept {mechanism}, only {', '.join(response.mechanisms)}"
         else:
-            why = "it asks for no authentication here: use security.protocol=PLAINTEXT or SSL"
-        raise AuthenticationError(f"the broker at {self.peer} refuses to let in: {why}")
+            why = "it requires no authentication here: use security.protocol=PLAINTEXT or SSL"
+        raise AuthenticationError(f"the broker at {self.peer} refuses to let us in: {why}")
 
     def _ask(self, request: Request) -> None:
         version = self._common_version(request.API_KEY)

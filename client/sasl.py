@@ -121,7 +121,7 @@ class _Scram:
     def _verify(self, answer: str, expected: bytes) -> None:
         if not hmac.compare_digest(b64decode(_fields(answer)["v"], validate=True), expected):
             raise AuthenticationError(
-                "the broker does not know the password: it is another one, or somebody in between"
+                "the broker does not know the password: it is a different broker, or somebody is in between"
             )
         self.is_complete = True
 

@@ -109,7 +109,7 @@ class Registry:
             try:
                 name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
             except (KeyError, TypeError, ValueError) as error:
-                raise self.FAILURE(f"The registry's {what} has a reference that is none.") from error
+                raise self.FAILURE(f"The registry's {what} has an invalid reference.") from error
             if name in asked:
                 continue
             asked.add(name)
@@ -159,7 +159,7 @@ class Registry:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self.FAILURE(f"The schema registry {self._url} answers {path} with something else than JSON.")
+            raise self.FAILURE(f"The schema registry {self._url} answers {path} with something other than JSON.")
         return answer
 
     def _handlers(self, login: RegistryLogin | None) -> list[urllib.request.BaseHandler]:

@@ -63,7 +63,7 @@ class Login(NamedTuple):
         try:
             token = Path(self.token_file).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no token"
+            reason = error.strerror if isinstance(error, OSError) else "it is not a token"
             raise SecurityConfigError(f"the token in {self.token_file} cannot be read: {reason}") from None
         return sasl.begin_with_token(token)
 

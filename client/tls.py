@@ -99,5 +99,5 @@ def _read(properties: Mapping[str, str], name: str) -> str | None:
     except OSError as error:
         raise SecurityConfigError(f"{name}: {path} cannot be read: {error.strerror}") from None
     if b"-----BEGIN " not in data:
-        raise SecurityConfigError(f"{name}: {path} is no PEM; keytool and openssl pkcs12 convert other stores")
+        raise SecurityConfigError(f"{name}: {path} is not PEM; keytool and openssl pkcs12 convert other stores")
     return data.decode("ascii", "replace")

@@ -45,7 +45,7 @@ class BrokerTable:
         broker = self._brokers.get(node_id)
         if broker is None:
             if len(self._brokers) >= MAX_BROKERS:
-                raise ProxyError(f"broker {node_id} is one more than the {MAX_BROKERS} that can have a port here")
+                raise ProxyError(f"broker {node_id} is one too many: only {MAX_BROKERS} can have a port here")
             broker = Broker(node_id, host, port, 0)
             broker.local_port = self._open_door(broker)
             self._brokers[node_id] = broker

@@ -52,10 +52,10 @@ class Metrics:
             *_family(
                 "ottla_proxy_upstream_failures_total",
                 "counter",
-                "Connections to upstream that could not be made.",
+                "Failed attempts to connect to upstream.",
                 _by("address", self.upstream_failures),
             ),
-            *_family("ottla_proxy_brokers", "gauge", "Brokers of upstream that have an address here.", {"": brokers}),
+            *_family("ottla_proxy_brokers", "gauge", "Brokers of upstream that have a port here.", {"": brokers}),
             *_family(
                 "ottla_proxy_requests_total", "counter", "Requests that came from clients.", _by_api(self.requests)
             ),
@@ -83,7 +83,7 @@ class Metrics:
             *_family(
                 "ottla_proxy_filter_refusals_total",
                 "counter",
-                "Requests that a filter refused, or failed with.",
+                "Requests that a filter refused, or on which it failed.",
                 _by("filter", self.filter_refusals),
             ),
             *([] if self.cache is None else _of_cache(self.cache)),
@@ -123,7 +123,7 @@ def _of_cache(cache: Cache) -> Iterator[str]:
     yield from _family(
         "ottla_proxy_cache_unsound_total",
         "counter",
-        "Answers of upstream that were not kept, for their records are damaged.",
+        "Answers from upstream that were not kept because their records are damaged.",
         {"": counted.unkept},
     )
 

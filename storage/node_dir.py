@@ -113,11 +113,11 @@ class NodeDir:
             raise UnsupportedFormatError(f"{path} is not a node's identity: {error}") from error
         if version != FORMAT_VERSION:
             raise UnsupportedFormatError(
-                f"{self.path} is of format version {version}, this release reads {FORMAT_VERSION}"
+                f"{self.path} is of format version {version}; this release reads {FORMAT_VERSION}"
             )
         checksum = node.pop("crc32", None)
         if checksum is not None and checksum != _checksum(node):
-            raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it anew")
+            raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it again")
         if node_id != self._node_id:
             raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
         return dict(node)

@@ -31,7 +31,7 @@ def check(code: int, what: object) -> None:
     try:
         error = ErrorCode(code)
     except ValueError:
-        raise PipelineError(f"The broker answers error {code} for {what}.") from None
+        raise PipelineError(f"The broker answers with error {code} for {what}.") from None
     sentence = f"The broker answers {error.name} for {what}: {error.message}"
     if error.retriable and error is not ErrorCode.CORRUPT_MESSAGE:
         raise RetriableError(sentence)

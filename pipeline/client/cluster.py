@@ -186,7 +186,8 @@ class Cluster:
             except (AuthenticationError, SecurityConfigError) as error:
                 self.close()
                 raise BrokerUnavailableError(
-                    f"{self.settings.servers} lets nobody in: {error}. Check kafka.security.protocol, kafka.sasl.* and "
+                    f"{self.settings.servers} refuses to let us in: {error}. Check kafka.security.protocol, "
+                    "kafka.sasl.* and "
                     "kafka.ssl.*."
                 ) from error
             except ConnectionLostError as error:

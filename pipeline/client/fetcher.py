@@ -147,7 +147,7 @@ class PartitionFetcher:
                 found: PartitionData = part
                 return found
         if answer.error_code:
-            raise ConnectionLostError(f"the broker answers error {answer.error_code}")
+            raise ConnectionLostError(f"the broker answers with error {answer.error_code}")
         time.sleep(max(answer.throttle_time_ms / 1000, _RETRY_PAUSE_S))
         return None
 

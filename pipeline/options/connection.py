@@ -40,5 +40,5 @@ def refuse_unknown(given: Collection[str], options: Collection[str], settings: C
         if name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")):
             raise OptionError(f"Option {name} is not known to format('ottla'): use format('kafka') for this broker.")
         if name.startswith(_KAFKA):
-            raise OptionError(f"Option {name} has no meaning for format('ottla'): leave it out.")
+            raise OptionError(f"Option {name} does not apply to format('ottla'): leave it out.")
         raise OptionError(f"There is no option {name}. There are kafka.bootstrap.servers, {', '.join(options)}.")

@@ -94,7 +94,7 @@ class Planner:
         """DataLossError, unless the options allow loss."""
         if self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}: retention may have removed records, or the topic was created anew. Change the offsets, or "
+                f"{what}: retention may have removed records, or the topic was created again. Change the offsets, or "
                 "set failOnDataLoss to false to read what is there."
             )
 

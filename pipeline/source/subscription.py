@@ -47,7 +47,7 @@ def subscription_of(given: Mapping[str, str]) -> Subscription:
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(f"Option subscribePattern is no regular expression: {error}.") from None
+            raise OptionError(f"Option subscribePattern is not a regular expression: {error}.") from None
         if not text:
             raise OptionError("Option subscribePattern is empty: write a regular expression.")
         return Subscription(pattern=text)

@@ -47,7 +47,7 @@ def check(cluster: Cluster | None, table: TableConfig, checkpoint: Checkpoint, s
     if checkpoint.identity() is None and table.mode == "append" and sink.has_rows():
         raise TableError(
             f"The table {table.path} has rows already, but the checkpoint {checkpoint.folder} is new: the topic would "
-            "be written into it a second time. Give back the checkpoint it was filled by, or name another path."
+            "be written into it a second time. Restore the checkpoint with which it was filled, or name another path."
         )
     identity = checkpoint.claim(table, topic_id)
     _check_topic_id(topic_id, identity, checkpoint)

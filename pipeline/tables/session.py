@@ -50,7 +50,7 @@ def session(job: JobConfig) -> SparkSession:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise JobError(
-            "Spark did not start; what it said stands above. It needs Java 17 (JAVA_HOME), and a network for "
+            "Spark did not start; its messages are above. It needs Java 17 (JAVA_HOME), and a network for "
             "packages, unless [spark] names files in spark.jars."
         ) from error
 

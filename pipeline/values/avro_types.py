@@ -64,7 +64,7 @@ def named_types(schema: Any, named: dict[str, DataType]) -> DataType:
     try:
         return _type(schema, named, "", 0)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnsupportedSchemaError(f"The Avro schema is none: {type(error).__name__} of {error}.") from error
+        raise UnsupportedSchemaError(f"The Avro schema is not valid: {type(error).__name__} of {error}.") from error
 
 
 def _type(schema: Any, named: dict[str, DataType], namespace: str, depth: int) -> DataType:
@@ -105,7 +105,7 @@ def _logical(schema: Mapping[str, Any]) -> DataType | None:
         precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
         if not 0 <= scale <= precision <= _MAX_DIGITS:
             raise UnsupportedSchemaError(
-                f"A decimal of {precision} digits, {scale} behind the point, cannot be a column."
+                f"A decimal of {precision} digits, {scale} of them after the decimal point, cannot be a column."
             )
         return DecimalType(precision, scale)
     return _LOGICAL.get(name) if isinstance(name, str) else None

@@ -58,7 +58,9 @@ def object_type(documents: Documents) -> StructType:
     """The columns of a schema. UnsupportedSchemaError if it is not one of objects, or refers to itself."""
     kind = _Types(documents).kind(_Place(documents.document, documents.document), 0)
     if not isinstance(kind, StructType):
-        raise UnsupportedSchemaError("The JSON Schema is not one of objects with properties: only these become rows.")
+        raise UnsupportedSchemaError(
+            "The JSON Schema does not describe an object with properties: only those become rows."
+        )
     return bounded(kind)
 
 

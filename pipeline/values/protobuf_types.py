@@ -68,7 +68,7 @@ def message_type(message: Descriptor) -> StructType:
 def _struct(message: Descriptor, above: tuple[str, ...], known: dict[str, StructType]) -> StructType:
     name = str(message.full_name)
     if name in above or len(above) > MAX_DEPTH:
-        raise UnsupportedSchemaError(f"The Protobuf message {name} holds itself, or is nested too deep.")
+        raise UnsupportedSchemaError(f"The Protobuf message {name} contains itself, or is nested too deeply.")
     if name not in known:
         fields = [StructField(str(field.name), _column(field, (*above, name), known)) for field in message.fields]
         if not fields:

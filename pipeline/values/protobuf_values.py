@@ -146,7 +146,7 @@ def _inside(folder: Path, name: str) -> Path:
     """Where an import's file goes. UnsupportedSchemaError for a name that leads out of the folder."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\x00" in name or name == "compiled":
-        raise UnsupportedSchemaError(f"The Protobuf schema imports {name!r}, which is no name of a file.")
+        raise UnsupportedSchemaError(f"The Protobuf schema imports {name!r}, which is not a file name.")
     return folder.joinpath(*parts)
 
 

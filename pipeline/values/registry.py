@@ -54,7 +54,7 @@ class FolderSchemas:
         found = self._find(subject) if "/" not in subject else None
         if found is None:
             names = ", ".join(f"{subject}{suffix}" for suffix in _KINDS)
-            raise RegistryError(f"The folder of schemas {self._folder} has none of {names}.")
+            raise RegistryError(f"The folder of schemas {self._folder} contains none of {names}.")
         return found
 
     def _find(self, stem: str) -> SchemaText | None:

@@ -193,7 +193,7 @@ class Cache:
             self._switch_off(error)
         except RecordError as error:
             self.counters.unkept += 1
-            logger.warning("an answer of upstream is not kept: %s", error, extra={"error": str(error)})
+            logger.warning("an answer from upstream is not kept: %s", error, extra={"error": str(error)})
         else:
             if batches is not None and not place.segment.is_dropped and self._partitions.get(key) is partition:
                 self._put(partition, place, batches, level, data)

@@ -98,7 +98,7 @@ class Audit(Filter):
             raise TypeError('apis: write a list, ["Produce"]')
         self._apis = frozenset(map(api_named, apis)) if apis else CHANGES
         if self._apis & BEFORE_LOGIN:
-            raise ValueError("apis: ApiVersions, SaslHandshake and SaslAuthenticate are shown to no filter")
+            raise ValueError("apis: ApiVersions, SaslHandshake and SaslAuthenticate are not shown to filters")
         self._file = LinesFile(file)
         self._numbers = count(1)
 

@@ -37,7 +37,7 @@ def make_filters(tables: Any) -> list[Named]:
             raise ProxyError(f"filter {number} has no type: write type = one of {', '.join(_known())}")
         name = options.pop("name", kind)
         if not isinstance(name, str) or name in {it.name for it in found}:
-            raise ProxyError(f"filter {number}: {name!r} is not a name of its own: write name = another one")
+            raise ProxyError(f"filter {number}: {name!r} is already taken: write name = another one")
         what = f"filter {number} ({kind})"
         scope = _scope(what, options)
         found.append(Named(name, _make(what, _class(kind, number), options), scope))
@@ -64,7 +64,7 @@ def _class(kind: str, number: int) -> type[Filter]:
     except AttributeError:
         raise ProxyError(f"filter {number}: {module} has no {attribute}") from None
     if not (isinstance(found, type) and issubclass(found, Filter)):
-        raise ProxyError(f"filter {number}: {place} is not a filter: it has to be a subclass of ottla.proxy's Filter")
+        raise ProxyError(f"filter {number}: {place} is not a filter: it must be a subclass of ottla.proxy's Filter")
     return found
 
 

@@ -155,5 +155,5 @@ def _error(name: Any) -> ErrorCode:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise ValueError(f"{name}: {value!r} is not a number from 0 on")
+        raise ValueError(f"{name}: {value!r} is not a number of 0 or more")
     return float(value)

@@ -90,7 +90,7 @@ class KeyFile:
         try:
             opened: bytes = found.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], name)
         except (InvalidTag, ValueError):
-            raise UnknownKeyError(f"the key {name.decode()!r} of {self._path} is another one") from None
+            raise UnknownKeyError(f"the key {name.decode()!r} of {self._path} is a different one") from None
         return opened
 
     async def _follow(self) -> None:
@@ -199,7 +199,7 @@ def key_service(options: Any) -> KeyService:
     if not all(isinstance(value, str) for value in texts.values()):
         raise TypeError("keys: url, name, token-file and mount are texts")
     if not texts["url"].startswith(("http://", "https://")):
-        raise ValueError(f"keys: {texts['url']!r} is no http:// or https:// address")
+        raise ValueError(f"keys: {texts['url']!r} is not an http:// or https:// address")
     return Transit(**texts)
 
 

@@ -57,14 +57,16 @@ class Limits(RecordFilter):
 
     async def on_request(self, request: Any, call: Call) -> Request | Response | None:
         if call.key in self._refused:
-            raise RefusedByFilterError(ErrorCode.POLICY_VIOLATION, "this is not done here")
+            raise RefusedByFilterError(ErrorCode.POLICY_VIOLATION, "this is not allowed here")
         return await super().on_request(request, call)
 
     @request_hook(CreateTopicsRequest)
     async def check_partitions(self, request: CreateTopicsRequest, call: Call) -> None:
         asked = max((max(it.num_partitions, len(it.assignments)) for it in request.topics), default=0)
         if self._max_partitions and asked > self._max_partitions:
-            raise RefusedByFilterError(ErrorCode.POLICY_VIOLATION, f"at most {self._max_partitions} partitions a topic")
+            raise RefusedByFilterError(
+                ErrorCode.POLICY_VIOLATION, f"at most {self._max_partitions} partitions for each topic"
+            )
 
     async def produced(self, batch: Batch, call: Call) -> None:
         for record in await batch.records():

@@ -55,7 +55,7 @@ class Recorder(RecordFilter):
         if self._is_begun:
             with open(file, "rb") as existing:
                 if not is_recording(existing.read(_START_BYTES)):
-                    raise ValueError(f"{file} is there, and is no recording")
+                    raise ValueError(f"{file} exists, and is not a recording")
 
     @response_hook(MetadataResponse)
     async def learn(self, response: MetadataResponse, call: Call) -> None:

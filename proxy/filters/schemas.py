@@ -77,7 +77,7 @@ def avro_check(schema: Any) -> Check:
         except Exception as error:  # noqa: BLE001 - bytes that are no Avro may make it stumble over anything
             return _shortened(f"it is not Avro of this schema: {_first_line(error) or type(error).__name__}")
         rest = len(value) - stream.tell()
-        return f"{rest} bytes stand behind the Avro value" if rest else None
+        return f"{rest} bytes follow the Avro value" if rest else None
 
     return check
 
@@ -123,7 +123,7 @@ def _walk(schema: Any, named: dict[str, Any], within: tuple[str, ...], space: st
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _first_line(error: BaseException) -> str:

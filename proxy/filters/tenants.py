@@ -122,7 +122,7 @@ def _check_prefixes(prefixes: Sequence[Any]) -> None:
     """ValueError for one that is none, and for one that begins like another: these tenants would see each other."""
     for one in prefixes:
         if not isinstance(one, str) or not _LEGAL.fullmatch(one):
-            raise ValueError(f"{one!r} is no prefix: up to 100 letters, digits, dots, hyphens and underscores")
+            raise ValueError(f"{one!r} is not a prefix: write up to 100 letters, digits, dots, hyphens and underscores")
     for one in set(prefixes):
         other = next((it for it in set(prefixes) if it != one and it.startswith(one)), None)
         if other is not None:
@@ -322,7 +322,9 @@ def _check_resources(request: Struct, *, is_read: bool) -> None:
     for resource in resources.resources:
         kind = resource.resource_type
         if kind not in _TOPIC_RESOURCES and not (is_read and kind in _READABLE_RESOURCES):
-            raise RefusedByFilterError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only topics and groups are a tenant's")
+            raise RefusedByFilterError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only topics and groups belong to a tenant"
+            )
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

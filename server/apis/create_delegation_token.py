@@ -54,8 +54,8 @@ async def handle(request: CreateDelegationTokenRequest, context: RequestContext)
 
 def _check_owner(owner: TokenPrincipal, requester: TokenPrincipal, context: RequestContext) -> None:
     if not owner.type:
-        raise InvalidPrincipalTypeError("The owner has a name, and no type.")
+        raise InvalidPrincipalTypeError("The owner has a name but no type.")
     if owner == requester or context.access is None:
         return
     if not context.access.allows(AclOperation.CREATE_TOKENS, AclResource.USER, str(owner)):
-        raise DelegationTokenAuthorizationError("The principal may not make tokens for this owner.")
+        raise DelegationTokenAuthorizationError("The principal may not create tokens for this owner.")

@@ -39,7 +39,7 @@ def the_one_batch(records: memoryview, version: int) -> memoryview:
     if size_bytes is None:
         raise InvalidRecordError("a produce request holds a whole record batch for each partition")
     if records[_MAGIC_POS] != _MAGIC_V2:
-        raise InvalidRecordError(f"record format {records[_MAGIC_POS]} was given up in Kafka 4.0: only 2 is taken")
+        raise InvalidRecordError(f"record format {records[_MAGIC_POS]} was dropped in Kafka 4.0: only 2 is accepted")
     if version < _ZSTD_MIN_VERSION and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
         raise UnsupportedCompressionError(f"zstd needs Produce {_ZSTD_MIN_VERSION} or later")
     if size_bytes == len(records):

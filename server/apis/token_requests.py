@@ -28,7 +28,7 @@ def check_connection(context: RequestContext) -> None:
     sasl = context.connection.sasl
     if context.principal == ANONYMOUS if sasl is None else sasl.is_token_authenticated:
         raise DelegationTokenRequestNotAllowedError(
-            "Delegation tokens are not to be had without authentication, nor with a token."
+            "Delegation tokens require authentication, and not by a delegation token."
         )
 
 

@@ -60,7 +60,7 @@ class Controllership:
                 nursery.start_soon(self._do, duty)
             while self._controller.image.controller_id == node_id:
                 await self._controller.next_image()
-            logger.info("node %d is the controller no longer", node_id, extra={"node_id": node_id})
+            logger.info("node %d is no longer the controller", node_id, extra={"node_id": node_id})
             nursery.cancel_scope.cancel()
 
     async def _stand(self) -> None:
@@ -76,6 +76,6 @@ class Controllership:
             try:
                 return await duty(self._controller)
             except MetadataError as error:
-                text = "a duty of the controller waits: %s"
+                text = "a duty of the controller is postponed: %s"
                 logger.warning(text, error, extra={"error": str(error)})
             await trio.sleep(RETRY_SECONDS)

@@ -168,11 +168,11 @@ class Elections:
                 "and acknowledged records that it lacks are lost", name, index, leader, extra=keys,
             )  # fmt: skip
         if len(plan.unclean) > _NAMED:
-            logger.error("and so it is with %d more partitions", len(plan.unclean) - _NAMED)
+            logger.error("and the same is true of %d more partitions", len(plan.unclean) - _NAMED)
         results = await controller.change_partitions(plan.changes)
         refused = sum(isinstance(result, MetadataError) for result in results.values())
         logger.info(
-            "brokers went or came: %d partitions changed, %d have no leader",
+            "brokers left or joined: %d partitions changed, %d have no leader",
             len(results) - refused,
             plan.leaderless,
             extra={"changed": len(results) - refused, "leaderless": plan.leaderless},

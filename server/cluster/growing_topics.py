@@ -132,5 +132,5 @@ class GrowingTopics:
                 }
             )
             for resource, value in min_in_sync.items():
-                text = "%s needs %s replicas in sync now, as its brokers are there"
+                text = "%s needs %s replicas in sync now, because there are brokers for them"
                 logger.info(text, resource.name, value, extra={"topic": resource.name})

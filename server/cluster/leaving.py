@@ -58,7 +58,7 @@ async def leave_after_loss(store: MetadataStore, config: BrokerConfig, directory
             continue
         if await _leave(store, config):
             return
-    raise ConflictError("The in-sync sets are being changed elsewhere all the time.")
+    raise ConflictError("The in-sync sets keep being changed elsewhere.")
 
 
 async def _leave(store: MetadataStore, config: BrokerConfig) -> bool:

@@ -149,16 +149,16 @@ class Membership:
     async def _register_anew(self, broker: BrokerImage) -> None:
         await self._store.revoke_lease(self._lease)
         await self._register(broker, is_new=False)
-        text = "the session of this broker had ended: it is registered anew"
+        text = "the session of this broker had ended: it is registered again"
         logger.warning(text, extra={"node_id": self._node_id})
 
     def _tell_cut_off(self, error: StoreUnavailableError) -> None:
         if not self._is_cut_off:
             self._is_cut_off = True
-            text = "the metadata store cannot be reached, and what it knows is served until it can: %s"
+            text = "the metadata store cannot be reached; until it can, what is known is served: %s"
             logger.warning(text, error, extra={"error": str(error)})
 
     def _tell_back(self) -> None:
         if self._is_cut_off:
             self._is_cut_off = False
-            logger.info("the metadata store is reached again")
+            logger.info("the metadata store can be reached again")

@@ -149,7 +149,7 @@ class Peers:
 
         host, port = link.endpoint.host, link.endpoint.port
         if self._nursery is None:
-            raise ConnectionLostError(f"this broker stops: no connection to {host}:{port} is made")
+            raise ConnectionLostError(f"this broker is stopping: no connection to {host}:{port} is made")
         if trio.current_time() < link.refused_until:
             raise UnreachableError(f"{host}:{port}", link.refusal)
         door = None if self._find_door is None else self._find_door(link.endpoint)

@@ -113,9 +113,9 @@ def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint)
         if login is None:
             if token is None:
                 return await endpoint(request)
-            return PlainTextResponse("The token of ottla.http.metrics.token is asked for.\n", 401, _ASK_BEARER)
+            return PlainTextResponse("The token of ottla.http.metrics.token is required.\n", 401, _ASK_BEARER)
         if scheme.lower() != "basic":
-            return PlainTextResponse("A user and a password, or a token, are asked for.\n", 401, _ASK_BASIC)
+            return PlainTextResponse("A user and password, or a token, are required.\n", 401, _ASK_BASIC)
         name, password = _basic(given)
         host = peer_host(request)
         try:

@@ -78,7 +78,7 @@ class HttpServer:
                     nursery.start_soon(follow_certificate, self._tls)
                 await serve()
         except Exception:
-            logger.exception("the HTTP server on %s has failed and is closed; the broker goes on", self.url)
+            logger.exception("the HTTP server on %s has failed and is closed; the broker continues", self.url)
         finally:
             self.close()
 

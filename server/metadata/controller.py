@@ -569,7 +569,7 @@ class Controller:
                 await self._loader.wait_for(revision)
                 return result
             await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
-        raise ConflictError("The metadata is being changed elsewhere all the time.")
+        raise ConflictError("The metadata keeps being changed elsewhere.")
 
     async def _found_cluster(self) -> None:
         """Do nothing if there is one."""
@@ -592,7 +592,7 @@ class Controller:
             compare = Compare(key, 0 if entry is None else entry.mod_revision)
             if await self._store.commit([compare], [Put(key, keys.encode(count))]) is not None:
                 return
-        raise ConflictError(f"Another process starts as node {self.node_id} all the time.")
+        raise ConflictError(f"Other processes keep starting as node {self.node_id}.")
 
     async def _observe(self, delta: MetadataDelta) -> None:
         """Keep up what the controller itself derives from the metadata; the first of all subscribers."""

@@ -81,7 +81,7 @@ class EtcdMetadataStore:
             revision = await self._commit(leased, operations, root_revision)
             if revision is not None:
                 return revision
-        raise ConflictError("The metadata is being changed elsewhere all the time.")
+        raise ConflictError("The metadata keeps being changed elsewhere.")
 
     @asynccontextmanager
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watch]:
@@ -132,7 +132,7 @@ class EtcdMetadataStore:
         inside, root, *parents = (response["response_range"].get("kvs", ()) for response in answer["responses"])
         elsewhere = "choose another prefix in --metadata etcd://host:port/prefix"
         if not root and inside:
-            raise StoreUnavailableError(f"What etcd holds below {self._root} is no Ottla cluster: {elsewhere}.")
+            raise StoreUnavailableError(f"What etcd holds below {self._root} is not an Ottla cluster: {elsewhere}.")
         if root and not _is_ours(root[0]):
             raise StoreUnavailableError(
                 f"The key {self._root} of etcd is not of an Ottla cluster that this version can read: {elsewhere}."

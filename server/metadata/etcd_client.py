@@ -220,12 +220,13 @@ def refused(error: EtcdError) -> StoreUnavailableError | PolicyViolationError:
     if _NO_SPACE in str(error):
         # Nothing is wrong with what was asked: it waits, as while etcd is away, until there is room again.
         return StoreUnavailableError(
-            "etcd takes no changes, as its database is full: make it smaller (etcdctl compact, defrag) or let it grow "
+            "etcd accepts no changes, because its database is full: make it smaller (etcdctl compact, defrag) or let "
+            "it grow "
             "(--quota-backend-bytes), then end its alarm (etcdctl alarm disarm)."
         )
     if "request is too large" in str(error) or "larger than max" in str(error):
         return PolicyViolationError(
-            "The change is larger than etcd takes at once (--max-request-bytes there): ask for less at a time."
+            "The change is larger than etcd accepts at once (--max-request-bytes there): ask for less at a time."
         )
     if "user name is empty" in str(error):
         return StoreUnavailableError(

@@ -29,7 +29,7 @@ async def find_node_id(config: BrokerConfig, clock: Clock) -> int:
     own = await trio.to_thread.run_sync(node_ids_in, data_dir)
     if len(own) > 1:
         raise StartupError(
-            f"{data_dir} holds data of nodes {', '.join(map(str, own))}: say by node.id which of them is to be started"
+            f"{data_dir} holds data of nodes {', '.join(map(str, own))}: say with node.id which of them to start"
         )
     if own:
         return own[0]

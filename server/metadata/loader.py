@@ -58,7 +58,9 @@ class MetadataLoader:
         """Return when the image is at `revision` or beyond; raises StoreUnavailableError if the store is lost first."""
         while self.image.revision < revision:
             if self._pause_seconds:
-                raise StoreUnavailableError("The metadata store is lost: what it has decided is not known yet.")
+                raise StoreUnavailableError(
+                    "The metadata store cannot be reached: what it has decided is not known yet."
+                )
             await self._published.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

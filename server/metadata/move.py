@@ -34,7 +34,7 @@ async def move(source: Place, target: Place) -> int:
     moved = entries.get(keys.MOVED)
     leaving = Put(keys.MOVED, keys.encode({_TO: target.name}))
     if await source.store.commit([Compare(keys.MOVED, moved.mod_revision if moved else 0)], [leaving]) is None:
-        raise MoveRefusedError(f"Somebody else moves the metadata in {source.name}.")
+        raise MoveRefusedError(f"Somebody else is moving the metadata in {source.name}.")
     # No node can begin a session there any more; one may just have done so.
     entries = _by_key(await source.store.list(""))
     try:
@@ -80,7 +80,7 @@ async def _check(source: Place, target: Place, entries: Mapping[str, KeyValue]) 
     state = _state(there)
     is_former_home = _TO in state and there[keys.CLUSTER_ID].value == entries[keys.CLUSTER_ID].value
     if there and not is_former_home and state.get(_FROM) != source.name:
-        raise MoveRefusedError(f"{target.name} holds a cluster, or a part of one: it has to be empty.")
+        raise MoveRefusedError(f"{target.name} holds a cluster, or a part of one, but must be empty.")
 
 
 def _refuse_sessions(place: Place, entries: Mapping[str, KeyValue]) -> None:
@@ -101,7 +101,7 @@ async def _fill(source: Place, target: Place, kept: Mapping[str, bytes]) -> None
         await store.commit([], batch)
     there = {key: entry.value for key, entry in _by_key(await store.list("")).items() if key != keys.MOVED}
     if there != kept:
-        raise MoveRefusedError(f"Somebody else writes to {target.name}: move again when nobody does.")
+        raise MoveRefusedError(f"Somebody else is writing to {target.name}: move again when nobody is.")
     await store.commit([], [Delete(keys.MOVED)])
 
 

@@ -213,7 +213,7 @@ class SourceFetcher:
             if data.error_code in _STALE:
                 self._is_stale()
             else:
-                what = f"is not copied, as the source answers {ErrorCode.of(data.error_code).name}"
+                what = f"is not copied, because the source answers {ErrorCode.of(data.error_code).name}"
                 self._tell(copied, data.error_code, what)
             self._let_rest(copied)
             return
@@ -297,7 +297,7 @@ class SourceFetcher:
             return False
         keys = {"topic": partition.topic, "partition": partition.index, "offset": source_start}
         if log.log_end_offset > 0:
-            text = "%s begins anew at offset %d: the source deleted what follows %d before it was copied"
+            text = "%s starts again at offset %d: the source deleted what follows %d before it was copied"
             logger.warning(text, copied.name, source_start, log.log_end_offset, extra=keys)
         await partition.start_anew_at(source_start, copied.leader_epoch)
         self._manager.follower_moved(partition)
@@ -324,7 +324,7 @@ class SourceFetcher:
     def _tell_reached(self) -> None:
         if self._is_unreachable:
             self._is_unreachable = False
-            text = "broker %d of the mirror's source is reached again"
+            text = "broker %d of the mirror's source can be reached again"
             logger.info(text, self.broker_id, extra={"leader": self.broker_id})
 
     def _tell(self, copied: CopiedPartition, code: int, what: str) -> None:

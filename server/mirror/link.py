@@ -150,11 +150,11 @@ class Link:
         except (ClientError, MetadataError) as error:
             if what not in self._failures:
                 self._failures.add(what)
-                logger.warning("the mirror's %s wait: %s", what, error, extra={"error": str(error)})
+                logger.warning("the mirror's %s have to wait: %s", what, error, extra={"error": str(error)})
             return False
         if what in self._failures:
             self._failures.discard(what)
-            logger.info("the mirror's %s go on", what)
+            logger.info("the mirror's %s continue", what)
         return True
 
     def _tell_problems(self, problems: dict[str, str]) -> None:

@@ -102,7 +102,7 @@ async def _each(
 def _note_made(problems: dict[str, str], results: Mapping[str, TopicImage | MetadataError]) -> None:
     for name, result in results.items():
         if isinstance(result, MetadataError):
-            problems[name] = f"cannot be made here: {result}"
+            problems[name] = f"cannot be created here: {result}"
         else:
             keys = {"topic": name, "partitions": len(result.partitions)}
             logger.info("topic %s is mirrored from now on", name, extra=keys)
@@ -142,9 +142,9 @@ async def plan_topics(
             if count and wishes is not None:
                 create.append(NewTopic(name, count, configs=wishes, mirror_of=topic.topic_id))
         elif not known.is_mirrored:
-            problems[name] = "is here already, and is not a mirror"
+            problems[name] = "exists here already, and is not a mirror"
         elif known.mirrored.source_id != topic.topic_id:
-            problems[name] = "was deleted at the source and made again: delete it here, and the new one is copied"
+            problems[name] = "was deleted and created again at the source: delete it here to have the new one copied"
         elif known.mirrored.mirroring is Mirroring.FOLLOWING:
             if count > len(known.partitions):
                 extend.append(NewPartitions(name, count, from_source=True))

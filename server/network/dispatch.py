@@ -73,7 +73,7 @@ class Dispatcher:
             )
             body_start = len(frame.body)
         except DecodeError as error:
-            raise CloseConnectionError(f"the header of a request does not decode: {error}") from None
+            raise CloseConnectionError(f"the header of a request cannot be decoded: {error}") from None
         api = self._apis.find(header.api_key, header.api_version)
         return RequestContext(api, header, body_start, frame, connection, self._broker)
 
@@ -133,7 +133,7 @@ class Dispatcher:
         try:
             context.request = api.parse(version, context.frame, context.body_start)
         except DecodeError as error:
-            raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+            raise CloseConnectionError(f"a {api.key.name} v{version} request cannot be decoded: {error}") from None
 
     def _call_handler(self, context: RequestContext) -> None:
         """Leaves the response in the context, or the coroutine of it."""

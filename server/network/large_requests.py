@@ -95,7 +95,7 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
         raise
     except DecodeError as error:
         await _empty(begun)
-        raise CloseConnectionError(f"a {api.key.name} v{version} request does not decode: {error}") from None
+        raise CloseConnectionError(f"a {api.key.name} v{version} request cannot be decoded: {error}") from None
     if work.elements > LIGHT_ELEMENTS:
         size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
         context.release_after_send(Charge(budget.parsed, work.elements * size_bytes))

@@ -198,7 +198,7 @@ class Listeners:
         self.delayed += 1
         limit = min(self._limits.max_connections, self._limits.of_listener(name).max_connections)
         logger.warning(
-            "not accepting: max.connections, or what the limit on open files leaves, is reached (%d)",
+            "not accepting connections: max.connections, or what the limit on open files allows, is reached (%d)",
             limit,
             extra={"listener": name},
         )
@@ -270,7 +270,7 @@ class Listeners:
             await connection.serve()
         except Exception:
             keys = {"client": repr(connection), "client_id": connection.client_id, "listener": connection.listener}
-            logger.exception("a fault of the broker ended the connection from %r", connection, extra=keys)
+            logger.exception("an error in the broker ended the connection from %r", connection, extra=keys)
         finally:
             self._connections.discard(connection)
             host = connection.peer_host

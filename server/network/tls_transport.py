@@ -185,7 +185,7 @@ def _why(error: ssl.SSLError) -> str:
     if reason in ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
         return "the client does not speak TLS: use security.protocol=SSL or SASL_SSL"
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "the client shows no certificate, which ssl.client.auth asks for"
+        return "the client shows no certificate, which ssl.client.auth requires"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError):

@@ -191,7 +191,7 @@ class AppendOperation:
                 result.fail(_unacknowledged(result.partition, result))
             else:
                 name, end_offset = f"{result.partition.topic}-{result.partition.index}", result.last_offset + 1
-                result.fail(RequestTimedOutError(f"offset {end_offset} of {name} is not acknowledged in time"))
+                result.fail(RequestTimedOutError(f"offset {end_offset} of {name} was not acknowledged in time"))
         self._pending = []
 
     def _settle(self, result: AppendResult) -> bool:
@@ -229,5 +229,5 @@ def _lost_leadership(partition: Partition) -> Exception:
     if error is None:
         # It leads again, in a later term.
         name = f"{partition.topic}-{partition.index}"
-        return NotLeaderError(f"{name} changed its leader before the records were acknowledged")
+        return NotLeaderError(f"the leader of {name} changed before the records were acknowledged")
     return error

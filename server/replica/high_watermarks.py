@@ -51,7 +51,9 @@ class HighWatermarks:
             self._written = await self._run_blocking(self._read)
         except (OSError, ValueError) as error:
             keys = {"path": self._path, "error": str(error)}
-            logger.warning("%s cannot be read: high watermarks begin where logs do: %s", self._path, error, extra=keys)
+            logger.warning(
+                "%s cannot be read: high watermarks start where the logs start: %s", self._path, error, extra=keys
+            )
 
     async def run(self, partitions: Callable[[], Iterable[Partition]], interval_ms: int) -> None:
         """Write what has changed every `interval_ms`, and once more in the end; until cancelled."""
@@ -91,7 +93,7 @@ class HighWatermarks:
             return {}
         content: Any = json.loads(self._disk.read_file(self._path))
         if not isinstance(content, dict) or not all(type(offset) is int and offset >= 0 for offset in content.values()):
-            raise ValueError("it is no table of offsets")
+            raise ValueError("it is not a table of offsets")
         return content
 
     def _store(self, found: dict[str, int]) -> None:

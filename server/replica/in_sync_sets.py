@@ -115,7 +115,7 @@ class InSyncSets:
         leaving, self._leaving = self._leaving, {}
         named = ", ".join(f"{it.topic}-{it.index}" for it in list(leaving)[:_NAMED])
         others = f" and {len(leaving) - _NAMED} others" if len(leaving) > _NAMED else ""
-        text = "%s%s may lack records here, as files are damaged: they leave the in-sync sets and are filled again"
+        text = "%s%s may lack records here, because files are damaged: they leave the in-sync sets and are filled again"
         logger.error(text, named, others, extra={"partitions": len(leaving)})
         asked: dict[PartitionKey, PartitionUpdate] = {
             (it.topic_id, it.index): partial(leave, broker=self._node_id, live=it.live_brokers) for it in leaving
@@ -168,4 +168,4 @@ def _tell(how: str, partitions: Sequence[Partition]) -> None:
     )
     others = f", and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
     keys = {"partitions": len(partitions)}
-    logger.info("%s replicas are in sync of %s%s", how, named, others, extra=keys)
+    logger.info("%s replicas are in sync for %s%s", how, named, others, extra=keys)

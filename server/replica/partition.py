@@ -369,7 +369,7 @@ class Partition:
         """
         follower = self._followers.get(replica_id)
         if follower is None:
-            message = f"node {replica_id} is no replica of {self.topic}-{self.index}"
+            message = f"node {replica_id} is not a replica of {self.topic}-{self.index}"
             if current_leader_epoch != NO_EPOCH:
                 raise UnknownLeaderEpochError(message)
             raise NotLeaderError(message)

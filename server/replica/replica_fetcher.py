@@ -321,7 +321,13 @@ class ReplicaFetcher:
             text = "%s is cut to offset %d, below its high watermark %d: its leader lacks what was committed here"
             logger.error(text, name, offset, log.high_watermark, extra=keys)
         else:
-            logger.info("%s is cut from %d to offset %d, as its leader's", name, log.log_end_offset, offset, extra=keys)
+            logger.info(
+                "%s is cut from %d to offset %d, where its leader's log ends",
+                name,
+                log.log_end_offset,
+                offset,
+                extra=keys,
+            )
         await partition.truncate_as_follower(offset, followed.leader_epoch)
         self._manager.follower_moved(partition)
 
@@ -344,7 +350,7 @@ class ReplicaFetcher:
         if leader_start > log.log_end_offset:
             name = f"{partition.topic}-{partition.index}"
             keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
-            logger.info("%s begins anew at offset %d, where its leader's does", name, leader_start, extra=keys)
+            logger.info("%s starts again at offset %d, where its leader's log starts", name, leader_start, extra=keys)
             await partition.start_anew_at(leader_start, followed.leader_epoch)
             self._manager.follower_moved(partition)
         return True
@@ -373,7 +379,7 @@ class ReplicaFetcher:
     def _tell_reached(self) -> None:
         if self._is_unreachable:
             self._is_unreachable = False
-            logger.info("node %d is followed again", self.leader_id, extra={"leader": self.leader_id})
+            logger.info("node %d can be followed again", self.leader_id, extra={"leader": self.leader_id})
 
     def _tell_refused(self, code: int, partition: Partition | None) -> None:
         if code in _PASSING or code in self._told_codes:

@@ -64,7 +64,7 @@ def _new_key() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise ConfigError("making certificates needs more: pip install 'ottla[security]'.") from None
+        raise ConfigError("making certificates needs another package: pip install 'ottla[security]'.") from None
     return ec.generate_private_key(ec.SECP256R1())
 
 

@@ -71,7 +71,7 @@ class PrincipalRules:
         while position < len(text):
             match = _RULE.match(text, position)
             if match is None:
-                raise RuleError(f"{text[position:]!r} is no rule: write DEFAULT or RULE:pattern/replacement/[LU]")
+                raise RuleError(f"{text[position:]!r} is not a rule: write DEFAULT or RULE:pattern/replacement/[LU]")
             position = match.end()
             self._rules.append(_read(match))
 
@@ -84,7 +84,7 @@ class PrincipalRules:
             if match is not None:
                 user = match.expand(rule.replacement)
                 return user.lower() if rule.case == "L" else user.upper() if rule.case == "U" else user
-        raise NoRuleError(f"no rule of ssl.principal.mapping.rules fits {name}")
+        raise NoRuleError(f"no rule in ssl.principal.mapping.rules matches {name}")
 
 
 def _read(match: re.Match[str]) -> _Rule:
@@ -95,7 +95,7 @@ def _read(match: re.Match[str]) -> _Rule:
         replacement = as_python_replacement(match["to"])
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise RuleError(f"{match[0].strip()!r} is no rule: {error}") from None
+        raise RuleError(f"{match[0].strip()!r} is not a rule: {error}") from None
     return _Rule(pattern, replacement, match["case"])
 
 

@@ -92,7 +92,7 @@ class JwtValidator:
         if now + skew < not_before:
             raise TokenRefusedError("it is not valid yet")
         if self._issuer is not None and claims.get("iss") != self._issuer:
-            raise TokenRefusedError("another issuer than sasl.oauthbearer.expected.issuer")
+            raise TokenRefusedError("the issuer is not sasl.oauthbearer.expected.issuer")
         self._check_audience(claims.get("aud"))
         _check_scope(self._scope_claim, claims.get(self._scope_claim))
         name = claims.get(self._name_claim)
@@ -124,7 +124,7 @@ def _fitting(header: Mapping[str, Any], keys: Collection[PublicKey]) -> PublicKe
             and about.get("alg", algorithm) == algorithm
         ):
             return key
-    raise _UnknownKeyError("no key of the issuer's fits the token's header")
+    raise _UnknownKeyError("none of the issuer's keys matches the token's header")
 
 
 def _seconds(claims: Mapping[str, Any], name: str, *, required: bool) -> float:
@@ -132,7 +132,7 @@ def _seconds(claims: Mapping[str, Any], name: str, *, required: bool) -> float:
     if value is None and not required:
         return float("-inf")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise TokenRefusedError(f"the claim {name} is missing or no time")
+        raise TokenRefusedError(f"the claim {name} is missing or not a time")
     return float(value)
 
 

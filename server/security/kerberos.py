@@ -92,7 +92,7 @@ class GssapiExchange:
 
     def _offer(self, message: bytes) -> bytes:
         if message:
-            raise InvalidCredentialsError("the client says something where it has nothing to say")
+            raise InvalidCredentialsError("the client sent a message where it must not")
         self._is_offered = True
         # No layer, and therefore no longest message.
         return bytes(self._context.wrap(bytes([_AUTHENTICATION_ONLY, 0, 0, 0]), False).message)

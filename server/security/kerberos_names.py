@@ -46,7 +46,7 @@ class KerberosRules:
         """The user of a principal; raises NoRuleError."""
         match = _NAME.fullmatch(principal)
         if match is None:
-            raise NoRuleError(f"{principal!r} is no Kerberos principal")
+            raise NoRuleError(f"{principal!r} is not a Kerberos principal")
         parts = [part for part in match.group("realm", "primary", "instance") if part is not None]
         for rule in self._rules:
             user = self._apply(rule, parts)

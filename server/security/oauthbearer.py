@@ -72,7 +72,7 @@ class OAuthBearerExchange:
         if self._refusal is not None:
             if message == _READ:
                 raise AuthenticationFailedError(self._refusal.answer, reason=str(self._refusal))
-            raise InvalidCredentialsError(f"a second message behind a token that was refused: {self._refusal}")
+            raise InvalidCredentialsError(f"a second message after a token that was refused: {self._refusal}")
         authorization_id, token = _parsed(message)
         try:
             found = await self._validator.validate(token)

@@ -57,7 +57,8 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
             from ottla.server.security.kerberos import MAX_TICKET_MESSAGE_BYTES, KerberosService
         except ImportError:
             raise ConfigError(
-                f"The listener {listener} offers GSSAPI, which needs more: pip install 'ottla[kerberos]'; or name "
+                f"The listener {listener} offers GSSAPI, which needs another package: pip install 'ottla[kerberos]'; "
+                "or name "
                 f"others in listener.name.{listener.lower()}.sasl.enabled.mechanisms."
             ) from None
         begin = KerberosService(config, listener, _login_options(config, listener, mechanism)).begin

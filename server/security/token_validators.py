@@ -38,7 +38,7 @@ def token_validator(
     try:
         from ottla.server.security import jwks, jwt_validator
     except ImportError:
-        raise ConfigError("OAUTHBEARER needs more: pip install 'ottla[oauth]'.") from None
+        raise ConfigError("OAUTHBEARER needs another package: pip install 'ottla[oauth]'.") from None
     url = config.sasl_oauthbearer_jwks_endpoint_url
     if url is None:
         raise ConfigError(
@@ -87,7 +87,7 @@ def _unsecured(listener: str, options: Mapping[str, str], time_ms: Callable[[], 
     from ottla.server.security.unsecured_jwt import UnsecuredValidator
 
     logger.warning(
-        "the listener %s takes tokens that nobody has signed: whoever connects may be anybody",
+        "the listener %s accepts unsigned tokens: whoever connects can claim to be anybody",
         listener,
         extra={"listener": listener},
     )

@@ -59,7 +59,7 @@ def _claims(token: str) -> Mapping[str, Any]:
     header, _, rest = token.partition(".")
     payload, dot, signature = rest.partition(".")
     if not dot or signature or _json(header).get("alg") != "none":
-        raise TokenRefusedError("it is signed, or no token")
+        raise TokenRefusedError("it is signed, or not a token")
     return _json(payload)
 
 
@@ -78,5 +78,5 @@ def _number(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TokenRefusedError(f"the claim {name} is no number")
+        raise TokenRefusedError(f"the claim {name} is not a number")
     return float(value)

@@ -12,13 +12,11 @@ class ClusterSettings:
 
     node_id: int = integer(
         1,
-        "Number of this node in its cluster; -1: that of its data folder, or else the lowest that is free.",
+        "Id of this node in its cluster; -1: the one in its data folder, or else the lowest free one.",
         check=between(-1),
         importance=HIGH,
     )
-    broker_id: int = integer(
-        -1, "Older name of node.id; accepted where node.id is absent.", importance=HIGH, in_use=False
-    )
+    broker_id: int = integer(-1, "Older name of node.id; used if node.id is absent.", importance=HIGH, in_use=False)
     broker_rack: str | None = string(
         None, "Rack or zone of this broker; replicas are spread over racks and clients may read in theirs."
     )

@@ -144,7 +144,7 @@ class LogSettings:
     )
     log_message_timestamp_type: str = string(
         "CreateTime",
-        "CreateTime keeps the producer's timestamps, LogAppendTime puts the broker's in their place.",
+        "CreateTime keeps the producer's timestamps, LogAppendTime replaces them with the broker's.",
         check=one_of("CreateTime", "LogAppendTime"),
         update=CLUSTER_WIDE,
     )
@@ -162,7 +162,7 @@ class LogSettings:
     )
     message_max_bytes: int = integer(
         1_048_588,
-        "Largest record batch that is taken, compressed as it is.",
+        "Largest record batch that is accepted, in its compressed size.",
         check=between(0),
         importance=HIGH,
         update=CLUSTER_WIDE,

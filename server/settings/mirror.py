@@ -27,7 +27,7 @@ class MirrorSettings:
     )
     ottla_mirror_topics: tuple[str, ...] = strings(
         ("*",),
-        "Names of the topics that are mirrored, with * and ? as in file names; a ! in front takes out.",
+        "Names of the topics that are mirrored, with * and ? as in file names; a leading ! excludes.",
         update=CLUSTER_WIDE,
     )
     ottla_mirror_groups: tuple[str, ...] = strings(

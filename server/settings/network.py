@@ -30,7 +30,7 @@ class NetworkSettings:
     )
     security_inter_broker_protocol: str = string(
         "PLAINTEXT",
-        "Security protocol among brokers where no listener name is given for it.",
+        "Security protocol among brokers if no listener name is given for them.",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         in_use=False,
     )

@@ -28,13 +28,16 @@ class OttlaSettings:
         check=Check(check_metadata_address, "sqlite, memory, or etcd://host:port,…/prefix"),
         importance=HIGH,
     )
-    ottla_metadata_store_user: str | None = string(None, "The user who asks etcd, if it has authentication enabled.")
+    ottla_metadata_store_user: str | None = string(
+        None, "The user to log in to etcd as, if it has authentication enabled."
+    )
     ottla_metadata_store_password: str | None = password("That user's password.")
     ottla_metadata_store_ssl_ca: str | None = string(
-        None, "A file with certificates, in PEM, that etcd's are signed by; unset: those that the system trusts."
+        None,
+        "A PEM file with the authorities that have signed etcd's certificates; unset: those that the system trusts.",
     )
     ottla_metadata_store_ssl_certificate: str | None = string(
-        None, "A file with the certificate, in PEM, that etcd knows this broker by."
+        None, "A PEM file with the certificate that this broker shows to etcd."
     )
     ottla_metadata_store_ssl_key: str | None = string(
         None, "A file with that certificate's private key; unset: it is in the certificate's file."
@@ -60,12 +63,12 @@ class OttlaSettings:
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     ottla_http_metrics_token: str | None = password(
-        "The bearer token by which /metrics may be read; unset: by everybody, or by users where the port asks for them."
+        "The bearer token for reading /metrics; unset: everybody may, or users who log in if the port requires that."
     )
     ottla_console_enable: bool = boolean(False, "Serve the web console on the HTTP port.")
     ottla_console_allowed_hosts: tuple[str, ...] = strings(
         (),
-        "Names by which browsers may ask for the web console, beside localhost and every IP address.",
+        "Names by which browsers may ask for the web console, besides localhost and every IP address.",
     )
     ottla_console_schema_registry_url: str | None = string(
         None, "The schema registry that the web console asks for Avro schemas, as http://host:port."
@@ -161,13 +164,13 @@ class OttlaSettings:
     )
     ottla_scrub_bytes_per_second: int = long(
         4_194_304,
-        "Rate at which closed data files are read, to know of damage before somebody meets it; 0 reads none.",
+        "Rate at which closed data files are read, to find damage before somebody runs into it; 0 reads none.",
         check=between(0),
         update=CLUSTER_WIDE,
     )
     ottla_scrub_interval_ms: int = long(
         604_800_000,
-        "So long after all closed data files were read the next pass over them begins.",
+        "How long after one pass over all closed data files the next one begins.",
         check=between(60_000),
         update=CLUSTER_WIDE,
     )
@@ -182,12 +185,12 @@ class OttlaSettings:
     )
     ottla_flush_bytes: int = long(
         9_223_372_036_854_775_807,
-        "Sync a partition to disk after this many bytes, beside flush.messages and flush.ms.",
+        "Sync a partition to disk after this many bytes, in addition to flush.messages and flush.ms.",
         check=between(1),
     )
     ottla_records_validate: str = string(
         "header",
-        "What is looked at of a producer's batch: its header, or all, every record in it as Kafka does.",
+        "What is checked in a producer's batch: header, or all: every record in it, as in Kafka.",
         check=one_of("header", "all"),
         update=CLUSTER_WIDE,
     )

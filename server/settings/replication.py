@@ -15,7 +15,7 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 class ReplicationSettings:
     """Copies of partitions on other brokers, and their leaders."""
 
-    default_replication_factor: int = integer(1, "Replicas of a topic that does not say how many.")
+    default_replication_factor: int = integer(1, "Replicas of a topic that is created without a number of them.")
     min_insync_replicas: int = integer(
         1,
         "Replicas that must have a record before acks=all is answered.",

@@ -32,7 +32,7 @@ class SecuritySettings:
         "", "Principals that may do everything, as User:name, with semicolons in between.", internal=True
     )
     allow_everyone_if_no_acl_found: bool = boolean(
-        False, "Whether everybody may use what no access control list names.", internal=True
+        False, "Whether everybody may use what no access control entry names.", internal=True
     )
     principal_builder_class: str = java_class(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -118,7 +118,7 @@ class SecuritySettings:
         30, "Seconds by which the clocks of broker and token issuer may differ.", importance=LOW
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = strings(
-        (), "Audiences of which a token must name one.", importance=HIGH
+        (), "Accepted audiences: a token must name one of them.", importance=HIGH
     )
     sasl_oauthbearer_expected_issuer: str | None = string(None, "Issuer that a token must name.", importance=HIGH)
     sasl_oauthbearer_jwks_endpoint_url: str | None = string(
@@ -215,7 +215,7 @@ class SecuritySettings:
     )
     ssl_cipher_suites: tuple[str, ...] = strings(
         (),
-        "Cipher suites that are offered, in OpenSSL's or in Java's names; empty is the system's choice.",
+        "Cipher suites that are offered, by OpenSSL's or Java's names; empty: the system's choice.",
         update=PER_BROKER,
     )
     ssl_keystore_type: str = string(
@@ -235,7 +235,7 @@ class SecuritySettings:
         in_use=False,
     )
     ssl_truststore_location: str | None = string(
-        None, "File with the certificates of authorities that are trusted.", update=PER_BROKER
+        None, "File with the certificates of trusted authorities.", update=PER_BROKER
     )
     ssl_truststore_password: str | None = password("Password of the truststore.", update=PER_BROKER)
     ssl_truststore_certificates: str | None = password(
@@ -243,7 +243,7 @@ class SecuritySettings:
     )
     ssl_endpoint_identification_algorithm: str = string(
         "https",
-        "https checks the name in another broker's certificate; empty does not.",
+        "https: check the name in another broker's certificate; empty: do not.",
         importance=LOW,
         update=PER_BROKER,
     )

@@ -88,8 +88,8 @@ def check_consistency(config: BrokerConfig) -> None:
         _check_order(config, f"{kind}.min.session.timeout.ms", f"{kind}.max.session.timeout.ms")
     if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
         raise ConfigError(
-            f"authorizer.class.name is {config.authorizer_class_name}, and everybody could do everything without it: "
-            f"Ottla knows {STANDARD_AUTHORIZER}."
+            f"authorizer.class.name is {config.authorizer_class_name}, which Ottla does not know, and without an "
+            f"authorizer everybody could do everything: it knows {STANDARD_AUTHORIZER}."
         )
     for name in filter(None, map(str.strip, config.super_users.split(";"))):
         if ":" not in name:

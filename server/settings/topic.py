@@ -113,7 +113,7 @@ class TopicSettings:
     )
     max_message_bytes: int = integer(
         1_048_588,
-        "Largest record batch that is taken, compressed as it is.",
+        "Largest record batch that is accepted, in its compressed size.",
         check=between(0),
         broker="message.max.bytes",
     )
@@ -131,7 +131,7 @@ class TopicSettings:
     )
     message_timestamp_type: str = string(
         "CreateTime",
-        "CreateTime keeps the producer's timestamps, LogAppendTime puts the broker's in their place.",
+        "CreateTime keeps the producer's timestamps, LogAppendTime replaces them with the broker's.",
         check=one_of("CreateTime", "LogAppendTime"),
         broker="log.message.timestamp.type",
     )
@@ -203,7 +203,7 @@ class TopicSettings:
     )
     ottla_records_validate: str = string(
         "header",
-        "What is looked at of a producer's batch: its header, or all, every record in it as Kafka does.",
+        "What is checked in a producer's batch: header, or all: every record in it, as in Kafka.",
         check=one_of("header", "all"),
         broker="ottla.records.validate",
     )

@@ -90,7 +90,7 @@ class SharePartitionManager:
     def _find_or_load(self, key: SharePartitionKey) -> SharePartition:
         """The share partition, whose state may still be on its way. Raises ReplicaError or StorageError."""
         if self._is_closed:
-            raise NotLeaderError("this node stops")
+            raise NotLeaderError("this node is stopping")
         partition = self._replica_manager.get_partition(key.topic_id, key.partition)
         partition.require_leader()
         share = self._partitions.get(key)
@@ -141,7 +141,7 @@ class SharePartitionManager:
         """Serve nothing any more, for good."""
         self._is_closed = True
         for share in list(self._partitions.values()):
-            share.end(NotLeaderError("this node stops"))
+            share.end(NotLeaderError("this node is stopping"))
 
     # Requests
 

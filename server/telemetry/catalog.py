@@ -17,7 +17,7 @@ SECTIONS: Final = (
     ("The cluster, its topics and partitions", cluster),
     ("Groups and transactions", groups),
     ("Share groups", shares),
-    ("What clients push of their own metrics", clients),
+    ("Metrics that clients push", clients),
     ("The mirror of another cluster", mirror),
     ("This broker", node),
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LABELS: Final = ("client_instance_id", "client_id", "metric", "attributes")
 
 CLIENTS: Final = gauge("ottla_client_metrics_clients", "Clients that were told which metrics to push.")
-PUSHES: Final = counter("ottla_client_metrics_pushes_total", "Pushes of metrics that were taken.")
+PUSHES: Final = counter("ottla_client_metrics_pushes_total", "Pushes of metrics that were accepted.")
 ERRORS: Final = counter("ottla_client_metrics_errors_total", "Requests for or with metrics that were refused.", "error")
 DROPPED: Final = counter(
     "ottla_client_metrics_dropped_series_total",

@@ -46,7 +46,7 @@ UNDER_REPLICATED: Final = gauge(
     "kafka_topic_partition_under_replicated_partition", "1 if not all replicas are in sync.", "topic", "partition"
 )
 OMITTED: Final = gauge(
-    "ottla_metrics_omitted_partitions", "Partitions that are not listed, by ottla.metrics.max.partitions."
+    "ottla_metrics_omitted_partitions", "Partitions that are not listed, because of ottla.metrics.max.partitions."
 )
 
 TOPICS: Final = gauge("ottla_topics", "Topics in the cluster, internal ones included.")
@@ -71,7 +71,9 @@ REPLICATED_THROTTLED: Final = counter(
     "Bytes of record batches of throttled replicas that were sent as leader, and fetched as follower.",
     "role",
 )
-MAX_LAG: Final = gauge("ottla_replica_max_lag", "Committed offsets that the follower here lacks that lacks most.")
+MAX_LAG: Final = gauge(
+    "ottla_replica_max_lag", "Committed offsets that the follower here that is furthest behind still lacks."
+)
 LEADERLESS: Final = gauge("ottla_leaderless_partitions", "Partitions in the cluster that nobody leads.")
 
 TOPIC_BYTES_IN: Final = counter("ottla_topic_bytes_in_total", "Bytes of record batches appended to the topic.", "topic")

@@ -82,7 +82,9 @@ SCRUBBED_AT: Final = gauge(
     "When all closed data files had been read to look for damage; 0: never.",
 )
 MEMSTORE_BYTES: Final = gauge("ottla_memstore_bytes", "Bytes appended and not yet written.")
-BLOCK_WRITES: Final = histogram("ottla_block_write_seconds", "Writing a block, with its sync where one is asked for.")
+BLOCK_WRITES: Final = histogram(
+    "ottla_block_write_seconds", "Time to write a block, with its sync if one is asked for."
+)
 WRITTEN_BYTES: Final = counter("ottla_written_bytes_total", "Bytes of blocks written.")
 UNSYNCED_BYTES: Final = gauge("ottla_unsynced_bytes", "Bytes written and not known to be synced.")
 DATA_BYTES: Final = gauge("ottla_data_bytes", "Size of all data files.")
@@ -96,7 +98,9 @@ DISK_FREE: Final = gauge("ottla_disk_free_bytes", "Room left for the data folder
 POOL_IN_USE: Final = gauge("ottla_buffer_pool_in_use_bytes", "Pooled memory in use.")
 POOL_RETAINED: Final = gauge("ottla_buffer_pool_retained_bytes", "Pooled memory kept for reuse.")
 BUDGET_USED: Final = gauge("ottla_memory_budget_used_bytes", "Memory charged for requests or responses.", "budget")
-BUDGET_LIMIT: Final = gauge("ottla_memory_budget_limit_bytes", "Beyond it reading from clients waits.", "budget")
+BUDGET_LIMIT: Final = gauge(
+    "ottla_memory_budget_limit_bytes", "Above this, the broker stops reading from clients.", "budget"
+)
 BUDGET_WAITING: Final = gauge("ottla_memory_budget_waiting", "Connections that wait for room in the budget.", "budget")
 
 LOOP_LAG: Final = histogram("ottla_loop_lag_seconds", "How late a timer of the loop fires, four times a second.")

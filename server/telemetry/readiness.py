@@ -29,7 +29,7 @@ def unready_reasons(broker: Broker) -> list[str]:
     if offline:
         reasons.append(f"{offline} stores are offline")
     if broker.log_manager.context.space.is_full:
-        reasons.append("the disk is full: records are served, and none are taken")
+        reasons.append("the disk is full: records are served, but none are accepted")
     if broker.replica_manager.unopened_partitions:
         reasons.append(f"{broker.replica_manager.unopened_partitions} partitions could not be opened")
     return reasons

@@ -153,7 +153,7 @@ class RequestBudget:
             share = self.large if frame.is_large else self.small
             hint = ", and others wait for its memory (ottla.memory.budget.bytes)" if share.waiting else ""
             seconds = frame.receiving_seconds(now)
-            frame.cut(f"{frame.arrived_bytes} bytes of a request came in {seconds:.0f} s, and not its end{hint}")
+            frame.cut(f"{frame.arrived_bytes} bytes of a request came in {seconds:.0f} s, but not its end{hint}")
 
 
 def _too_slow(frames: Iterable[UnfinishedFrame], now: float, budget: RequestBudget) -> Iterable[UnfinishedFrame]:

@@ -115,7 +115,7 @@ def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | N
     console = _CONSOLE if config.ottla_console_enable else None
     if console is not None and config.authorizer_class_name and not _http_asks_for_login(config):
         logger.warning(
-            "the web console asks nobody who they are, so everybody may do what ACLs allow User:ANONYMOUS: set "
+            "the web console requires no login, so everybody may do what ACLs allow User:ANONYMOUS: set "
             "ottla.http.security.protocol=SASL_SSL"
         )
     return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)

@@ -57,7 +57,7 @@ async def refuse_without_metadata(data_dir: str, log_manager: LogManager) -> Non
     if topics:
         raise StartupError(
             f"{path} is missing, and nothing else knows the {len(topics)} topics with data in {node_path}: "
-            "restore it from a backup, or move the data away, or make it anew with "
+            "restore it from a backup, or move the data away, or recreate it with "
             f"`ottla restore --metadata-from-data --data-dir {data_dir}`"
         )
 

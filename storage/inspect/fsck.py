@@ -138,10 +138,10 @@ class _StoreCheck:
             path = os.path.join(self._directory, name)
             if ASIDE_MARK in name:
                 self._report.warn(
-                    path, -1, "a start has set aside here what was damaged; remove it when it is dealt with"
+                    path, -1, "set aside by a start that found damage; remove it when you have dealt with it"
                 )
             elif name not in known and name not in _OTHER_FILES:
-                self._report.warn(path, -1, "left by an interrupted write; the next start removes it")
+                self._report.warn(path, -1, "left over from an interrupted write; the next start removes it")
         for place, segment in enumerate(segments):
             if not segment.is_lost:
                 self._check_segment(segment, names, is_last=place == len(segments) - 1)
@@ -182,7 +182,7 @@ class _StoreCheck:
         last = next((each for each in segments if each.position == point.segment_position), None)
         path = Segment(self._directory, point.segment_position).data_path
         if last is None:
-            self._report.error(path, -1, "the segment that the checkpoint speaks of is lost")
+            self._report.error(path, -1, "the segment that the checkpoint refers to is lost")
         elif not last.is_lost and last.size_bytes < point.data_length:
             lost_bytes = point.data_length - last.size_bytes
             self._report.error(path, last.size_bytes, f"the last {lost_bytes} bytes before the checkpoint are lost")
@@ -261,7 +261,7 @@ class _StoreCheck:
                     self._report.error(
                         segment.data_path,
                         run.position + pos,
-                        f"a batch of {name} at {batch.base_offset}: not its place",
+                        f"a batch of {name} at {batch.base_offset} is not in its place",
                     )
                 expected = batch.next_offset
         except ProtocolError as error:

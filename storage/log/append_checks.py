@@ -127,7 +127,7 @@ def _check_header(records: memoryview, config: LogConfig, *, from_client: bool) 
     try:
         header = parse_batch_header(records)
         if header.batch_length + LENGTH_PREFIX_BYTES != size_bytes:
-            raise InvalidRecordError("a produce request holds exactly one batch a partition")
+            raise InvalidRecordError("a produce request holds exactly one batch for each partition")
         if header.base_offset != 0 and from_client:
             raise InvalidRecordError(f"a produced batch begins at offset 0, not {header.base_offset}")
         if size_bytes > config.max_message_bytes:
@@ -154,7 +154,7 @@ def _check_records(
 ) -> tuple[BatchHeader, memoryview | None]:
     """DecompressedSizeError if the records inflate beyond the limit."""
     if header.record_count > _inflated_limit_bytes(config) // INFLATION_FACTOR:
-        raise RecordTooLargeError(f"a batch of {header.record_count} records is more than the topic takes")
+        raise RecordTooLargeError(f"a batch of {header.record_count} records is more than the topic accepts")
     try:
         payload = batch_payload(records, 0, header, limit_bytes)
         max_timestamp_ms = _walk(payload, header, config, now_ms)
@@ -186,7 +186,7 @@ def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -
         if timestamp_ms > largest_ms:
             largest_ms = timestamp_ms
         if needs_keys and key_size < 0:
-            refused.append((index, "a compacted topic takes no record without a key"))
+            refused.append((index, "a compacted topic accepts no record without a key"))
         elif timestamp_ms != NO_TIMESTAMP and not earliest_ms <= timestamp_ms <= latest_ms:
             refused.append((index, f"timestamp {timestamp_ms} is not from {max(0, earliest_ms)} to {latest_ms}"))
             error = InvalidTimestampError
@@ -198,7 +198,7 @@ def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -
         if len(refused) == _NAMED_RECORDS:
             break
     if refused and error is InvalidTimestampError:
-        raise InvalidTimestampError("records lie outside the time that the topic takes", refused)
+        raise InvalidTimestampError("records have timestamps that the topic does not accept", refused)
     if refused:
         raise InvalidRecordError("records of the batch have no key", refused)
     return largest_ms

@@ -339,7 +339,7 @@ class BlockWriter:
             # It was full before: who has asked for another attempt is told as well.
             self.stall()
         else:
-            logger.warning("%s: no descriptor to write by, trying again", self._files.directory)
+            logger.warning("%s: no file descriptor for writing, trying again", self._files.directory)
             self._context.shed_descriptors()
         if self._stops or self.error is not None:
             return

@@ -54,7 +54,7 @@ class CheckpointBuilder:
     def check(self) -> None:
         """Raise DiskFullError if it was abandoned; the store serves on, as who asks knows."""
         if self.is_abandoned:
-            raise DiskFullError("a checkpoint was given up, as the disk was full for a moment")
+            raise DiskFullError("a checkpoint was given up, because the disk was full for a moment")
 
     def capture(self, log: StoreLog) -> None:
         """Take the state of a log that is about to change, if it has not been taken yet."""

@@ -84,7 +84,7 @@ def _read_list(disk: Disk, directory: str, names: Sequence[str]) -> SegmentList 
     try:
         return parse_segment_list(disk.read_file(path))
     except CorruptLogError as error:
-        logger.warning("%s: %s; the indexes are asked", path, error, extra={"path": path, "error": str(error)})
+        logger.warning("%s: %s; reading the indexes instead", path, error, extra={"path": path, "error": str(error)})
         return None
 
 

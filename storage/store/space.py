@@ -81,7 +81,8 @@ class Space:
         self.full_since = trio.current_time()
         self._filled.set()
         logger.error(
-            "the disk is full: nothing is appended until there is room. Delete topics, lower retention or make it: %s",
+            "the disk is full: nothing is appended until there is room. Delete topics, lower retention or free space: "
+            "%s",
             reason,
             extra={"path": os.path.dirname(self._path), "error": str(reason)},
         )
@@ -120,7 +121,7 @@ class Space:
                 await trio.sleep(_POLL_SECONDS)
             self._filled = trio.Event()
             self.full_since, self._needed_bytes = None, 0
-            logger.warning("there is room on the disk again: appends are taken", extra={"path": self._path})
+            logger.warning("there is room on the disk again: records are accepted", extra={"path": self._path})
             for user in list(self._users):
                 user.resume()
 
@@ -143,7 +144,7 @@ class Space:
                 self._make_reserve()
         except OSError as error:
             if not is_full(error):
-                logger.warning("%s cannot be made: %s", self._path, error, extra={"path": self._path})
+                logger.warning("%s cannot be created: %s", self._path, error, extra={"path": self._path})
             return False
         return True
 

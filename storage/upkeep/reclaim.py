@@ -123,7 +123,7 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
     needed_bytes = sum(segment.size_bytes for segment in segments) + _SPARE_BYTES
     if await context.offload(context.disk.free_bytes, store.files.directory) < needed_bytes:
         # Not to the last byte: an append that finds no room stops the store.
-        raise StorageError(f"no room to write {segments[0].data_path} anew: {needed_bytes} bytes must be free")
+        raise StorageError(f"no room to rewrite {segments[0].data_path}: {needed_bytes} bytes must be free")
     with pinned(segments):
         place = store.files.segments.index(segments[0])
         newer = store.files.segments[place + 1 :]
@@ -144,7 +144,7 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
             replacement = await context.offload(rewrite.finish)
         except (ProtocolError, CorruptLogError, CorruptIndexError, FileNotFoundError) as error:
             path = segments[0].data_path
-            context.damage.found(path, -1, f"{path}: damaged, it cannot be written anew: {error}")
+            context.damage.found(path, -1, f"{path} is damaged and cannot be rewritten: {error}")
             return False
         except OSError as error:
             if error.errno != errno.ENOSPC:

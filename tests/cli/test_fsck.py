@@ -99,3 +99,13 @@ def test_a_folder_of_another_cluster_is_refused(tmp_path: Path, capsys: Any) -> 
     assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) != 0
     assert "belongs to the cluster another, and the metadata is that of a cluster" in capsys.readouterr().err
     assert _folders(tmp_path) == 2
+
+
+def test_missing_metadata_is_told_of_the_file_and_not_of_a_store(tmp_path: Path, capsys: Any) -> None:
+    trio.run(_make_node, tmp_path)
+    metadata = tmp_path / "cluster.sqlite"
+    metadata.unlink()
+    assert main(["fsck", "--data-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert f"note: {metadata} is missing; unless etcd keeps the metadata, see ottla restore" in told
+    assert "in 1 store is missing" not in told

@@ -201,7 +201,7 @@ async def test_who_is_refused_is_told_why(
             await ask(running.port, client(certificates, mechanism="PLAIN", password="guess"))
         with pytest.raises(AuthenticationError, match="due to invalid credentials"):
             await ask(running.port, client(certificates, username="mallory"))
-        with pytest.raises(AuthenticationError, match="it does not take SCRAM-SHA-256, but PLAIN, SCRAM-SHA-512"):
+        with pytest.raises(AuthenticationError, match="it does not accept SCRAM-SHA-256, only PLAIN, SCRAM-SHA-512"):
             await ask(running.port, client(certificates, mechanism="SCRAM-SHA-256"))
         with pytest.raises(ConnectionLostError):
             await ask(running.port, client(certificates, "SSL"))
@@ -313,7 +313,7 @@ async def test_a_client_without_tls_is_told_nothing(
 @pytest.mark.parametrize(
     ("own", "why"),
     [
-        ({"sasl.password": "wrong"}, "refuses to let in: Authentication failed"),
+        ({"sasl.password": "wrong"}, "refuses to let us in: Authentication failed"),
         ({"ssl.truststore.certificates": "", "ssl.ca.location": ""}, "certificate is refused"),
     ],
 )

@@ -116,7 +116,7 @@ class TestProtocol:
         protocol, broker = self.begun()
         (asked,) = broker.feed(protocol.data_to_send())
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="not you")
-        with pytest.raises(AuthenticationError, match="refuses to let in: not you"):
+        with pytest.raises(AuthenticationError, match="refuses to let us in: not you"):
             protocol.feed(answer(asked, refused))
         assert protocol.state is State.LOST
 

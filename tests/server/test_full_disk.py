@@ -53,7 +53,7 @@ async def test_reads_go_on_deletion_makes_room_and_writes_come_back(serve_node: 
         assert count > 50
         assert await fetched_bytes(client, "full") >= count * 60_000
         assert await produce(client, "other") == ErrorCode.KAFKA_STORAGE_ERROR
-        assert unready_reasons(node.broker) == ["the disk is full: records are served, and none are taken"]
+        assert unready_reasons(node.broker) == ["the disk is full: records are served, but none are accepted"]
         # Metadata can be written still.
         await node.create_topic("made-on-a-full-disk")
     async with serve_node(SETTINGS, data_dir=tmpfs) as node:

@@ -35,7 +35,7 @@ def open_catalogue(settings: Mapping[str, str]) -> Catalog:
         return load_catalog(entries.pop("name", _NAME), **entries)
     except Exception as error:
         raise TableError(
-            f"The Iceberg catalogue cannot be opened, check [iceberg] in the configuration: {str(error)[:300]}"
+            f"The Iceberg catalogue cannot be opened; check [iceberg] in the configuration: {str(error)[:300]}"
         ) from error
 
 

@@ -114,7 +114,7 @@ class ModernProtocol(ABC, Generic[G, M]):
             if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
                 return
             keys = {"group": group.group_id, "member": member.member_id}
-            logger.info("group %s: %s let its time pass and is removed", group.group_id, member.member_id, extra=keys)
+            logger.info("group %s: %s did not act in time and is removed", group.group_id, member.member_id, extra=keys)
             try:
                 await self._remove(group, member)
             except CoordinatorError as error:

@@ -141,7 +141,7 @@ async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], m
 
 def _tell(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, said: str) -> str:
     """Log why markers are missing, unless it was said; returns what was."""
-    says = f"{count} markers are not written yet, {partition.topic}-{partition.partition} because {error}"
+    says = f"{count} markers are not written yet; for {partition.topic}-{partition.partition}: {error}"
     if says != said:
         level = logging.WARNING if isinstance(error, _PASSING) else logging.ERROR
         keys = {"topic": partition.topic, "partition": partition.partition, "error": str(error)}

@@ -63,7 +63,7 @@ def test_everything_that_the_connector_takes_is_taken() -> None:
         ({"subscribe": None}, "there is none of them"),
         ({"subscribePattern": "t.*"}, "there is subscribe and subscribePattern"),
         ({"subscribe": " , "}, "subscribe is empty"),
-        ({"subscribe": None, "subscribePattern": "("}, "no regular expression"),
+        ({"subscribe": None, "subscribePattern": "("}, "not a regular expression"),
         ({"subscribe": None, "subscribePattern": ""}, "subscribePattern is empty"),
         ({"subscribe": None, "assign": "topic"}, r'not JSON .* write {"topic":\[0,1\]}'),
         ({"subscribe": None, "assign": '{"t":0}'}, r'assign has .*write {"topic":\[0,1\]}'),

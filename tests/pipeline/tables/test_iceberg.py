@@ -361,7 +361,7 @@ def test_a_catalogue_that_never_takes_a_commit(catalogue: Catalog, monkeypatch: 
 
 
 def test_a_catalogue_that_cannot_be_opened() -> None:
-    with pytest.raises(TableError, match=r"The Iceberg catalogue cannot be opened, check \[iceberg\]"):
+    with pytest.raises(TableError, match=r"The Iceberg catalogue cannot be opened; check \[iceberg\]"):
         open_catalogue({"type": "nonsense"})
 
 

@@ -263,9 +263,9 @@ HOSTILE: dict[str, tuple[Format, SchemaText, str]] = {
     "protobuf, out of the folder": (
         ProtobufFormat(),
         SchemaText("PROTOBUF", "", {"../../x.proto": ""}),
-        "no name of a file",
+        "not a file name",
     ),
-    "protobuf, of itself": (ProtobufFormat(), proto('syntax="proto3"; message A { A a = 1; }'), "holds itself"),
+    "protobuf, of itself": (ProtobufFormat(), proto('syntax="proto3"; message A { A a = 1; }'), "contains itself"),
     "protobuf, nothing in it": (ProtobufFormat(), proto('syntax="proto3"; message A { }'), "has no fields"),
     "json, brackets": (JsonSchemaFormat(), SchemaText("JSON", '{"a":' * 100_000), "nested too deep"),
     "json, of itself": (JsonSchemaFormat(), json_schema(properties={"a": {"$ref": "#"}}), "refers to itself"),
@@ -280,7 +280,7 @@ HOSTILE: dict[str, tuple[Format, SchemaText, str]] = {
         json_schema(properties={"a": {"$ref": "http://127.0.0.1:1/x"}}),
         "cannot be used",
     ),
-    "json, no object": (JsonSchemaFormat(), SchemaText("JSON", '{"type": "string"}'), "not one of objects"),
+    "json, no object": (JsonSchemaFormat(), SchemaText("JSON", '{"type": "string"}'), "does not describe an object"),
     "json, no schema": (JsonSchemaFormat(), SchemaText("JSON", '{"type": 5}'), "cannot be used"),
 }
 

@@ -103,7 +103,7 @@ def test_a_folder_of_schemas(tmp_path: Path) -> None:
     assert schemas.schema(9) is None
     assert schemas.latest("orders-value") == SchemaText("JSON", "{}", {})
     for subject in ("other-value", "../7"):
-        with pytest.raises(RegistryError, match=r"has none of .*\.avsc, .*\.proto, .*\.json"):
+        with pytest.raises(RegistryError, match=r"contains none of .*\.avsc, .*\.proto, .*\.json"):
             schemas.latest(subject)
     with pytest.raises(RegistryError, match="neither an http:// or https:// address nor a folder"):
         open_schemas(str(tmp_path / "none"), NOBODY)

@@ -234,7 +234,7 @@ def test_a_vault_that_gives_no_key(
         ({"keys": "keys.toml"}, "keys: write it as a table"),
         ({"keys": {"file": "/none"}}, "/none cannot be read: No such file"),
         ({"keys": {"url": "http://v"}}, "keys: write either file, or url, name and token-file"),
-        ({"keys": {"url": "v:8200", "name": "k", "token-file": "t"}}, "'v:8200' is no http:// or https:// address"),
+        ({"keys": {"url": "v:8200", "name": "k", "token-file": "t"}}, "'v:8200' is not an http:// or https:// address"),
         ({"keys": {"url": "http://v", "name": "k", "token-file": "t"}, "key-hours": 0}, "key-hours: 0 is not a number"),
     ],
 )

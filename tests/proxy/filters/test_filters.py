@@ -383,7 +383,7 @@ def test_filters_are_made_of_their_tables() -> None:
         ([{"type": "faults", "rules": [{"eror": 1}]}], "filter 1 (faults): a rule has no 'eror'; known are after, api"),
         ([{"type": "faults", "rules": [{"api": "Fech", "drop": True}]}], "api: Kafka has no 'Fech'"),
         ([{"type": "faults", "rules": [{"error": "OOPS"}]}], "error: Kafka has no 'OOPS'"),
-        ([{"type": "faults", "rules": [{"drop": True, "share": "x"}]}], "share: 'x' is not a number from 0 on"),
+        ([{"type": "faults", "rules": [{"drop": True, "share": "x"}]}], "share: 'x' is not a number of 0 or more"),
         (
             [{"type": "faults", "rules": [{"drop": True, "client-id": "("}]}],
             "client-id: '(' is not a regular expression",
@@ -508,7 +508,7 @@ def test_topics_of_too_many_partitions_and_whole_apis_are_refused() -> None:
     one = limits(**{"max-partitions": 3, "refused-apis": ["DeleteTopics"]})
     refused: Any = run_filter(one, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4)]))
     assert refused.topics[0].error_code == ErrorCode.POLICY_VIOLATION
-    assert refused.topics[0].error_message == "at most 3 partitions a topic"
+    assert refused.topics[0].error_message == "at most 3 partitions for each topic"
     passed: Any = run_filter(one, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=3)]))
     assert passed.topics == []
     refused = run_filter(one, DeleteTopicsRequest(topic_names=["t"]), version=5)

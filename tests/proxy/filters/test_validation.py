@@ -69,7 +69,7 @@ def test_json_that_does_not_fit_is_refused_record_by_record(tmp_path: Path) -> N
         1: '$: "id" is a required property',
         2: "it is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         3: "$.price: -1 is less than the minimum of 0",
-        4: "it is not JSON: NaN is no number of JSON",
+        4: "it is not JSON: NaN is not a number in JSON",
     }
     assert answer.error_message is not None
     assert answer.error_message.startswith(
@@ -104,7 +104,7 @@ def test_avro(tmp_path: Path) -> None:
     assert sent(one, fits, None).error_code == NONE
     errors = sent(one, fits + b"x", fits[:-1], b"").record_errors
     assert [it.batch_index for it in errors] == [0, 1, 2]
-    assert errors[0].batch_index_error_message == "1 bytes stand behind the Avro value"
+    assert errors[0].batch_index_error_message == "1 bytes follow the Avro value"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_schemas_of_a_registry(registry: SchemaRegistry) -> None:
     assert sent(one, framed(order, fits), None).error_code == NONE
     wrong = sent(one, framed(order, fits + b"x"), framed(99, fits), fits, framed(endless, b"\0"), b"\0\0")
     assert [it.batch_index_error_message for it in wrong.record_errors] == [
-        "1 bytes stand behind the Avro value",
+        "1 bytes follow the Avro value",
         "the registry has no schema 99",
         "it does not begin with the id of a schema",
         f"its schema {endless}: an Avro array of what takes no bytes might be without end",

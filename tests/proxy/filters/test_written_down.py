@@ -168,10 +168,10 @@ def test_a_recording_ends_at_its_size(tmp_path: Path, caplog: pytest.LogCaptureF
     [
         ({"type": "audit"}, "the option 'file' is missing"),
         ({"type": "audit", "file": "/none/a"}, "/none/a cannot be written: No such file or directory"),
-        ({"type": "audit", "file": "a", "apis": ["SaslHandshake"]}, "are shown to no filter"),
+        ({"type": "audit", "file": "a", "apis": ["SaslHandshake"]}, "are not shown to filters"),
         ({"type": "audit", "file": "a", "apis": "Produce"}, "apis: write a list"),
         ({"type": "recorder", "file": "a", "max-size-mib": 0}, "max-size-mib: 0 is not a whole number above 0"),
-        ({"type": "recorder", "file": "text"}, "text is there, and is no recording"),
+        ({"type": "recorder", "file": "text"}, "text exists, and is not a recording"),
     ],
 )
 def test_what_their_tables_may_not_say(

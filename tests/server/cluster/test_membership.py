@@ -151,4 +151,4 @@ async def test_who_cannot_reach_the_store_is_fenced_and_comes_back(
     told = [it.message for it in caplog.records if "metadata store" in it.message]
     assert len(told) == 2
     assert "cannot be reached" in told[0]
-    assert told[1].endswith("is reached again")
+    assert told[1].endswith("can be reached again")

@@ -90,7 +90,7 @@ async def test_what_passes_is_tried_again(
     sink = Sink(error("not now"))
     await write_everywhere(sink, frozenset({P0, P1}), MARKER)
     assert [partitions for _, partitions in sink.asked] == [[P0, P1], [P1]]
-    assert lines(caplog) == [("WARNING", "producer 7: 1 markers are not written yet, t-1 because not now")]
+    assert lines(caplog) == [("WARNING", "producer 7: 1 markers are not written yet; for t-1: not now")]
 
 
 @pytest.mark.parametrize("error", LATER)
@@ -110,7 +110,7 @@ async def test_what_nobody_foresaw_is_an_error_and_tried_again(
     sink = Sink(error("odd"))
     await write_everywhere(sink, frozenset({P0, P1}), MARKER)
     assert len(sink.asked) == 2
-    assert lines(caplog) == [("ERROR", "producer 7: 1 markers are not written yet, t-1 because odd")]
+    assert lines(caplog) == [("ERROR", "producer 7: 1 markers are not written yet; for t-1: odd")]
 
 
 async def test_trying_again_takes_longer_each_time_and_is_told_once(

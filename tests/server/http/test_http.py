@@ -111,7 +111,7 @@ async def test_its_failure_does_not_end_the_broker(
     monkeypatch.setattr(server, "_prepare", fail)
     http = HttpServer(ListenAddress("HTTP", "127.0.0.1", 0))
     await http.run(None)  # type: ignore[arg-type]
-    assert "the broker goes on" in caplog.text
+    assert "the broker continues" in caplog.text
     assert "no HTTP today" in caplog.text
     with pytest.raises(OSError, match=r"."):
         await get(http.url, "/healthz")

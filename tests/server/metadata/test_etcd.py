@@ -176,7 +176,7 @@ class TestLimits:
     ) -> None:
         for size in (1_700_000, 3_000_000):
             value = random.Random(1).randbytes(size)
-            with pytest.raises(PolicyViolationError, match="larger than etcd takes at once"):
+            with pytest.raises(PolicyViolationError, match="larger than etcd accepts at once"):
                 await store.commit([], [Put("/small", b""), Put("/large", value)])
         assert (await store.list("")).entries == ()
 
@@ -396,7 +396,7 @@ class TestWhatIsRefusedAtTheStart:
     async def test_a_prefix_of_something_else(self, shared_etcd: Etcd) -> None:
         key = b64encode(b"/strange/key").decode()
         _ask(shared_etcd, "/v3/kv/put", {"key": key, "value": ""})
-        with pytest.raises(StoreUnavailableError, match="below /strange is no Ottla cluster: choose another prefix"):
+        with pytest.raises(StoreUnavailableError, match="is not an Ottla cluster: choose another prefix"):
             await _open(f"etcd://{shared_etcd.hosts}/strange")
         with pytest.raises(StoreUnavailableError, match="/strange/key of etcd is not of an Ottla cluster"):
             await _open(f"etcd://{shared_etcd.hosts}/strange/key")

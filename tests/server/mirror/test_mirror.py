@@ -275,7 +275,7 @@ async def test_a_topic_that_was_made_again_is_another_one(run_pair: RunPair) -> 
         await until(lambda: "deleted" in problems(pair.mirror).get("orders", ""))
         await pair.source.node.create_topic("orders", 2)
         await pair.source.append("orders", b"second")
-        await until(lambda: "made again" in problems(pair.mirror).get("orders", ""))
+        await until(lambda: "created again" in problems(pair.mirror).get("orders", ""))
         assert b"first" in (await pair.mirror.content("orders"))[2]
         topic = pair.mirror.broker.metadata.topic("orders")
         assert topic is not None

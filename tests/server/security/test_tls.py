@@ -456,7 +456,7 @@ class TestSettings:
     def test_a_clients_files_that_are_no_pem(self, certificates: Certificates, tmp_path: Path) -> None:
         store = tmp_path / "store.jks"
         store.write_bytes(b"\xfe\xed\xfe\xed")
-        with pytest.raises(SecurityConfigError, match="is no PEM"):
+        with pytest.raises(SecurityConfigError, match="is not PEM"):
             from_properties(properties(certificates, ssl_ca_location=str(store)))
 
 
