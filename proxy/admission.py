@@ -1,7 +1,7 @@
-"""Who the client of one connection is, from its first request until it is let in, and when it says so again.
+"""The authentication of one connection's client, from its first request until it is let in, and when it is repeated.
 
-Where the proxy asks for SASL itself, its `ClientLogin` answers. Where clients authenticate to upstream, their messages
-are forwarded, and it is read in them who it was that upstream let in.
+If the proxy itself requires SASL, its `ClientLogin` answers. If clients authenticate to upstream, their messages are
+forwarded, and the proxy reads in them whom upstream has let in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Admission:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is asked of the client, or it has said who it is."""
+        """Whether the client has authenticated, or need not."""
         return self.login is None or self.login.is_complete
 
     @property
@@ -43,7 +43,7 @@ class Admission:
         return self._principal if self.login is None else self.login.principal
 
     def wants(self, key: int, size_bytes: int) -> bool:
-        """Whether `take` has to be given a request of this API; NotLetInError if it must not come now."""
+        """Whether a request of this API must be given to `take`. Raises NotLetInError if it must not come now."""
         if self.login is None:
             return key in BEFORE_LOGIN
         if self.login.is_complete:
@@ -56,7 +56,7 @@ class Admission:
         return True
 
     async def take(self, key: ApiKey, version: int, frame: Buffer, body_start: int) -> Response | None:
-        """The answer to a request that the proxy does not forward; None if it is to go on."""
+        """The answer to a request that the proxy does not forward; None if it is to be forwarded."""
         if self.login is None:
             if key in SASL_KEYS:
                 self._watch(key, codec.parse_request(key, version, frame, body_start))
@@ -71,11 +71,11 @@ class Admission:
 
     @property
     def claim(self) -> str:
-        """Who the client says it is, in the message that is forwarded now: to be given to `let_in` with its answer."""
+        """Who the client claims to be in the message that is forwarded now; to be given to `let_in` with the answer."""
         return self._claim
 
     def let_in(self, claim: str, answer: Any) -> None:
-        """Upstream has answered the SaslAuthenticate with which this claim went."""
+        """Upstream has answered the SaslAuthenticate that made this claim."""
         if answer.error_code:
             return
         if self._mechanism.startswith("SCRAM-") and not bytes(answer.auth_bytes).startswith(_LAST_SCRAM_ANSWER):
@@ -96,7 +96,7 @@ class Admission:
 
 
 def _scram_user(message: str) -> str:
-    """Whom a client's first message names (RFC 5802); a delegation token's owner is known to upstream alone."""
+    """The user in a client's first message (RFC 5802); only upstream knows the owner of a delegation token."""
     fields = message.split(",")[2:]
     if _TOKEN in fields:
         return UNKNOWN

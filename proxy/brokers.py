@@ -16,7 +16,7 @@ MAX_BROKERS: Final = 1000
 
 
 class Broker:
-    """A broker of upstream. Where it is may change; its port here does not."""
+    """A broker of upstream. Its address may change; its port here does not."""
 
     __slots__ = ("host", "local_port", "node_id", "port")
 
@@ -38,9 +38,9 @@ class BrokerTable:
         return len(self._brokers)
 
     def port_of(self, node_id: int, host: str, port: int) -> int:
-        """The port here of a broker that upstream says to be at this address. It gets one if it has none.
+        """The port here of a broker that, according to upstream, is at this address. It gets one if it has none.
 
-        ProxyError if there are too many brokers, or no port can be had.
+        Raises ProxyError if there are too many brokers, or no port is free.
         """
         broker = self._brokers.get(node_id)
         if broker is None:

@@ -1,13 +1,12 @@
-"""A client's Fetch, answered out of the cache as far as that goes, and by upstream for the rest.
+"""A client's Fetch, answered from the cache as far as possible, and by upstream for the rest.
 
-What is kept of a partition is served if upstream has said just now that this client may read it, in this leader epoch,
-from this broker (`cache/seen.py`). If that was too long ago upstream is asked again, in the request for what is not
-kept or in one of its own: at the end of the partition, where there is little to be answered. Records that another
-client is being sent are not asked for a second time, but waited for.
+What is kept of a partition is served if upstream has just confirmed that this client may read it, in this leader epoch,
+from this broker (`cache/seen.py`). If that was too long ago, upstream is asked again: in the request for what is not
+kept, or in a separate one for the end of the partition, where there is little to answer. Records that are already being
+fetched for another client are not requested again; this client waits for them.
 
-There are no fetch sessions: clients are told that there is none (KIP-227), and name all partitions each time. Topics
-are asked for by their ids, whatever the client's version, so that a topic that was made anew is never taken for the
-one before it.
+There are no fetch sessions: clients are told so (KIP-227), and name all partitions each time. Topics are requested by
+id, whatever the client's version, so that a topic that was created again is never taken for its predecessor.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ _FIRST_VERSION_WITH_LEADERS: Final = 12
 _FIRST_VERSION_WITH_IDS: Final = 13
 _FIRST_VERSION_WITH_ENDPOINTS: Final = 16
 _ANSWER_BYTES: Final = 1024 * 1024
-"""So much of the cache is in one answer, unless its first batch is larger."""
+"""How much of the cache goes into one answer, unless its first batch is larger."""
 _ASKED_BYTES: Final = 8 * 1024 * 1024
-"""So much is asked of upstream at once, for it is held until it is kept."""
+"""How much is requested from upstream at once; it is held in memory until it is kept."""
 _MAX_TOPICS: Final = 1000
 _BROKER: Final = "broker-"
 
 _AGAIN: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
-"""Clients ask for the partition's leader, and then again."""
+"""Errors after which clients look up the partition's leader, and ask again."""
 _OF_IDS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 _OF_EPOCHS: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})
 
@@ -74,7 +73,7 @@ class CachedFetch:
 
     @staticmethod
     def of(exchange: Exchange) -> CachedFetch | None:
-        """None if there is no cache, or not for those who come in where no broker is behind for certain."""
+        """None if there is no cache, or if this port does not lead to one certain broker."""
         cache, listener = exchange.shared.cache, exchange.listener
         if cache is None or not listener.startswith(_BROKER):
             return None
@@ -91,7 +90,7 @@ class CachedFetch:
         )
 
     async def serve(self, request: FetchRequest, pending: Pending) -> FetchRequest | None:
-        """Answer a request; or return what is to be forwarded in its place."""
+        """Answer a request, or return what to forward in its place."""
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
             return request
         await self._exchange.quiet()
@@ -108,7 +107,7 @@ class CachedFetch:
         return None
 
     async def _wanted(self, request: FetchRequest, version: int) -> list[Wanted] | None:
-        """The partitions that are asked for; None if there are none, or topics that upstream does not tell of."""
+        """The requested partitions; None if there are none, or if upstream says nothing about one of the topics."""
         by_id = version >= _FIRST_VERSION_WITH_IDS
         names: list[Name] = [it.topic_id if by_id else it.topic for it in request.topics]
         if not names or len(names) > _MAX_TOPICS:
@@ -127,7 +126,7 @@ class CachedFetch:
         return wanted or None
 
     def _leader_epoch(self, topic: Topic | None, asked: FetchPartition) -> int:
-        """The epoch that a client names, or, where it names none, that in which this broker is known to lead."""
+        """The epoch that a client names; if it names none, the one in which this broker is known to lead."""
         if asked.current_leader_epoch >= 0 or topic is None:
             return asked.current_leader_epoch
         leader_id, leader_epoch = topic.leaders.get(asked.partition, (-1, -1))
@@ -136,7 +135,7 @@ class CachedFetch:
     # What is there
 
     def _reader(self) -> object:
-        """Who reads, as far as upstream can tell one client from another."""
+        """Who is reading, as far as upstream can tell clients apart."""
         exchange = self._exchange
         return "the proxy" if exchange.shared.own_login else exchange.admission.principal or self._only_this
 
@@ -180,7 +179,7 @@ class CachedFetch:
         await self._ask(request, pending, wanted, deadline)
 
     def _flight(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Flight | None:
-        """What another client has asked for, if it is all that is wanted here."""
+        """What another client has already asked for, if that is all that is wanted here."""
         found = {self._cache.flights.get(it.route(request.isolation_level)) for it in wanted}
         flight = next(iter(found))
         if len(found) > 1 or flight is None or flight.min_bytes > max(1, request.min_bytes):
@@ -190,7 +189,7 @@ class CachedFetch:
     async def _ask(
         self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted], deadline: float
     ) -> None:  # fmt: skip
-        """Ask upstream for what is not there, and whether what is there may be served; then answer."""
+        """Ask upstream for what is missing, and whether what is there may be served; then answer."""
         found_some = any(one.state in (State.HIT, State.CHECK) for one in wanted)
         asked = [it for it in wanted if it.state is State.MISS or (it.state is State.TAIL and not found_some)]
         checked = [it for it in wanted if it.state is State.CHECK]
@@ -228,7 +227,7 @@ class CachedFetch:
     def _take_off(
         self, request: FetchRequest, asked: Sequence[Wanted]
     ) -> Mapping[tuple[Key, int, int, int], trio.Event]:
-        """Let others know what is asked for here; returns what has to be taken back."""
+        """Let others know what is being requested here; returns what must be withdrawn later."""
         flight = Flight(request.min_bytes, trio.Event())
         keys = [it.route(request.isolation_level) for it in asked if it.is_kept]
         mine = {key: flight.landed for key in keys if key not in self._cache.flights}
@@ -292,12 +291,12 @@ class CachedFetch:
             await self._send(answer, pending, held)
 
     def _told(self, one: Wanted, level: int, version: int) -> PartitionData:
-        """What upstream has said of a partition now, or just before; without records if it was not asked for them."""
+        """What upstream has said about a partition now, or just before; without records if it was not asked for any."""
         data, index = one.data, one.asked.partition
         if one.state in (State.HIT, State.TAIL) and (data is None or one.state is State.HIT):
             partition = self._cache.partition(one.key, one.leader_epoch)
             seen = None if partition is None else partition.seen.get((self._door, level))
-            if seen is None:  # it has gone while others of this request were asked for
+            if seen is None:  # it has gone while other partitions of this request were asked for
                 return PartitionData(partition_index=index, error_code=_AGAIN, high_watermark=-1)
             return PartitionData(
                 partition_index=index,

@@ -1,8 +1,8 @@
-"""One client's connection, and the one upstream that is made for it.
+"""One client's connection, and the connection to upstream that is made for it.
 
-Each client has a connection of its own to the broker, so that order, pipelining, sessions, authentication and
-back-pressure are what they are without a proxy. Two flows live in `serve`; what they share is their `Exchange`. When
-one side ends, the other one does.
+Each client has its own connection to the broker, so that order, pipelining, sessions, authentication and back-pressure
+work as they do without a proxy. Two flows live in `serve`; what they share is their `Exchange`. When one side ends, the
+other one does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """Serves one client. `serve` is its whole life and closes the side of upstream."""
+    """Serves one client. `serve` is its whole life, and closes the connection to upstream."""
 
     def __init__(
         self, accepted: Accepted, upstream: Transport, shared: Shared, localize: Localize, *, peer: str, listener: str
@@ -56,7 +56,9 @@ class Connection:
         self._requests.stop()
 
     def end_if_idle(self, idle_seconds: float) -> bool:
-        """End the connection if nothing has moved on it for so long. To be asked often: it looks only then."""
+        """End the connection if nothing has moved on it for this long. It only looks when it is called, so call it
+        often.
+        """
         moved_bytes, now = self._requests.received_bytes + self._responses.received_bytes, trio.current_time()
         if moved_bytes != self._moved_bytes:
             self._moved_bytes, self._moved_at = moved_bytes, now
@@ -66,7 +68,7 @@ class Connection:
         return True
 
     async def _end_if_unknown(self, seconds: float) -> None:
-        """End the connection of a client that does not say in time who it is."""
+        """End the connection of a client that does not authenticate in time."""
         await trio.sleep(seconds)
         if not self._exchange.is_in and not self._exchange.admission.is_open:
             self._exchange.refuse(f"it has not authenticated within {seconds:g} s")
@@ -87,7 +89,7 @@ class Connection:
         except (OSError, EndOfStreamError) as error:
             logger.debug("the connection from %r was lost: %s", exchange, error, extra=exchange.keys(str(error)))
         except Exception as error:
-            # What a filter has made of a message, for one: it is nobody else's fault.
+            # For example because of what a filter has made of a message: nobody else is to blame.
             logger.exception("closed the connection from %r, which failed", exchange, extra=exchange.keys(repr(error)))
         if flow is self._requests and flow.is_stopped:
             exchange.takes_requests = False

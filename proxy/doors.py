@@ -1,7 +1,7 @@
-"""The ports on which clients come in: one for the bootstrap address, one for each broker.
+"""The ports to which clients connect: one for the bootstrap address, and one for each broker.
 
 `Doors.run` owns every listening socket and every connection's task. Its end is orderly: nothing more is accepted, what
-is under way is answered, and what cannot be within the grace period is cut.
+is under way is answered, and whatever takes longer than the grace period is cut off.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCAN_SECONDS: Final = 15.0
 _SCAN_BATCH: Final = 1_000
 _MAX_TRIED_PORTS: Final = 100
 _HIGHEST_PORT: Final = 65_535
-# Something that comes back when connections close; accepting at once would only spin.
+# Resources that are free again when connections close; trying to accept at once would only spin.
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
@@ -64,7 +64,7 @@ class Doors:
         return self._count
 
     def open_bootstrap(self) -> int:
-        """Listen on the bootstrap address and return its port. ProxyError if it cannot be had."""
+        """Listen on the bootstrap address and return its port. Raises ProxyError if that is not possible."""
         host, port = self._shared.settings.listen
         try:
             listening = _listen(host, port)
@@ -176,7 +176,7 @@ class Doors:
             self._connections.discard(connection)
 
     async def _reach(self, name: str, client: Transport, peer: str) -> Transport | None:
-        """A connection to upstream, made when the client first says something; None if there is none."""
+        """A connection to upstream, made when the client first sends something; None if it cannot be made."""
         with trio.CancelScope() as scope:
             self._reaching.add(scope)
             try:
@@ -204,7 +204,9 @@ class Doors:
         return None
 
     def _localizer(self, client: Transport) -> Callable[[int, str, int], tuple[str, int]]:
-        """How this client reaches brokers: by the host that is told to all, or by the one that it has connected to."""
+        """How this client reaches brokers: by the host that is told to everybody, or by the one to which it has
+        connected.
+        """
         host = self._shared.settings.advertise or client.local_host()
         return lambda node_id, upstream_host, port: (host, self.brokers.port_of(node_id, upstream_host, port))
 
@@ -238,7 +240,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _reason(error: BaseException) -> str:
-    """What the system said, below what Trio says of one or several attempts."""
+    """The system's own reason, from within Trio's error for one or several attempts."""
     while error.__cause__ is not None:
         error = error.__cause__
         if isinstance(error, BaseExceptionGroup):

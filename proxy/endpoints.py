@@ -1,7 +1,7 @@
-"""Whether a Produce or Fetch response names brokers (KIP-951), found without making objects of it.
+"""Finds out whether a Produce or Fetch response names brokers (KIP-951), without making objects of it.
 
-It does so only where a leader has changed, in a tagged field at its very end; the way there is walked. Each walk stops
-now and then, for a response may have many thousands of partitions.
+It does so only if a leader has changed, in a tagged field at its very end, and everything before that has to be walked
+through. Each walk pauses now and then, because a response may have many thousands of partitions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Walk = Generator[None, None, bool]
 
 FIRST_VERSIONS: Final = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16}
-"""From when on they may."""
+"""The versions from which on they may."""
 
 _STEP: Final = 128
 _FIRST_VERSION_WITH_IDS: Final = 13
@@ -37,7 +37,7 @@ _FETCH_START_BYTES: Final = 10
 def walk(key: ApiKey, version: int, frame: Buffer, pos: int) -> Walk:
     """Steps to the answer: whether there are tagged fields at the end of the response whose body begins at `pos`.
 
-    Raises DecodeError for what is no such response.
+    Raises DecodeError for anything that is not such a response.
     """
     try:
         found = yield from _WALKS[key](version, frame, pos)
@@ -86,7 +86,7 @@ def _fetch(version: int, frame: Buffer, pos: int) -> Walk:
 
 
 def _skip_compact(frame: Buffer, pos: int) -> int:
-    """The place behind a compact string, or compact bytes; null takes no more than its length does."""
+    """The place after a compact string, or compact bytes; null takes no more than its length does."""
     size, pos = read_uvarint(frame, pos)
     return pos + max(0, size - 1)
 

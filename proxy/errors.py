@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class ProxyError(Exception):
-    """The proxy cannot start, or cannot go on."""
+    """The proxy cannot start, or cannot continue."""
 
 
 class RefusedError(Exception):
-    """What one side of a connection sent cannot be forwarded: the connection ends, with one log line."""
+    """Something that one side of a connection sent cannot be forwarded: the connection ends, with one log line."""
 
 
 class NotLetInError(Exception):

@@ -1,7 +1,8 @@
-"""What both flows of one client's connection share: who the client is, its filters, and what waits for an answer.
+"""What both flows of one client's connection share: who the client is, its filters, and the requests without answers.
 
-An answer that the proxy gives itself takes its place in the queue of requests: it leaves when those before it have. The
-client's filters are made when it is known who it is, which is when it asks for something else than to be let in.
+An answer that the proxy gives itself takes its place in the queue of requests: it leaves after those before it. The
+client's filters are made when it is known who the client is, which is when it first asks for anything other than to log
+in.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 1000
-"""So many requests of a connection may wait for their answers; the next is received when one has come."""
+"""How many requests of a connection may wait for their answers; the next one is received when one has come."""
 
 
 class Pending:
-    """A request that waits for its answer. `answer` is there if the proxy gives it, `reply` if the proxy has asked."""
+    """A request that waits for its answer. `answer` is set if the proxy gives it, `reply` if the proxy has asked."""
 
     __slots__ = ("answer", "call", "claim", "correlation_id", "key", "reply", "version")
 
@@ -57,7 +58,9 @@ class Pending:
 
 
 class Reply:
-    """The way of an answer to whoever in the proxy has asked: one side gives the frame, and waits until it is used."""
+    """Hands an answer to the part of the proxy that has asked: one side gives the frame, and waits until it has been
+    used.
+    """
 
     def __init__(self) -> None:
         self._frame: Buffer = b""
@@ -65,18 +68,18 @@ class Reply:
         self._is_used = trio.Event()
 
     async def give(self, frame: Buffer) -> None:
-        """Hand the frame over. Its memory may be reused behind this."""
+        """Hand the frame over. Its memory may be reused afterwards."""
         self._frame = frame
         self._is_here.set()
         await self._is_used.wait()
 
     async def take(self) -> Buffer:
-        """The frame, when it is here; `used` has to follow."""
+        """Wait for the frame; `used` must be called afterwards."""
         await self._is_here.wait()
         return self._frame
 
     def used(self) -> None:
-        """The frame is not looked at any more."""
+        """The frame is not needed any more."""
         self._frame = b""
         self._is_used.set()
 
@@ -112,19 +115,19 @@ class Exchange:
         return self.peer
 
     def enter(self) -> None:
-        """It is known who the client is: from now on its filters see what it asks for."""
+        """It is known who the client is; from now on its filters see what it asks for."""
         assert not self.is_in
         client = Client(self.peer, self.listener, self.admission.principal)
         self.chain = Chain(self.shared.filters, client, self.shared.metrics)
         self.is_in = True
 
     def refuse(self, reason: str) -> None:
-        """Say that the client is not let in; whoever says so ends the connection."""
+        """Log that the client is not let in; the caller ends the connection."""
         self.shared.metrics.refused["login"] += 1
         logger.warning("closed the connection from %r: %s", self, reason, extra=self.keys(reason))
 
     def keys(self, error: str = "") -> dict[str, object]:
-        """What a log line about this connection can be found by."""
+        """What identifies this connection in a log line."""
         return {"client": self.peer, "client_id": self.client_id, "listener": self.listener, "error": error}
 
     def flow_options(self) -> dict[str, Any]:
@@ -139,14 +142,14 @@ class Exchange:
         self._is_answering = True
 
     def taken(self) -> Pending:
-        """Take the request whose turn it is out of the queue."""
+        """Take the next request out of the queue."""
         pending = self.in_flight.popleft()
         if self.has_room:
             self.has_room.unpark()
         return pending
 
     def answered(self) -> None:
-        """All that has come of upstream's answers has been sent on."""
+        """Everything that has come of upstream's answers has been sent on."""
         self._is_answering = False
         if not self.in_flight:
             if self._quiet:
@@ -154,7 +157,7 @@ class Exchange:
             self.end_if_done()
 
     def end_if_done(self) -> None:
-        """End the connection, if it takes no requests any more and all are answered."""
+        """End the connection if it accepts no more requests and all are answered."""
         if not self.takes_requests and not self.in_flight:
             self.life.cancel()
 
@@ -164,7 +167,7 @@ class Exchange:
             await self._quiet.park()
 
     async def answer(self, pending: Pending, response: Response, version: int) -> None:
-        """Answer a request in the place of upstream, when those before it are answered."""
+        """Answer a request in place of upstream, once those before it are answered."""
         head = headers.build_response_header(pending.key, version, pending.correlation_id)
         parts = framed(head, *codec.build_parts(response, version))
         if self.in_flight or self._is_answering:
@@ -175,7 +178,7 @@ class Exchange:
 
     @asynccontextmanager
     async def ask(self, request: Request, version: int) -> AsyncIterator[Any]:
-        """Ask upstream on this connection, as its client, and have the answer for the block.
+        """Ask upstream on this connection, as its client; the answer is there for the length of the block.
 
         Only when it is `quiet`, and from the flow of requests. Until the end of the block nothing of upstream goes on
         to the client, so that the block may write to it; it says of `held` when something has moved. Raises

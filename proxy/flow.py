@@ -1,8 +1,8 @@
 """One direction of a connection: bytes in from one side, the same bytes out to the other, cut into frames on the way.
 
-What nobody wants is never held whole: a frame's head is looked at, and the rest goes straight on from the chunk that it
-was received into. A frame that somebody wants is held until it is complete. The sink is always written in the order in
-which frames came, and nothing is received while it takes nothing: a slow side stops the reading of the other.
+A frame that nobody wants is never held whole: its head is looked at, and the rest is sent on straight from the chunk
+into which it was received. A frame that somebody wants is held until it is complete. The sink is always written in the
+order in which frames came, and nothing is received while it accepts nothing: a slow side stops reading from the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RESERVE_FACTOR: Final = 4
 
 
 class Next(Enum):
-    """What is to be done with a frame whose first bytes are here."""
+    """What to do with a frame whose first bytes have arrived."""
 
     MORE = auto()  # too little of it is here to say
     THROUGH = auto()  # its bytes go on as they are
@@ -80,7 +80,7 @@ class Flow(ABC):
 
     @abstractmethod
     async def settle(self) -> None:
-        """Do what has to come first; all that came before has been sent."""
+        """Do what has to come first; everything before it has been sent."""
 
     async def run(self) -> None:
         """Forward until the source ends, or until `stop` and the end of the frame under way.
@@ -89,7 +89,7 @@ class Flow(ABC):
         """
         with self._life:
             while not (self._stopping and self.is_between_frames):
-                # Much is to come: what is woken for each packet would cost more than to forward it.
+                # Much is to come: waking up for each packet would cost more than forwarding it.
                 self._source.expect(self._through)
                 self._is_idle = self.is_between_frames
                 await self._source.wait_readable()

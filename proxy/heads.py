@@ -1,4 +1,4 @@
-"""What must be read of a frame to forward it: which request it is, and whether it will be answered."""
+"""What must be read of a frame in order to forward it: which request it is, and whether it will be answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_TRANSACTIONS: Final = 3
 
 
 class RequestHead(NamedTuple):
-    """The part of a request's header that has the same place in every version."""
+    """The part of a request's header that is in the same place in every version."""
 
     size_bytes: int
     key: int
@@ -34,9 +34,9 @@ class RequestHead(NamedTuple):
 
 
 def has_answer(buf: Buffer, pos: int, end: int, version: int) -> bool | None:
-    """Whether a Produce request has an answer, which it has not with acks=0; None if too little of it is here.
+    """Whether a Produce request is answered, which it is not with acks=0; None if too little of it has arrived.
 
-    `pos` is behind the correlation id.
+    `pos` is the position after the correlation id.
     """
     flexible = ApiKey.PRODUCE.is_flexible(version)
     try:
@@ -59,7 +59,7 @@ def has_answer(buf: Buffer, pos: int, end: int, version: int) -> bool | None:
 
 
 def skip_tags(buf: Buffer, pos: int) -> int:
-    """The place behind the tagged fields that begin at `pos`."""
+    """The place after the tagged fields that begin at `pos`."""
     count, pos = read_uvarint(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
@@ -71,5 +71,5 @@ def skip_tags(buf: Buffer, pos: int) -> int:
 
 
 def framed(*parts: Buffer) -> Sequence[Buffer]:
-    """A frame of these parts."""
+    """A frame made of these parts."""
     return [struct.pack(">i", sum(map(len, parts))), *parts]

@@ -1,6 +1,6 @@
-"""Who a client is: by SASL here, by a certificate that it has shown, or by the SASL that it does with upstream.
+"""Who a client is: by SASL here, by a certificate that it has shown, or by its SASL exchange with upstream.
 
-Where the proxy asks clients for SASL itself, a `ClientLogin` has the say until it is complete; `admission.py` asks it.
+If the proxy itself requires SASL, a `ClientLogin` decides until it is complete; `admission.py` asks it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 UNKNOWN: Final = ""
-"""Upstream has let somebody in by a mechanism that does not show who it is."""
+"""Upstream has let somebody in by a mechanism that does not reveal who it is."""
 
 SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 BEFORE_LOGIN: Final = SASL_KEYS | {ApiKey.API_VERSIONS}
@@ -35,23 +35,23 @@ class ClientLogin(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why it has failed; empty as long as it has not."""
+        """Why it has failed; empty while it has not."""
         ...
 
     @property
     def max_frame_bytes(self) -> int:
-        """How long a request may be until it is complete."""
+        """How large a request may be until then."""
         ...
 
     @property
     def seconds(self) -> float:
-        """How long the client may take."""
+        """How much time the client may take."""
         ...
 
     def admit(self, key: ApiKey) -> ErrorCode:
         """Whether a request may come now: NONE, or the error that is its answer, after which the connection ends.
 
-        Raises NotLetInError where it ends without an answer.
+        Raises NotLetInError if it ends without an answer.
         """
         ...
 

@@ -1,8 +1,9 @@
 """A large Fetch answer is looked through while its bytes go on, and is never held whole.
 
-Where a leader has changed, such an answer names brokers in a tagged field at its very end (KIP-951). By then all before
-it has been sent, with the length of the whole, so that there is no room for other addresses. The field is made one that
-clients do not know, and emptied: they ask for metadata then, as they do where nobody names the new leader.
+If a leader has changed, such an answer names brokers in a tagged field at its very end (KIP-951). By then everything
+before it has been sent, including the length of the whole, so there is no room for other addresses. So the field is
+turned into one that clients do not know, and emptied; they then ask for metadata, as they do when nobody names the new
+leader.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from ottla.kproto.errors import DecodeError
 
 HIDDEN_TAG: Final = 127
-"""In the place of a tag that is hidden. Nobody knows it, and it takes one byte as well."""
+"""Replaces a tag that is hidden. Nobody knows it, and it takes one byte as well."""
 
 _ENDPOINTS_TAG: Final = 0
 _STEP: Final = 128
@@ -30,7 +31,7 @@ Walk = Generator[int, int, int]
 
 
 class LongFetch:
-    """One Fetch answer of version 16 or higher. `look` is given all of it piece by piece, from its length on."""
+    """One Fetch answer of version 16 or higher. `look` gets all of it piece by piece, from its length on."""
 
     def __init__(self) -> None:
         self._walk = self._varints()
@@ -41,11 +42,11 @@ class LongFetch:
 
     @property
     def is_done(self) -> bool:
-        """Whether its end was seen."""
+        """Whether its end has been seen."""
         return self._ends and not self._gap
 
     def look(self, piece: memoryview) -> Iterator[None]:
-        """Look through the next piece, and hide in it what names brokers. Stops now and then. Raises DecodeError."""
+        """Look through the next piece, and hide what names brokers. Pauses now and then. Raises DecodeError."""
         pos = numbers = 0
         while True:
             if self._gap:
@@ -108,7 +109,7 @@ class LongFetch:
 
 
 def _tags(gap: int) -> Walk:
-    """Tagged fields that begin so many bytes on; returns how many bytes the last one has."""
+    """Walk over the tagged fields that begin this many bytes further on; returns how many bytes the last one has."""
     count = yield gap
     gap = 0
     for _ in range(count):

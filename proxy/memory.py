@@ -1,4 +1,4 @@
-"""The memory that forwarding takes: chunks that are lent out while bytes move, and a bound on frames held whole."""
+"""The memory for forwarding: chunks that are lent out while bytes move, and a limit on frames that are held whole."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import trio
 from ottla.proxy.errors import StalledError
 
 CHUNK_BYTES: Final = 256 * 1024
-"""One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held."""
+"""One receive copies at memory speed; this much is well under the 500 µs for which the loop may be held."""
 
 _MAX_FREE: Final = 16
 
 
 class Chunks:
-    """Buffers for what is on its way. A connection has one only while something of it is here."""
+    """Buffers for bytes on their way. A connection has one only while some of its bytes are here."""
 
     def __init__(self) -> None:
         self._free: list[bytearray] = []
@@ -34,7 +34,9 @@ class Chunks:
 
 
 class Held:
-    """A frame that is held whole. Its owner says when something of it moves, and does all about it within `scope`."""
+    """A frame that is held whole. Its owner reports whenever part of it moves, and does everything with it within
+    `scope`.
+    """
 
     __slots__ = ("moved_at", "scope")
 
@@ -43,15 +45,16 @@ class Held:
         self.scope = trio.CancelScope()
 
     def moved(self) -> None:
-        """A part of it has come, or has gone on."""
+        """A part of it has arrived, or has been sent on."""
         self.moved_at = trio.current_time()
 
 
 class FrameBudget:
-    """How many bytes of large frames may be held whole, by all connections together. Who comes first gets first.
+    """How many bytes of large frames all connections together may hold. First come, first served.
 
-    One frame that is larger than all of it is let in when nothing else is held. A frame of which nothing has moved for
-    `patience_seconds` is given up when others wait for its memory: who does not read holds up nobody else for long.
+    A frame larger than the whole limit is let in when nothing else is held. A frame of which nothing has moved for
+    `patience_seconds` is given up if others wait for its memory, so a client that does not read cannot hold up others
+    for long.
     """
 
     def __init__(self, max_bytes: int, patience_seconds: float = 30.0) -> None:
@@ -64,7 +67,7 @@ class FrameBudget:
 
     @asynccontextmanager
     async def hold(self, size_bytes: int) -> AsyncIterator[Held]:
-        """Wait until so much may be held, and hold it for the block. Raises StalledError."""
+        """Wait until this much may be held, and hold it during the block. Raises StalledError."""
         async with self._turn:
             while self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
                 with trio.move_on_after(self._patience_seconds):

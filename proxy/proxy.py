@@ -1,4 +1,4 @@
-"""A proxy, put together: its ports, what it learns of upstream at the start, and its end."""
+"""A whole proxy: its ports, what it learns about upstream at the start, and its end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 1.0
-"""So long a stop waits for answers that are under way."""
+"""How long a stop waits for answers that are under way."""
 
 _RETRY_SECONDS: Final = 1.0
 
 
 class Ready(NamedTuple):
-    """What a proxy says when it takes connections."""
+    """What a proxy reports when it accepts connections."""
 
     host: str
     port: int
@@ -66,10 +66,10 @@ class Proxy:
         assert not self._doors.connection_count
 
     async def serve(self, task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED) -> None:
-        """Forward until `stop`. ProxyError if the proxy cannot start, or if upstream leads back to it.
+        """Forward until `stop`. Raises ProxyError if the proxy cannot start, or if upstream leads back to it.
 
-        It has started when upstream was asked for its brokers, answered or not: each has its port here then, the lowest
-        node id the lowest port. What upstream names later gets the next ones.
+        It has started when upstream was asked for its brokers, whether it answered or not. Each broker then has its
+        port here, the lowest node id the lowest port. Brokers that upstream names later get the next ports.
         """
         port = self._doors.open_bootstrap()
         async with trio.open_nursery() as nursery:
@@ -89,7 +89,7 @@ class Proxy:
         scope.cancel()
 
     async def _prepare(self, port: int, task_status: trio.TaskStatus[Ready]) -> None:
-        """Learn the brokers, and say so; go on asking where nobody answers yet."""
+        """Learn the brokers, and report them; keep asking while nobody answers."""
         is_known = await self._learn(logging.WARNING)
         task_status.started(Ready(self._settings.listen[0], port, self.broker_count))
         while not is_known:

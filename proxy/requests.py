@@ -1,4 +1,4 @@
-"""What comes from a client: which requests are read, and what goes on of them to upstream."""
+"""What comes from a client: which requests are read, and what of them is sent to upstream."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Requests(Flow):
         return Next.THROUGH
 
     def _is_wanted(self, key: int, version: int, size_bytes: int) -> bool:
-        """Whether a request has to be held whole. NotLetInError if it must not come now."""
+        """Whether a request must be held whole. Raises NotLetInError if it must not come now."""
         if self._admission.wants(key, size_bytes):
             return True
         if not self._exchange.is_in:
@@ -100,7 +100,7 @@ class Requests(Flow):
             pending, frame, body_start
         ):
             return
-        # Where a client has to be let in first, a request is held although nobody may want to read it.
+        # If a client has to log in first, a request is held even if nobody may want to read it.
         request: Request | None = None
         if self._is_of_filters(pending.key):
             pending.call = Call(pending.key, pending.version, header.client_id, exchange.chain.client)
@@ -126,7 +126,7 @@ class Requests(Flow):
             await self.send(framed(memoryview(frame)[:body_start], *body))
 
     async def _is_about_login(self, pending: Pending, frame: Buffer, body_start: int) -> bool:
-        """Look at what a client says of who it is, or before that is known; True if it is dealt with."""
+        """Handle what a client sends to authenticate, or before it has; True if it has been dealt with."""
         admission = self._admission
         response = await admission.take(pending.key, pending.version, frame, body_start)
         if response is not None:
@@ -139,7 +139,7 @@ class Requests(Flow):
         return response is not None
 
     async def settle(self) -> None:
-        """Wait until there is room for another request that waits for its answer."""
+        """Wait until another request may wait for its answer."""
         while len(self._exchange.in_flight) >= MAX_IN_FLIGHT:
             await self._exchange.has_room.park()
 

@@ -1,4 +1,4 @@
-"""What comes from upstream: which answers are read, and what goes on of them to the client."""
+"""What comes from upstream: which answers are read, and what of them is sent to the client."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Responses(Flow):
         await self.send(framed(*([frame] if parts is None else parts)))
 
     async def _filter(self, pending: Pending, frame: Buffer, body_start: int) -> list[Buffer] | None:
-        """What becomes of an answer that filters want; None if it stays as it is."""
+        """What becomes of an answer that filters want; None if it stays unchanged."""
         assert pending.call is not None
         response = codec.parse_response(pending.key, pending.version, frame, body_start)
         outcome = await self._exchange.chain.response(response, pending.call)

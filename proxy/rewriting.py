@@ -1,4 +1,4 @@
-"""The answers that name brokers, with the addresses that lead through the proxy in the place of theirs.
+"""The answers that name brokers, with their addresses replaced by those that lead through the proxy.
 
 | API | names |
 |---|---|
@@ -46,7 +46,7 @@ NAMING: Final = frozenset(
 """The APIs whose answers name brokers, in some version."""
 
 WALKED_AT_ONCE_BYTES: Final = 64 * 1024
-"""So much is looked through in one go."""
+"""How much is looked through in one go."""
 _CONTROLLERS: Final = 2
 _PORT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
@@ -58,7 +58,7 @@ def names_brokers(key: ApiKey, version: int) -> bool:
 
 
 def may_pass(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
-    """Whether an answer can go on at once, for it is small and names no broker; if not, it may or may not."""
+    """Whether an answer can be sent on at once because it is small and names no broker; if not, it may or may not."""
     if key not in endpoints.FIRST_VERSIONS or len(frame) > WALKED_AT_ONCE_BYTES:
         return False
     walk = endpoints.walk(key, version, frame, body_start)
@@ -72,7 +72,9 @@ def may_pass(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
 async def rewrite(
     key: ApiKey, version: int, frame: Buffer, body_start: int, localize: Localize
 ) -> list[Buffer] | None:  # fmt: skip
-    """The frame with the proxy's addresses, in pieces; None if it stays as it is. DecodeError for what is no answer."""
+    """The frame with the proxy's addresses, in pieces; None if it stays unchanged. Raises DecodeError if it is not an
+    answer.
+    """
     if key is ApiKey.METADATA:
         return _metadata(version, frame, body_start, localize)
     if key in endpoints.FIRST_VERSIONS and not await _has_endpoints(key, version, frame, body_start):

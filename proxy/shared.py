@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CLIENT_PATIENCE_SECONDS: Final = 5.0
 
 CONNECT_SECONDS: Final = 10.0
-"""So long a client waits for upstream to be reached."""
+"""How long a client waits until upstream is reached."""
 
 
 class CacheSettings(NamedTuple):
@@ -49,7 +49,7 @@ class Settings(NamedTuple):
     """The host that clients are told; by default the one that they connected to."""
     max_connections: int = 10_000
     max_frame_bytes: int = 104_857_600
-    """Of a request or an answer: Kafka's default of socket.request.max.bytes."""
+    """The largest request or answer: Kafka's default of socket.request.max.bytes."""
     memory_bytes: int = 256 * 1024 * 1024
     """For frames that are held whole; half for requests, half for answers."""
     cache: CacheSettings | None = None
@@ -58,7 +58,7 @@ class Settings(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """How clients come in, and how upstream is reached; by default without TLS or SASL on either side."""
+    """How clients connect, and how upstream is reached; by default without TLS or SASL on either side."""
 
     accept: Accept = accept_tcp
     connect: Connect = connect_tcp
@@ -87,17 +87,17 @@ class Shared:
             hidden=SASL_KEYS if self.own_login and not ways.asks_clients else (),
         )
         self.chunks = Chunks()
-        # Each has half of it: requests wait for upstream, which may wait until an answer finds room.
+        # Each gets half: requests wait for upstream, which may itself be waiting until an answer finds room.
         self.requests = FrameBudget(settings.memory_bytes // 2)
-        # A client that does not read soon has to ask again; a broker does not read from whom it throttles.
+        # A client that does not read soon has to ask again; a broker does not read from clients that it throttles.
         self.responses = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
-        # For what comes out of the cache: whoever holds some of it waits for none of the others.
+        # For answers from the cache: whoever holds some of it waits for none of the other limits.
         self.hits = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
         self.cache = self._make_cache()
         self.max_frame_bytes = settings.max_frame_bytes
         self.metrics = Metrics()
         self.metrics.cache = self.cache
-        #: By this a request of the proxy is known where it comes back.
+        #: By this the proxy recognizes a request of its own that comes back to it.
         self.own_client_id = f"ottla-proxy-{uuid.uuid4()}"
         self.failure: ProxyError | None = None
         self.failed = trio.Event()

@@ -1,7 +1,7 @@
 """A connected byte stream as the proxy needs it, and the TCP socket behind it.
 
-This is the seam for TLS and SASL: whoever speaks them gives `Connect` or `Accept` of its own, and the transport that it
-returns is read and written as plain bytes.
+This is the seam for TLS and SASL: whoever speaks them provides its own `Connect` or `Accept`, whose transport is read
+and written as plain bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_SEND_VIEWS: Final = 1024
 # A wake-up costs about as much as forwarding this.
 _WORTH_WAITING_BYTES: Final = 64 * 1024
 # Less than a peer sends ahead of acknowledgements: Kafka stops at twice its `socket.send.buffer.bytes` of 100 KiB, and
-# whoever waits for more waits for a timer.
+# waiting for more would mean waiting for a timer.
 _AWAITED_BYTES: Final = 128 * 1024
 # What the peer may send while what has come is forwarded. Linux makes room for twice what is waited for, and leaves it.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -35,17 +35,19 @@ class Transport(Protocol):
     """One end of a stream. Every method but the two waits returns at once."""
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""
+        """Fill the front of `buffer`; 0 means the end of the stream. Raises BlockingIOError if nothing is there yet."""
         ...
 
     def send(self, views: Sequence[Buffer]) -> int:
-        """Send a prefix of the views. BlockingIOError if there is no room for any of it."""
+        """Send a prefix of the views. Raises BlockingIOError if there is no room for any of it."""
         ...
 
     async def wait_readable(self) -> None: ...
 
     def expect(self, size_bytes: int) -> None:
-        """So much is sure to come: `wait_readable` may wait until it, or a good part of it, is there. 0: do not."""
+        """This much is sure to come: `wait_readable` may wait until it, or a good part of it, has arrived. 0: do not
+        wait.
+        """
         ...
 
     async def wait_writable(self) -> None: ...
@@ -58,7 +60,7 @@ class Transport(Protocol):
 
 
 class Accepted(NamedTuple):
-    """A client, and who it is as far as its certificate tells; what it has to say itself, where the proxy asks."""
+    """A client, and who it is according to its certificate; and its login, if the proxy requires one."""
 
     transport: Transport
     principal: str = ANONYMOUS
@@ -66,7 +68,9 @@ class Accepted(NamedTuple):
 
 
 Connect = Callable[[str, int], Awaitable[Transport]]
-"""Connects to host and port; raises OSError, and ClientError if it is not let in. Cancelled, it leaves nothing open."""
+"""Connects to host and port. Raises OSError, and ClientError if it is not let in. If it is cancelled, nothing stays
+open.
+"""
 Accept = Callable[[socket.socket], Awaitable[Accepted]]
 """Makes a transport of an accepted socket, whose owner it becomes; raises NotLetInError and OSError."""
 
@@ -113,7 +117,7 @@ class SocketTransport:
 
 
 def unmapped(host: str) -> str:
-    """An IPv4 address as such, also where a socket for both families brought it."""
+    """An IPv4 address as such, even if it came from a socket for both families."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 
@@ -134,7 +138,7 @@ async def accept_tcp(accepted: socket.socket) -> Accepted:
 
 
 async def send_all(sink: Transport, parts: Sequence[Buffer], moved: Callable[[], None] | None = None) -> None:
-    """Send everything, and call `moved` whenever something has gone. Lets others run behind each large piece."""
+    """Send everything, and call `moved` whenever something was sent. Lets others run after each large piece."""
     views = [memoryview(part) for part in parts if len(part)]
     while views:
         some = views[0] if len(views[0]) <= _MAX_SEND_BYTES else views[0][:_MAX_SEND_BYTES]

@@ -1,4 +1,4 @@
-"""Saying to upstream who the proxy is, on each connection before a client's first request goes over it."""
+"""The proxy's own login to upstream, on each connection before a client's first request is sent over it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECEIVE_BYTES: Final = 4096
 async def log_in(transport: Transport, login: Login, address: str, client_id: str) -> None:
     """Authenticate by SASL. Nothing else may be under way on the connection.
 
-    Raises a ClientError that says why upstream does not let the proxy in, and OSError.
+    Raises OSError, and ClientError, which says why upstream does not let the proxy in.
     """
     protocol = ClientProtocol(address, client_id, login=login)
     protocol.start()

@@ -1,8 +1,8 @@
-"""Which APIs and versions clients are told of: what upstream serves, as far as the proxy can forward it.
+"""The APIs and versions that clients are offered: what upstream serves, as far as the proxy can forward it.
 
-A newer API, or a newer version of one, might name brokers in a place that is not known here, so none is offered that
-Kafka 4.3 does not have. Older versions are offered as upstream has them: their frames can be forwarded unread, and what
-must be read can be read in every version.
+A newer API or version might name brokers in a place that is not known here, so nothing is offered that Kafka 4.3 does
+not have. Older versions are offered as upstream has them: most frames can be forwarded unread, and what must be read
+can be read in every version.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
 
-# After version 0 of SaslHandshake come bytes that are no requests and have no correlation ids.
+# Version 0 of SaslHandshake is followed by bytes that are not requests and have no correlation ids.
 _LOWEST: Final = {ApiKey.SASL_HANDSHAKE: 1}
-# librdkafka takes a Produce that does not begin at 0 for a broker that cannot compress.
+# If Produce does not begin at version 0, librdkafka thinks that the broker knows no compression.
 _OFFERED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
 
 
 class Offer:
-    """The versions that are forwarded, as filters limit them further."""
+    """The versions that are forwarded; filters may limit them further."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Offer:
         return self._lowest.get(key, 0) <= version <= self._highest.get(key, -1)
 
     def limit(self, response: ApiVersionsResponse) -> None:
-        """Leave in an answer what is forwarded."""
+        """Keep in an answer only what is forwarded."""
         kept = []
         for key, served in self._own.items():
             lowest = max(served.lowest, self._lowest[key])
@@ -62,7 +62,7 @@ class Offer:
 
 
 def unsupported() -> Response:
-    """What is answered to an ApiVersions of an unknown version, in version 0: ask again in one of these (KIP-511)."""
+    """The answer to an ApiVersions of an unknown version, in version 0: ask again in one of these (KIP-511)."""
     known = ApiKey.API_VERSIONS.valid_versions
     served = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=known.lowest, max_version=known.highest)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served])

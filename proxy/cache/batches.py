@@ -1,4 +1,4 @@
-"""What is read of records before they are kept: whether they are sound, where batches begin, what was aborted."""
+"""What is read from records before they are kept: whether they are sound, where batches begin, what was aborted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INDEX_BYTES: Final = 4096
-"""Between two entries of an index lie at most so many bytes, and one batch."""
+"""Between two entries of an index there are at most this many bytes, plus one batch."""
 
 
 class Aborted(NamedTuple):
@@ -27,9 +27,9 @@ class Batches(NamedTuple):
     """Whole batches in the order of their offsets."""
 
     start: int
-    """The first offset for which this is the answer; before the first batch where offsets are missing."""
+    """The first offset for which this is the answer; lower than that of the first batch if offsets are missing."""
     end: int
-    """The offset behind the last batch."""
+    """The offset after the last batch."""
     size_bytes: int
     bases: array[int]
     """The base offsets of some batches, the first one's among them."""
@@ -41,9 +41,9 @@ class Batches(NamedTuple):
 
 
 def read_batches(records: memoryview, fetch_offset: int) -> Batches | None:
-    """The whole batches of an answer, each of them checked; None if there is none, or they do not answer the request.
+    """The whole batches of an answer, all checked; None if there are none, or they do not answer the request.
 
-    A last batch that is cut off is left out. Raises RecordError if anything is wrong with the others.
+    A last batch that is cut off is left out. Raises RecordError if anything is wrong with another one.
     """
     whole = records[: whole_batches_size_bytes(records)]
     bases, positions = array("q"), array("I")
@@ -84,10 +84,10 @@ def with_ends(aborted: Sequence[tuple[int, int]], aborts: Sequence[tuple[int, in
 
 
 def trim(records: memoryview, offset: int, max_bytes: int, end: int) -> tuple[memoryview, int]:
-    """The batches from that which holds the offset on, as many as fit but at least one, and the offset behind them.
+    """The batches from the one that holds the offset on, as many as fit but at least one, and the offset after them.
 
-    `records` are whole batches and end at the offset `end`. Few of them may lie before the offset, and only few may be
-    there at all if they do not fit: they are walked through.
+    `records` are whole batches and end at the offset `end`. They are walked through, so only a few may come before the
+    offset, and there may only be a few at all if they do not fit.
     """
     begin = 0
     for pos, header in iter_batches(records):

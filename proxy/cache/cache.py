@@ -1,4 +1,4 @@
-"""What a proxy keeps of upstream's records, and what of it may be served."""
+"""What a proxy keeps of upstream's records, and which of them may be served."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 _MAX_PARTITIONS: Final = 50_000
 _READ_BYTES: Final = 256 * 1024
-"""So much is read in one go: it stays well under the 500 µs for which the loop may be held."""
+"""How much is read in one go: well under the 500 µs for which the loop may be held."""
 _ENOUGH_BYTES: Final = 128 * 1024
-"""Pieces are put together to answers of this size."""
+"""Pieces are joined into answers of this size."""
 _WRITERS: Final = 2
 
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -47,11 +47,11 @@ class Counters:
         self.checks = 0  # partitions of which upstream was asked again whether they may be served
         self.served_bytes = 0
         self.kept_bytes = 0
-        self.unkept = 0  # answers that were not kept, for they are not sound
+        self.unkept = 0  # answers that were not kept because they are damaged
 
 
 class Partition:
-    """What is kept of one partition in one leader epoch. A later epoch begins with nothing."""
+    """What is kept of one partition in one leader epoch. A later epoch starts with nothing."""
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
@@ -63,11 +63,11 @@ class Partition:
         self.high_watermark, self._heard_at = -1, 0.0
 
     def has_shrunk(self, told: Told) -> bool:
-        """Whether upstream, asked after it had named a high watermark, names a lower one: it has lost records."""
+        """Whether upstream now names a lower high watermark than in an earlier answer: then it has lost records."""
         return told.data.high_watermark < self.high_watermark and told.asked_at > self._heard_at
 
     def note(self, told: Told) -> None:
-        """Upstream has vouched for this epoch, and has said where the partition begins and ends."""
+        """Upstream has confirmed this epoch, and said where the partition begins and ends."""
         data, now = told.data, trio.current_time()
         if data.high_watermark >= self.high_watermark:
             self.high_watermark, self._heard_at = data.high_watermark, now
@@ -78,12 +78,12 @@ class Partition:
         return (self.committed,) if isolation_level == READ_COMMITTED else (self.committed, self.uncommitted)
 
     def end_at(self, offset: int, isolation_level: int) -> int:
-        """Up to where records are kept that follow on this offset without a gap, in one piece; -1 if none are."""
+        """The end of the piece that holds this offset; -1 if there is none."""
         return max(shelf.end_at(offset) for shelf in self.shelves(isolation_level))
 
 
 class Told(NamedTuple):
-    """What upstream, asked at `asked_at`, has answered to a reader of an isolation level who came in by that port."""
+    """What upstream, asked at `asked_at`, answered to a reader of this isolation level that connected to this port."""
 
     data: PartitionData
     reader: object
@@ -100,7 +100,7 @@ class Flight(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Records out of the cache, and which transactions among them were aborted, as producer ids and first offsets."""
+    """Records from the cache, and the aborted transactions among them, as producer ids and first offsets."""
 
     records: bytes | memoryview
     aborted: Sequence[tuple[int, int]]
@@ -109,13 +109,13 @@ class Found(NamedTuple):
 Key = tuple["UUID", int]
 """A topic's id, and the index of a partition."""
 Route = tuple[Key, int, int, int]
-"""What a flight brings: the records of a partition in a leader epoch, from an offset on, for an isolation level."""
+"""What a flight brings: a partition's records in one leader epoch, from an offset on, for one isolation level."""
 
 
 class Cache:
     """The records of all partitions, up to `size_bytes` on disk in `folder`. Empty at the start, gone at the end.
 
-    A disk that is full, or fails, empties it and switches it off for good; nobody notices but by the log and `is_on`.
+    A full or failing disk empties the cache and switches it off for good; only the log and `is_on` show that.
     """
 
     def __init__(self, disk: Disk, folder: str, size_bytes: int, vouched: re.Pattern[str] | None = None) -> None:
@@ -131,16 +131,18 @@ class Cache:
 
     @property
     def used_bytes(self) -> int:
-        """What it takes on disk."""
+        """The space that it takes on disk."""
         return self._segments.used_bytes
 
     def partition(self, key: Key, leader_epoch: int) -> Partition | None:
-        """What is kept of a partition, if it is of this leader epoch."""
+        """What is kept of a partition, if it is from this leader epoch."""
         found = self._partitions.get(key)
         return found if found is not None and found.leader_epoch == leader_epoch else None
 
     def note(self, key: Key, leader_epoch: int, told: Told) -> None:
-        """Upstream has answered a request that named this leader epoch, to which it agrees unless there is an error."""
+        """Upstream has answered a request that named this leader epoch; unless there is an error, it agrees with the
+        epoch.
+        """
         data = told.data
         code = data.error_code
         if code == ErrorCode.NONE and leader_epoch >= 0:
@@ -155,7 +157,7 @@ class Cache:
     def _agreed(self, key: Key, leader_epoch: int, told: Told) -> None:
         partition = self._partitions.get(key)
         if partition is not None and leader_epoch < partition.leader_epoch:
-            return  # it was deposed and does not know it
+            return  # it is no longer the leader and does not know it
         if partition is None or leader_epoch > partition.leader_epoch or partition.has_shrunk(told):
             partition = self._partitions[key] = Partition(leader_epoch)
             while len(self._partitions) > _MAX_PARTITIONS:
@@ -169,13 +171,13 @@ class Cache:
         self._partitions.pop(key, None)
 
     def forget_topic(self, topic_id: UUID) -> None:
-        """Serve nothing more of a topic, and ask about it anew."""
+        """Serve nothing more of a topic, and ask about it again."""
         self.topics.forget(topic_id)
         for key in [it for it in self._partitions if it[0] == topic_id]:
             del self._partitions[key]
 
     async def keep(self, key: Key, leader_epoch: int, offset: int, level: int, data: PartitionData) -> None:
-        """Keep the records that upstream has given for an offset; they are used until this returns."""
+        """Keep the records that upstream has given for an offset. Their memory is used until this returns."""
         partition = self.partition(key, leader_epoch)
         records = memoryview(data.records or b"")
         if partition is None or not self.is_on or not 0 < len(records) <= self._segments.largest_bytes:
@@ -217,7 +219,7 @@ class Cache:
             place.segment.on_drop.add(shelf.prune)
 
     async def read(self, partition: Partition, offset: int, max_bytes: int, level: int) -> Found | None:
-        """About so many bytes of records from an offset on, at least one batch; None if none are kept any more."""
+        """About this many bytes of records from an offset on, at least one batch; None if none are kept any more."""
         found: list[memoryview] = []
         aborted: dict[tuple[int, int], None] = {}
         size_bytes = 0
@@ -249,7 +251,7 @@ class Cache:
         return None
 
     async def _load(self, place: Place) -> bytearray:
-        """The bytes of a place. What is not in memory is read by a worker thread."""
+        """The bytes of a place. If they are not in memory, a worker thread reads them."""
         room = bytearray(place.size_bytes)
         view = memoryview(room)
         self._segments.enter(place.segment)
@@ -275,7 +277,7 @@ class Cache:
         return count
 
     def close(self) -> None:
-        """Give all space back. Nothing is kept behind this."""
+        """Give all space back. Nothing is kept afterwards."""
         self.is_on = False
         self._partitions.clear()
         self._segments.drop_all()

@@ -1,8 +1,8 @@
-"""For how long an answer of upstream counts.
+"""How long an answer of upstream is valid.
 
-Nothing is served that upstream has not vouched for within the last half a second: that this reader may read the topic,
-that the broker leads the partition in the same leader epoch, and where its log begins and ends. Each answer to a Fetch
-says all of that at once.
+Nothing is served unless upstream has confirmed within the last half second that this reader may read the topic, that
+the broker leads the partition in the same leader epoch, and where its log begins and ends. Each answer to a Fetch says
+all of that at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 COUNTS_SECONDS: Final = 0.5
-"""So long an answer of upstream counts. Kafka's brokers learn of a change of rights or of a leader about as fast."""
+"""How long an answer of upstream is valid. Kafka's brokers learn of changed rights or leaders about as quickly."""
 
 _MAX_READERS: Final = 20_000
 
@@ -24,7 +24,7 @@ READ_COMMITTED: Final = 1
 
 
 class Seen(NamedTuple):
-    """What upstream last said of a partition to readers of one isolation level, at `at`."""
+    """What upstream last said about a partition to readers of one isolation level, at time `at`."""
 
     high_watermark: int
     last_stable_offset: int
@@ -35,28 +35,28 @@ class Seen(NamedTuple):
         return trio.current_time() - self.at < COUNTS_SECONDS
 
     def visible_end(self, isolation_level: int) -> int:
-        """The offset behind the last record that such a reader may see."""
+        """The offset after the last record that such a reader may see."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
 
 
 class Readers:
-    """Who has been let read which topic, and when."""
+    """Who was allowed to read which topic, and when."""
 
     def __init__(self) -> None:
         self._let: OrderedDict[tuple[object, UUID], float] = OrderedDict()
 
     def let(self, reader: object, topic_id: UUID, asked_at: float) -> None:
-        """Upstream has let this reader read: it looks at rights when it is asked, and may answer much later."""
+        """Upstream has allowed this reader to read. It checks rights when it is asked, and may answer much later."""
         self._let[reader, topic_id] = max(asked_at, self._let.get((reader, topic_id), asked_at))
         self._let.move_to_end((reader, topic_id))
         while len(self._let) > _MAX_READERS:
             self._let.popitem(last=False)
 
     def forbid(self, reader: object, topic_id: UUID) -> None:
-        """Upstream has not."""
+        """Upstream has refused."""
         self._let.pop((reader, topic_id), None)
 
     def may(self, reader: object, topic_id: UUID) -> bool:
-        """Whether upstream has let this reader read just now."""
+        """Whether upstream has allowed this reader to read just now."""
         at = self._let.get((reader, topic_id))
         return at is not None and trio.current_time() - at < COUNTS_SECONDS

@@ -1,8 +1,8 @@
 """The room on disk: a ring of files without names.
 
-A file loses its name as soon as it is made. So nothing is left behind by a proxy that is killed, and there is nothing
-to be believed, or cleaned up, at the next start. Space is given out from the newest file; when all is taken the oldest
-file goes, with what is in it. Whoever reads from a file keeps it open that long.
+A file loses its name as soon as it is created. So a killed proxy leaves nothing behind, and the next start has nothing
+to trust or to clean up. Space is allocated in the newest file; when all of it is used, the oldest file goes, with
+everything in it. Whoever reads from a file keeps it open meanwhile.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LEAST_SEGMENTS: Final = 16
 _MAX_SEGMENTS: Final = 64
 _MAX_SEGMENT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PLACES: Final = 1024
-"""So many places of one file are given out, whatever their size: as many as can be forgotten at once."""
+"""How many places are allocated in one file, whatever their size: as many as can be forgotten at once."""
 
 
 class Segment:
-    """One file. `on_drop` are told when it goes."""
+    """One file. `on_drop` is called when it goes."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -58,11 +58,12 @@ class Segments:
 
     @property
     def largest_bytes(self) -> int:
-        """More than this is not taken at once."""
+        """The largest place that can be allocated."""
         return self._segment_bytes
 
     def reserve(self, size_bytes: int) -> Place:
-        """Room for so much, for which the oldest has to go where there is none. OSError if no file can be made.
+        """Allocate room for this much; if there is none, the oldest file goes. Raises OSError if no file can be
+        created.
 
         Its file is kept open until `leave`.
         """
@@ -87,7 +88,7 @@ class Segments:
         segment.users += 1
 
     def leave(self, segment: Segment) -> None:
-        """One who has read or written is done."""
+        """A reader or writer is done."""
         segment.users -= 1
         self._let_go(segment)
 
@@ -107,7 +108,7 @@ class Segments:
             self.drop_oldest()
 
     def write(self, place: Place, data: memoryview) -> None:
-        """Fill a place; from a worker thread. OSError if it cannot be."""
+        """Fill a place; from a worker thread. Raises OSError if that fails."""
         self._disk.pwritev(place.segment.handle, [data], place.position)
 
     def read(self, place: Place, room: memoryview, *, nowait: bool) -> int:
@@ -115,7 +116,7 @@ class Segments:
         return self._disk.preadv(place.segment.handle, [room], place.position, nowait=nowait)
 
     def sweep(self) -> None:
-        """Close what nobody uses any more, which frees its space on disk; from a worker thread."""
+        """Close files that nobody uses any more, which frees their space on disk; from a worker thread."""
         while self._unused:
             self._disk.close(self._unused.pop().handle)
 

@@ -34,7 +34,7 @@ class Slice(NamedTuple):
 
 
 class Shelf:
-    """Pieces of which none lies within another one, so that their starts and their ends are in the same order."""
+    """Pieces of which none lies within another, so that their starts and their ends are in the same order."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -44,7 +44,7 @@ class Shelf:
         return len(self._pieces)
 
     def add(self, piece: Piece) -> bool:
-        """Keep a piece, and no longer those that it makes superfluous; False if it is superfluous itself."""
+        """Keep a piece, and drop those that it makes superfluous; False if it is superfluous itself."""
         start, end = piece.batches.start, piece.batches.end
         if self.end_at(start) >= end:
             return False
@@ -61,14 +61,14 @@ class Shelf:
         self._starts = [it.batches.start for it in self._pieces]
 
     def end_at(self, offset: int) -> int:
-        """Up to where the piece goes that has this offset; -1 if none has."""
+        """The end of the piece that has this offset; -1 if none has it."""
         piece = self._at(offset)
         return -1 if piece is None else piece.batches.end
 
     def slice(self, offset: int, max_bytes: int) -> Slice | None:
         """From the batch that has the offset, or one shortly before it, about as much as fits, but at least one batch.
 
-        If it does not fit it is but a few batches long.
+        If it does not fit, it is only a few batches long.
         """
         piece = self._at(offset)
         if piece is None:

@@ -1,6 +1,6 @@
-"""What is known of topics: their ids and names, who leads their partitions, and whether they may be kept.
+"""What is known about topics: their ids and names, who leads their partitions, and whether they may be kept.
 
-A topic that is compacted is not kept: a reader could be given a record whose deletion upstream has forgotten by then.
+A compacted topic is not kept: a reader might get a record whose deletion upstream has already forgotten.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ottla.kproto.schema import Request
 
     Ask = Callable[[Request, int], AbstractAsyncContextManager[Any]]
-    """Asks upstream, as a client, and has the answer for a block."""
+    """Asks upstream, as a client; the answer is there for the length of a `with` block."""
 
 COUNTS_SECONDS: Final = 5.0
-"""So long it counts what upstream has said of a topic. The cleaner of a broker waits longer for a change of policy."""
+"""How long upstream's word on a topic is valid. A broker's cleaner takes longer to notice a change of policy."""
 
 _VERSIONS: Final = {ApiKey.METADATA: 12, ApiKey.DESCRIBE_CONFIGS: 4}
 _MAX_TOPICS: Final = 10_000
@@ -40,7 +40,7 @@ Name = UUID | str
 
 
 class Topic(NamedTuple):
-    """What upstream has said of a topic, at `at`."""
+    """What upstream said about a topic, at time `at`."""
 
     topic_id: UUID
     name: str
@@ -51,7 +51,7 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """What is known of all topics. `vouched` are kept without asking."""
+    """What is known about all topics. Those in `vouched` are kept without asking."""
 
     def __init__(self, vouched: re.Pattern[str] | None = None) -> None:
         self._vouched = vouched
@@ -63,12 +63,12 @@ class Topics:
         return all(served.get(key, -1) >= version for key, version in _VERSIONS.items())
 
     def known(self, name: Name) -> Topic | None:
-        """What has been said of a topic just now."""
+        """What was said about a topic just now."""
         topic = self._topics.get(name)
         return topic if topic is not None and trio.current_time() - topic.at < COUNTS_SECONDS else None
 
     def forget(self, name: Name) -> None:
-        """Something else was seen than what is known."""
+        """Something was seen that contradicts what is known."""
         if (topic := self._topics.pop(name, None)) is not None:
             self._topics.pop(topic.topic_id, None)
             self._topics.pop(topic.name, None)
@@ -91,7 +91,7 @@ class Topics:
             before = self._topics.get(it.topic_id)
             policy = policies.get(it.name)
             if policy is None and before is not None and before.is_kept and self.known(it.topic_id) is not None:
-                continue  # somebody else, who may ask for it, has been told meanwhile
+                continue  # meanwhile somebody else, who may ask, has been told
             is_kept = policy == "delete"
             if before is not None and before.is_kept and not is_kept:
                 dropped.append(it.topic_id)
@@ -102,7 +102,7 @@ class Topics:
         return dropped
 
     async def _policies(self, ask: Ask, names: list[str]) -> dict[str, str]:
-        """The cleanup policies of those topics for which the client may ask, or for which somebody has vouched."""
+        """The cleanup policies of the topics that the client may ask about, or that are in `vouched`."""
         vouched = {it for it in names if self._vouched is not None and self._vouched.fullmatch(it)}
         policies = dict.fromkeys(vouched, "delete")
         resources = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What there is of a partition."""
+    """What the cache has of a partition."""
 
     HIT = auto()  # records, which may be served
     CHECK = auto()  # records, but upstream has to be asked whether they may be served
@@ -69,7 +69,7 @@ def topics_of(partitions: Sequence[tuple[UUID, FetchPartition]]) -> list[FetchTo
 
 
 def responses_of(results: Sequence[tuple[Wanted, PartitionData]]) -> list[FetchableTopicResponse]:
-    """What is answered, by the topics' names as the client has them."""
+    """The answer, with the topics' names as the client calls them."""
     topics: list[FetchableTopicResponse] = []
     before: Name | None = None
     for one, data in results:

@@ -10,9 +10,9 @@
      "names": {"topic_names": ["orders"]}}
     {"time": "2026-11-22T10:00:00.004Z", "id": 7, "event": "answer", "errors": []}
 
-The line of a request is written before the request goes on, and that of an answer before the client has it: nothing is
-done that is not written down. Where a line cannot be written the request is refused. Values, passwords and records
-are never in it. A filter before this one, in the order of the file, answers what this one does not see.
+The line of a request is written before the request is forwarded, and that of an answer before the client gets it, so
+nothing happens that is not written down. If a line cannot be written, the request is refused. Lines never contain
+values, passwords or records. What a filter before this one (in the order of the file) answers, this one does not see.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ CHANGES: Final = frozenset(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-"""What is written down unless the configuration says otherwise."""
+"""The APIs that are written down unless the configuration says otherwise."""
 
-#: The fields that say what a request is about; no values are among them.
+#: The fields that say what a request is about; they hold no values.
 _NAMES: Final = frozenset(
     {
         "entity_name",

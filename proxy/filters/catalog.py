@@ -1,4 +1,4 @@
-"""Filters out of a configuration: those that come with Ottla, and those that packages bring by an entry point."""
+"""Filters from a configuration: those that come with Ottla, and those that packages provide by an entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.proxy.filters.chain import Named, Scope
 from ottla.proxy.filters.filter import Filter, pattern
 
 ENTRY_POINTS: Final = "ottla.proxy.filters"
-"""The group of entry points by which a package brings filters: `name = "package.module:Class"`."""
+"""The group of entry points by which a package provides filters: `name = "package.module:Class"`."""
 
 OWN: Final = {
     "audit": "ottla.proxy.filters.audit:Audit",
@@ -26,7 +26,7 @@ OWN: Final = {
 
 
 def make_filters(tables: Any) -> list[Named]:
-    """The filters of `[[filter]]` tables, in their order. ProxyError says, in a sentence, what is wrong with one."""
+    """The filters of `[[filter]]` tables, in order. ProxyError says in a sentence what is wrong with one."""
     if not isinstance(tables, list) or not all(isinstance(it, dict) for it in tables):
         raise ProxyError("filter: write each filter as a table, [[filter]]")
     found: list[Named] = []
@@ -45,7 +45,7 @@ def make_filters(tables: Any) -> list[Named]:
 
 
 def _scope(what: str, options: dict[str, Any]) -> Scope:
-    """Whom a filter is for; takes these options out of the others, which are the filter's own."""
+    """The clients that a filter applies to. Takes these options out; the others are the filter's own."""
     try:
         return Scope(*(pattern(it, options.pop(it)) if it in options else None for it in Scope._fields))
     except (ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The filters of one client's connection, one behind the other."""
+"""The filters of one client's connection, one after the other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITHOUT_NAMES: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
 
 
 class Scope(NamedTuple):
-    """Whose messages a filter sees: of which listeners, and of which principals; by default of all."""
+    """Whose messages a filter sees: on which listeners, and of which principals; by default, all."""
 
     listeners: re.Pattern[str] | None = None
     principals: re.Pattern[str] | None = None
@@ -57,7 +57,7 @@ class Named(NamedTuple):
 
 
 class Filters:
-    """All filters of a proxy, and what follows from them for what clients are offered."""
+    """All filters of a proxy, and which APIs and versions can be offered because of them."""
 
     def __init__(self, filters: Sequence[Named]) -> None:
         self.filters = filters
@@ -74,7 +74,7 @@ class Filters:
         return min(highest, NAMED_UP_TO.get(key, highest)) if self._needs_names else highest
 
     def lowest(self, key: ApiKey) -> int:
-        """The lowest version that is forwarded: that of Kafka 4.3 where messages are parsed."""
+        """The lowest version that is forwarded; where messages are parsed, Kafka 4.3's lowest."""
         return key.valid_versions.lowest if key in self.parsed else 0
 
 
@@ -94,9 +94,9 @@ class Chain:
         self.responses = frozenset[ApiKey]().union(*self._responses)
 
     async def request(self, request: Request, call: Call) -> Request | Response | None:
-        """What becomes of a request: another one, its answer, or None if it goes on as it came.
+        """What becomes of a request: another one, its answer, or None if it goes on unchanged.
 
-        Raises RefusedError where the connection must end, since a refusal cannot be answered.
+        Raises RefusedError if the connection must end because a refusal cannot be answered.
         """
         changed = False
         for number, (name, one) in enumerate(self._filters):
@@ -122,9 +122,9 @@ class Chain:
         return request if changed else None
 
     async def response(self, response: Response, call: Call, before: int | None = None) -> Response | None:
-        """What becomes of a response, in the filters before that number; None if it goes on as it came.
+        """What becomes of a response in the filters before this number; None if it goes on unchanged.
 
-        A filter that fails ends the connection, by RefusedError: what it would have hidden must not be seen.
+        A filter that fails ends the connection with RefusedError: what it would have hidden must not be seen.
         """
         changed = False
         for number in reversed(range(len(self._filters) if before is None else before)):
@@ -159,7 +159,7 @@ class Chain:
 
 
 def _explain(response: Response, version: int, message: str) -> None:
-    """Say why, where an answer has room for it: for itself, or for each thing in its lists."""
+    """Say why, if an answer has room for it: for itself, or for each thing in its lists."""
     level: list[Struct] = [response]
     while level:
         below: list[Struct] = []

@@ -11,8 +11,8 @@ the record, `ottla.encryption`, holds what is needed to decrypt it::
     version (1 byte: 1) | nonce (12 bytes) | the wrapped data key
 
 The record's key is authenticated with the value: a value that was put under another key is not decrypted. Keys, other
-headers and timestamps stay readable, so that partitions, compaction and retention are what they are without it, and a
-record without a value still deletes. What was produced before there was a filter goes out as it is.
+headers and timestamps stay readable, so partitioning, compaction and retention work as they do without the filter, and
+a record without a value still deletes. What was produced before there was a filter is delivered as it is.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Encryption(RecordFilter):
             raise RefusedByFilterError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
     async def _key_for(self, values: int) -> _Sealing:
-        """The data key of the hour, made anew when its time is over."""
+        """The current data key; a new one is made when its time is over."""
         async with self._asking:
             if self._sealing is None or self._values_left < values or time.monotonic() >= self._sealing_ends_at:
                 made: DataKey = await self._service.make()
@@ -131,7 +131,7 @@ class Encryption(RecordFilter):
             self._opened.popitem(last=False)
 
     def _try_again(self, error: KeyServiceError) -> RefusedByFilterError:
-        """What has clients try again, for the key service may be back."""
+        """The error that makes clients try again, because the key service may come back."""
         logger.warning("no key: %s", error, extra={"error": str(error)})
         return RefusedByFilterError(ErrorCode.KAFKA_STORAGE_ERROR, "the key service does not answer")
 
@@ -149,7 +149,7 @@ def _mark(record: Record) -> bytes | None:
 
 
 def _refuse_marked(records: Sequence[Record]) -> None:
-    """Whoever sends the header himself could have others decrypt what they should not."""
+    """Refuse the header from clients: it could make others decrypt what they should not."""
     marked = [number for number, record in enumerate(records) if any(name == HEADER for name, _ in record.headers)]
     if marked:
         raise InvalidRecordsError([(number, f"the header {HEADER} is the proxy's") for number in marked[:100]])

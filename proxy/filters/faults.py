@@ -1,4 +1,4 @@
-"""Faults on purpose, for tests of applications: requests that wait, fail, are lost, or whose answers are lost.
+"""Deliberate faults, for tests of applications: requests wait, fail or are lost, or their answers are lost.
 
     [[filter]]
     type = "faults"
@@ -10,7 +10,7 @@
         { drop = true, client-id = "flaky-.*" },
     ]
 
-Of each request the first rule that fits is carried out.
+For each request, the first rule that matches is carried out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FaultError(RefusedError):
 
 
 class Rule:
-    """What befalls which requests: `times` of them, behind the first `after`, with the probability `share`."""
+    """What happens to which requests: `times` of them, after the first `after`, with the probability `share`."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         unknown = sorted(table.keys() - _KNOWN)
@@ -67,7 +67,7 @@ class Rule:
         self.struck = 0
 
     def strikes(self, request: Any, call: Call, random: Random) -> bool:
-        """Whether it befalls this request, which is counted."""
+        """Whether it strikes this request, which is counted."""
         if (self.api is not None and self.api is not call.key) or self._is_spent:
             return False
         if self.client_id is not None and not self.client_id.fullmatch(call.client_id or ""):
@@ -86,7 +86,7 @@ class Rule:
 
 
 class Faults(Filter):
-    """Carries out rules. `seed` decides chances and jitter."""
+    """Carries out the rules. `seed` decides chances and jitter."""
 
     NEEDS_TOPIC_NAMES = True
 
@@ -137,7 +137,7 @@ def _topics(request: Any) -> set[str | None]:
 
 
 def api_named(name: Any) -> ApiKey:
-    """The API that Kafka calls so, as `OffsetCommit`; ValueError, in a sentence, if there is none."""
+    """The API with this Kafka name, such as `OffsetCommit`; ValueError says in a sentence if there is none."""
     try:
         return ApiKey[re.sub(r"(?<!^)(?=[A-Z])", "_", str(name)).upper()]
     except KeyError:

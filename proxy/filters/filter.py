@@ -1,7 +1,7 @@
 """What a filter is.
 
 A filter is made once, when the proxy starts, from its table in the configuration: the keys of the table are the keyword
-arguments of its constructor, which raises ValueError or TypeError, in a sentence, for what it cannot take. Its hooks
+arguments of its constructor, which raises ValueError or TypeError with a sentence if it cannot accept them. Its hooks
 are methods::
 
     class NoDeletions(Filter):
@@ -11,11 +11,12 @@ are methods::
         async def refuse(self, request: DeleteTopicsRequest, call: Call) -> None:
             raise RefusedByFilterError(ErrorCode.POLICY_VIOLATION, "topics are not deleted here")
 
-A hook returns None and leaves the message alone; or returns the message, changed or another one, which goes on in its
-place; or, for a request, a response, which answers it here and now. Filters see requests in the order in which they
-are configured, and responses in reverse. The hooks for requests of one connection run one after the other, and so do
-those for its responses; everything else overlaps where it awaits. Only messages with a hook are parsed at all. What
-clients say before it is known who they are (ApiVersions, SaslHandshake, SaslAuthenticate) is shown to no filter.
+A hook returns None to leave the message alone; or it returns the message, changed, or a different one, which is
+forwarded in its place; or, for a request, a response, which answers it here and now. Filters see requests in the order
+in which they are configured, and responses in reverse. The hooks for requests of one connection run one after the
+other, and so do those for its responses; everything else may overlap where it awaits. Only messages with a hook are
+parsed at all. No filter sees what clients send before it is known who they are (ApiVersions, SaslHandshake,
+SaslAuthenticate).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MARK: Final = "ottla_filter_hook"
 
 
 class RefusedByFilterError(Exception):
-    """Raised by a hook of a request: it is not forwarded, and its client gets this error for all that it asked for."""
+    """Raised by a hook for a request: it is not forwarded; its client gets this error for everything it asked for."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.message)
@@ -50,9 +51,10 @@ class RefusedByFilterError(Exception):
 
 
 class InvalidRecordsError(RefusedByFilterError):
-    """Raised for a batch in which records are wrong: its producer gets INVALID_RECORD and learns which (KIP-467).
+    """Raised for a batch with invalid records: its producer gets INVALID_RECORD and learns which ones they are
+    (KIP-467).
 
-    `wrong` says of each, by its index in the batch, what is wrong with it.
+    `wrong` says what is wrong with each of them, by its index in the batch.
     """
 
     def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
@@ -68,8 +70,8 @@ class InvalidRecordsError(RefusedByFilterError):
 class Client(NamedTuple):
     """Who is connected, and to which port of the proxy (`bootstrap`, `broker-1`, …).
 
-    `principal` is who the client has authenticated as, as `User:alice`; `User:ANONYMOUS` if nobody asked, and empty if
-    only upstream knows.
+    `principal` is whom the client has authenticated as, such as `User:alice`; `User:ANONYMOUS` if no login was
+    required, and empty if only upstream knows.
     """
 
     peer: str
@@ -78,7 +80,7 @@ class Client(NamedTuple):
 
 
 class Call:
-    """One request, until it is answered. `notes` is for what a filter wants to know again when the answer comes."""
+    """One request, until it is answered. `notes` is for whatever a filter wants to remember until the answer comes."""
 
     __slots__ = ("client", "client_id", "key", "notes", "version")
 
@@ -112,12 +114,12 @@ def _marking(direction: str, key: ApiKey) -> Callable[[Any], Any]:
 
 
 class Filter:
-    """The base of all filters. What it says here is what a filter without hooks does: nothing.
+    """The base of all filters. As it is, it does nothing.
 
-    A filter that is to see many APIs overrides `requests` and `responses`, and `on_request` and `on_response`.
+    A filter for many APIs overrides `requests` and `responses`, and `on_request` and `on_response`.
     """
 
-    #: Whether hooks look at names of topics. Then clients are offered no version that has ids in their place.
+    #: Whether hooks look at topic names. If so, clients are not offered versions that have ids instead.
     NEEDS_TOPIC_NAMES: ClassVar[bool] = False
     _HOOKS: ClassVar[dict[tuple[str, ApiKey], str]] = {}
 
@@ -139,26 +141,26 @@ class Filter:
         return frozenset(key for direction, key in self._HOOKS if direction == "response")
 
     def offers(self, key: ApiKey) -> bool:
-        """Whether clients are to be told of an API at all; what they are not told of is refused."""
+        """Whether clients are offered an API at all; one that is not offered is refused."""
         return True
 
     def for_client(self, client: Client) -> Filter:
-        """The filter that serves this connection: this one, or another with a state of its own."""
+        """The filter for this connection: this object, or another one with its own state."""
         return self
 
     async def on_request(self, request: Any, call: Call) -> Request | Response | None:
-        """A request that it wants. See above for what may be returned, and raised."""
+        """Called with each request that it wants. See above for what it may return and raise."""
         name = self._HOOKS.get(("request", call.key))
         return None if name is None else await getattr(self, name)(request, call)
 
     async def on_response(self, response: Any, call: Call) -> Response | None:
-        """A response that it wants; None leaves it alone."""
+        """Called with each response that it wants; returning None leaves it alone."""
         name = self._HOOKS.get(("response", call.key))
         return None if name is None else await getattr(self, name)(response, call)
 
 
 def pattern(name: str, text: Any) -> re.Pattern[str]:
-    """A regular expression of the configuration; ValueError or TypeError, in a sentence, if it is none."""
+    """A regular expression from the configuration. Raises ValueError or TypeError, with a sentence."""
     if not isinstance(text, str):
         raise TypeError(f"{name}: {text!r} is not a regular expression")
     try:

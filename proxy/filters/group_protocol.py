@@ -1,7 +1,7 @@
 """The topics in what consumers of the classic protocol tell each other through the group: subscriptions, assignments.
 
-They are bytes to a broker, but for two things: it reads them when a group moves to the consumer protocol, and when
-offsets are to be deleted. Bytes that are neither are left alone, and so is what assignors add for themselves.
+To a broker they are just bytes, with two exceptions: it reads them when a group moves to the consumer protocol, and
+when offsets are deleted. Bytes that are neither are left alone, and so is what assignors add for themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def rename_in_request(request: Any, call: Call, rename: Rename) -> None:
             for protocol in request.protocols:
                 protocol.metadata = subscription(protocol.metadata, rename)
     elif call.key is ApiKey.SYNC_GROUP:
-        # Older versions do not say of which type the group is.
+        # Older versions do not say which type the group has.
         call.notes[rename_in_request] = request.protocol_type in (_CONSUMERS, None)
         if call.notes[rename_in_request]:
             for member in request.assignments:
@@ -76,7 +76,7 @@ def assignment(data: bytes, rename: Rename) -> bytes:
 
 
 def _changed(cls: Any, data: bytes, change: Callable[[Any], None]) -> bytes:
-    """What is behind the fields that are known here stays as it is."""
+    """Whatever follows the fields that are known here stays as it is."""
     head = bytes(data[:_VERSION_BYTES])
     version = min(int.from_bytes(head, "big", signed=True), cls.VERSIONS.highest)
     if len(head) < _VERSION_BYTES or version < 0:

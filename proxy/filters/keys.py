@@ -1,7 +1,7 @@
 """Where the keys of the encryption filter come from.
 
-Values are encrypted with data keys that are made as they are needed. A key service wraps each with a key of its own,
-which never leaves it, or only for this machine's memory; what it wraps stands beside every value.
+Values are encrypted with data keys that are made as they are needed. A key service wraps each of them with a key of its
+own, which never leaves the service, or only for this machine's memory. The wrapped key is stored with every value.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _UNKNOWN: Final = frozenset({400, 404})
 
 
 class KeyServiceError(Exception):
-    """The key service does not answer, or not with a key. Another try may do better."""
+    """The key service does not answer, or not with a key. It may be worth trying again."""
 
 
 class UnknownKeyError(Exception):
-    """No key that the service has opens this one."""
+    """None of the service's keys opens this one."""
 
 
 class DataKey(NamedTuple):
-    """A new key for values, and what stands for it."""
+    """A new key for values, and its wrapped form."""
 
     key: bytes
     wrapped: bytes
@@ -47,7 +47,7 @@ class KeyService(Protocol):
         ...
 
     async def open(self, wrapped: bytes) -> bytes:
-        """The data key that was wrapped. Raises UnknownKeyError, and KeyServiceError."""
+        """The data key in a wrapped one. Raises UnknownKeyError and KeyServiceError."""
         ...
 
 
@@ -60,7 +60,7 @@ class KeyFile:
         2026-01 = "…"     # 32 bytes in Base64: openssl rand -base64 32
         2026-02 = "…"
 
-    New data keys are wrapped with the current key. The file is read anew when it has changed: add a key, and make it
+    New data keys are wrapped with the current key. The file is read again when it has changed: add a key and make it
     the current one; keep the others for as long as there are values from their time. ValueError says what is wrong.
     """
 
@@ -126,8 +126,8 @@ class KeyFile:
 class Transit:
     """The transit engine of HashiCorp Vault or OpenBao: `url` is its address, `name` the key's name there.
 
-    `token_file` holds the token, and is read each time. Vault rotates the key itself, and opens what its former
-    versions have wrapped.
+    `token_file` holds the token, and is read each time. Vault rotates the key itself, and opens what earlier versions
+    have wrapped.
     """
 
     def __init__(self, url: str, name: str, token_file: str, mount: str = "transit") -> None:
@@ -185,7 +185,7 @@ def _key(path: str, name: str, text: Any) -> bytes:
 
 
 def key_service(options: Any) -> KeyService:
-    """The service that a `keys` table describes; ValueError or TypeError, in a sentence, if there is none."""
+    """The service that a `keys` table describes. Raises ValueError or TypeError, with a sentence."""
     if not isinstance(options, Mapping):
         raise TypeError('keys: write it as a table, keys = { file = "keys.toml" }')
     if set(options) == {"file"}:
@@ -204,5 +204,5 @@ def key_service(options: Any) -> KeyService:
 
 
 def shown(wrapped: bytes) -> str:
-    """A wrapped key as a log line may hold it."""
+    """A wrapped key in a form that is fit for a log line."""
     return b64encode(wrapped[:24]).decode()

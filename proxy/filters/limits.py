@@ -1,4 +1,4 @@
-"""What clients may not do here, however much upstream lets them.
+"""What clients may not do here, even if upstream allows it.
 
 [[filter]]
 type = "limits"

@@ -9,13 +9,13 @@ import trio
 
 
 class LinesFile:
-    """One file. Each time it is opened anew, so that whoever moves it away (logrotate) finds it ended there.
+    """One file. It is opened again for each write, so that it can be moved away at any time (logrotate).
 
     Only its owner may read a file that is made here. `max_bytes` (0: no limit) is how long it may get.
     """
 
     def __init__(self, path: str, max_bytes: int = 0) -> None:
-        """ValueError, in a sentence, if the file cannot be written."""
+        """Raises ValueError, with a sentence, if the file cannot be written."""
         self.path = path
         self._max_bytes = max_bytes
         self._turn = trio.Lock()

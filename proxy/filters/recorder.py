@@ -1,4 +1,4 @@
-"""What clients produce, into a file that `ottla replay` sends again and `ottla decode` shows.
+"""Writes what clients produce to a file that `ottla replay` can send again and `ottla decode` can show.
 
     [[filter]]
     type = "recorder"
@@ -6,8 +6,8 @@
     file = "orders.recording"
     max-size-mib = 1024
 
-Records are written as they come, before they are forwarded: without offsets, and also those that the broker then
-refuses or a transaction aborts. When the file has its full size, recording ends, with a line in the log, and clients
+Records are written as they arrive, before they are forwarded: without offsets, and including those that the broker then
+refuses or a transaction aborts. When the file has reached its size, recording ends with a line in the log, and clients
 notice nothing.
 """
 
@@ -78,7 +78,7 @@ class Recorder(RecordFilter):
                 logger.warning("%s has its full size: nothing more is recorded", self._file.path)
 
     def _announced(self, topic: str, partition: int) -> bytes:
-        """The line that has to stand before a record, if it is the first of its topic."""
+        """The line that must come before a record, if it is the first of its topic."""
         count = self._count(topic, partition)
         if not self._is_begun:
             return header_line({topic: count})

@@ -1,4 +1,4 @@
-"""A filter of records: what is produced and fetched, a batch at a time, decoded only when it is looked at."""
+"""Filters of records: they see what is produced and fetched, batch by batch, decoded only when it is looked at."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _INLINE_BYTES: Final = 16 * 1024
 """Smaller batches are decoded and built on the event loop, larger ones in a worker thread."""
 MAX_RECORDS_BYTES: Final = 64 * 1024 * 1024
-"""So far a batch may inflate."""
+"""How far a batch may inflate."""
 
 
 class Batch:
@@ -55,7 +55,7 @@ class Batch:
         self._replaced: Sequence[Record] | None = None
 
     async def records(self) -> Sequence[Record]:
-        """Its records, decoded at the first call, or those that it was given."""
+        """Its records, decoded at the first call, or the ones it was given."""
         if self._replaced is not None:
             return self._replaced
         if self._records is None:
@@ -63,7 +63,7 @@ class Batch:
         return self._records
 
     def replace(self, records: Sequence[Record]) -> None:
-        """Give it other records. They keep the offsets of those they come from; some may be missing when fetched."""
+        """Give it other records. They keep the offsets of the originals; on the way out, some may be missing."""
         self._replaced = records
 
     async def work(self, function: Callable[[], T]) -> T:
@@ -91,8 +91,8 @@ class Batch:
 class RecordFilter(Filter):
     """The base of filters of records: override `produced`, `fetched` or both. `topics` is a regular expression.
 
-    A partition's batch that `produced` refuses fails alone, and so does a partition of which `fetched` refuses one:
-    what else was asked for goes on.
+    If `produced` refuses a batch, only that partition fails, and the same is true if `fetched` refuses one; the rest of
+    the request goes on.
     """
 
     NEEDS_TOPIC_NAMES: ClassVar[bool] = True
@@ -164,7 +164,7 @@ class RecordFilter(Filter):
         return request if request.topic_data else self._with_refused(ProduceResponse(), call)
 
     def _with_refused(self, response: Any, call: Call) -> Response | None:
-        """The answer, with the batches that were not forwarded in it."""
+        """The answer, including the batches that were not forwarded."""
         refused = call.notes.pop(self, ())
         topics = {topic.name: topic for topic in response.responses}
         for name, index, error in refused:
@@ -200,9 +200,10 @@ class RecordFilter(Filter):
         return response if changed else None
 
     async def _pass(self, topic: str, partition: int, records: Any, call: Call, hook: Any) -> bytes | None:
-        """Show the batches of a partition to a hook; the new bytes, or None if none has changed.
+        """Show the batches of a partition to a hook; returns the new bytes, or None if nothing has changed.
 
-        What is cut off at the end of a fetch, as brokers may, is left as it is, unless a batch before it has changed.
+        An incomplete batch at the end of a fetch, which brokers may send, is left as it is, unless a batch before it
+        has changed.
         """
         if not records:
             return None
@@ -224,7 +225,7 @@ class RecordFilter(Filter):
 
 
 async def _somewhere(size_bytes: int, work: Callable[[], T]) -> T:
-    """Do work on the event loop if it is small, else in a worker thread, whose end a cancellation awaits."""
+    """Do work on the event loop if it is small, else in a worker thread; a cancellation waits for the thread to end."""
     if size_bytes <= _INLINE_BYTES:
         return work()
     return await trio.to_thread.run_sync(work)

@@ -1,8 +1,8 @@
-"""Whether a value fits a schema: JSON Schema and Avro, out of a file or a registry.
+"""Checks whether a value fits a schema: JSON Schema or Avro, from a file or a registry.
 
-A check says in a sentence what is wrong with a value, or returns None; a schema that cannot be used is a ValueError.
-Nothing of a value can make a check run long or deep: patterns are matched in linear time, and such schemas
-are refused in which a few bytes of Avro stand for a value without end.
+A check returns a sentence that says what is wrong with a value, or None; a schema that cannot be used raises
+ValueError. No value can make a check run long or recurse deeply: patterns are matched in linear time, and schemas in
+which a few bytes of Avro could stand for an endless value are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EMPTY: Final = "null"
 
 
 def read_schema(path: str) -> Any:
-    """The JSON of a file; ValueError, in a sentence, if there is none."""
+    """The JSON in a file. Raises ValueError, with a sentence, if there is none."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -59,7 +59,7 @@ def json_check(schema: Any) -> Check:
 
 
 def avro_check(schema: Any) -> Check:
-    """Values are one Avro datum of a schema, with nothing behind it."""
+    """Values are one Avro datum of a schema, with nothing after it."""
     try:
         import fastavro
     except ImportError:
@@ -83,7 +83,7 @@ def avro_check(schema: Any) -> Check:
 
 
 def _refuse_endless(schema: Any) -> None:
-    """ValueError for what a few bytes may make endless: arrays of nothing, and types within themselves."""
+    """Raises ValueError for what a few bytes could make endless: arrays of nothing, and types within themselves."""
     named: dict[str, Any] = {}
     _walk(schema, named, (), "")
 

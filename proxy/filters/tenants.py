@@ -7,8 +7,8 @@
     by-principal = { "User:alice" = "team-a.", "User:bob" = "team-b." }
 
 What a client calls `orders` is `team-a.orders` upstream: topics, groups and transactional ids, in every message that
-names one. Lists leave out what does not begin with the client's prefix, so that no name of another tenant, nor an
-internal topic, is ever seen. APIs that concern the cluster as a whole, or ids alone, are not offered.
+names one. Lists leave out what does not begin with the client's prefix, so names of other tenants and internal topics
+are never seen. APIs that concern the cluster as a whole, or ids alone, are not offered.
 
 The topics in subscriptions and assignments of the classic protocol are renamed, too. What assignors add for themselves
 holds the members' own names.
@@ -74,7 +74,7 @@ OFFERED: Final = frozenset(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
     }
 )
-"""What tenants may ask: each of these messages was looked through for names."""
+"""What tenants may ask; each of these messages was searched for names."""
 
 _WITHOUT_NAMES: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
@@ -119,7 +119,9 @@ class Kind(Enum):
 
 
 def _check_prefixes(prefixes: Sequence[Any]) -> None:
-    """ValueError for one that is none, and for one that begins like another: these tenants would see each other."""
+    """Raises ValueError for an invalid prefix, and for one that begins with another one: these tenants would see each
+    other.
+    """
     for one in prefixes:
         if not isinstance(one, str) or not _LEGAL.fullmatch(one):
             raise ValueError(f"{one!r} is not a prefix: write up to 100 letters, digits, dots, hyphens and underscores")
@@ -213,7 +215,9 @@ class Tenants(Filter):
                         self._add(item)
 
     def _strip(self, struct: Any) -> bool:
-        """Take the prefix from every name in a struct, and away what has another; whether it is the tenant's itself."""
+        """Strip the prefix from every name in a struct, and remove what has another one; whether the struct itself is
+        the tenant's.
+        """
         is_own = True
         for field, kind in _plan_of(struct):
             value = getattr(struct, field)
@@ -245,7 +249,7 @@ class Tenants(Filter):
 
 
 class Stranger(Filter):
-    """A client that is no tenant: nothing is answered."""
+    """A client that is not a tenant: nothing is answered."""
 
     def requests(self) -> frozenset[ApiKey]:
         return OFFERED | {ApiKey.DESCRIBE_CLUSTER}
@@ -256,7 +260,7 @@ class Stranger(Filter):
 
 @cache
 def plan(cls: Any) -> tuple[tuple[str, Kind], ...]:
-    """The fields of a struct in which there are names, and what they hold."""
+    """The fields of a struct that hold names, and what these are."""
     found = []
     for field in cls.FIELDS:
         kind = _kind(cls, field.name, field.kind, field.element)
@@ -292,7 +296,9 @@ def _is_topic(cls: StructType) -> bool:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Refuse what is no expression by itself: `x)|(.*` would be one behind a prefix, and match what others have."""
+    """Refuse what is not an expression by itself: `x)|(.*` would be one after a prefix, and match what belongs to
+    others.
+    """
     import re2  # type: ignore[import-untyped]
 
     if len(pattern) > _MAX_PATTERN_CHARACTERS:
@@ -310,7 +316,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _unanchored(pattern: str) -> str:
-    """Without the anchors at its ends: all of a name has to match anyway, and behind a prefix no name begins."""
+    """The pattern without the anchors at its ends: whole names must match anyway, and none begins after a prefix."""
     if "|" in pattern:
         return pattern
     pattern = pattern.removeprefix("^")

@@ -7,7 +7,7 @@
     avro-schema = "orders.avsc"             # or
     registry = "http://registry:8081"       # values begin with the id of their schema, as Confluent's serializers write
 
-Records without a value, which delete in compacted topics, are let through. `part = "key"` looks at keys instead.
+Records without a value, which delete keys in compacted topics, are let through. `part = "key"` looks at keys instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.proxy.filters.records import Batch
 
 _MAX_ERRORS: Final = 100
-"""So many records of a batch are told to be wrong."""
+"""How many invalid records of a batch are reported."""
 _MAX_SCHEMAS: Final = 1000
 _MAX_SCHEMAS_OF_BATCH: Final = 20
 _PREFIX_BYTES: Final = 5
@@ -41,7 +41,7 @@ _CHECKS: Final = {"JSON": json_check, "AVRO": avro_check}
 
 
 class Validation(RecordFilter):
-    """Checks keys or values of what is produced to `topics`."""
+    """Checks the keys or values of what is produced to `topics`."""
 
     def __init__(
         self,
@@ -96,7 +96,9 @@ class _Registered:
         self._asking = trio.Lock()
 
     async def check_for(self, values: Sequence[bytes | None]) -> Check:
-        """A check of these values. RefusedByFilterError, which clients retry, if the registry does not answer."""
+        """The check for these values. Raises RefusedByFilterError, after which clients retry, if the registry does not
+        answer.
+        """
         ids = {int.from_bytes(it[1:_PREFIX_BYTES], "big") for it in values if it is not None and _is_framed(it)}
         if len(ids) > _MAX_SCHEMAS_OF_BATCH:
             raise RefusedByFilterError(ErrorCode.INVALID_RECORD, f"a batch of {len(ids)} schemas")
