@@ -101,7 +101,8 @@ def test_what_is_not_known_may_be_a_secret() -> None:
         (
             {"authorizer.class.name": "com.example.Mine"},
             "authorizer.class.name is com.example.Mine, which Ottla does not know, and without "
-            "an authorizer everybody could do everything: it knows org.apache.kafka.metadata.authorizer.StandardAuthorizer.",
+            "an authorizer everybody could do everything: it knows "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer.",
         ),
         ({"log.retention.ms": "0"}, "log.retention.ms must be -1 (for ever) or at least 1, and is 0."),
         (
