@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_UTIME, _STIME = 11, 12  # fields of /proc/PID/stat behind the process's name
+_UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the process's name
 
 
 class Cost(NamedTuple):

@@ -61,7 +61,7 @@ def _fetched(record_bytes: int) -> bytes:
 
 
 class _Upper:
-    """The end in the place of a broker, in a process of its own. Fetches with `min_bytes` 1 get the large answer."""
+    """The end in place of a broker, in a process of its own. Fetches with `min_bytes` 1 get the large answer."""
 
     def __init__(self, send_buffer_bytes: int) -> None:
         self._send_buffer_bytes = send_buffer_bytes

@@ -65,7 +65,7 @@ def load(path: Path) -> Results:
 
 
 def merge(results: Results, path: Path) -> None:
-    """Put the workloads that were run in the place of what the file has of them. A crash leaves the old file whole."""
+    """Put the workloads that were run in place of what the file has of them. A crash leaves the old file whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     both = load(path) | results
     text = json.dumps({"results": {name: asdict(both[name]) for name in WORKLOADS if name in both}}, indent=1)

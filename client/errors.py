@@ -31,7 +31,7 @@ class UnexpectedAnswerError(ConnectionLostError):
 
 
 class RequestTimedOutError(ConnectionLostError):
-    """No answer came in time. Answers come in order, so nothing behind it would have come either."""
+    """No answer came in time. Answers come in order, so nothing after it would have come either."""
 
 
 class AuthenticationError(ConnectionLostError):

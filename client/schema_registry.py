@@ -33,7 +33,7 @@ class RegisteredSchema(NamedTuple):
 
 
 class WholeSchema(NamedTuple):
-    """A schema's text, and those of all that it refers to, by name, each behind those that it refers to itself."""
+    """A schema's text, and those of all that it refers to, by name, each after those that it refers to itself."""
 
     kind: str
     text: str

@@ -13,7 +13,7 @@ A call may be cancelled at any point:
 
 So a frame is never sent in part, an answer never reaches another call, and a peer that does not answer holds up those
 who call instead of filling memory. A request that is not answered by its deadline ends the connection, as in Kafka's
-NetworkClient, even if its caller has gone: answers come in order, so none behind it would come.
+NetworkClient, even if its caller has gone: answers come in order, so none after it would come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kafka's wire protocol, sans-IO: bytes to messages and back, without sockets, clocks or files.
 
-- `ottla.kproto.messages`: every request and response, one module an API key, one class for all versions
+- `ottla.kproto.messages`: every request and response, one module for each API key, one class for all versions
 - `ottla.kproto.codec`: parse and build them
 - `ottla.kproto.headers`, `ottla.kproto.framing`: what surrounds them on a connection
 - `ottla.kproto.records`: record batches

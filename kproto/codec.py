@@ -1,7 +1,7 @@
 """Parse and build any message in any of its versions.
 
 A message is bytes-like on one side and an instance of its class on the other. Parsing takes the whole body: bytes left
-over are an error, except behind a request, where Kafka ignores them too. Record batches come out as views of the input;
+over are an error, except after a request, where Kafka ignores them too. Record batches come out as views of the input;
 all else is copied, so that the input may be reused once the records are done with. Malformed input raises DecodeError,
 a message that does not fit its version EncodeError, and nothing else does; what is claimed by a length is never
 allocated before it is there.
@@ -43,7 +43,7 @@ _UNFIT = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 def parse_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Request:
     """Parse the body of a request, which starts at `pos` (after its header).
 
-    Bytes behind it are ignored, as Kafka ignores them: librdkafka's Metadata v13 for all topics has three too many.
+    Bytes after it are ignored, as Kafka ignores them: librdkafka's Metadata v13 for all topics has three too many.
     """
     return parse_prefix(_served_request(api_key, version), version, buf, pos)[0]
 
@@ -72,7 +72,7 @@ def parse(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
 
 
 def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, int]:
-    """Parse a message that starts at `pos`; returns it and the position behind it."""
+    """Parse a message that starts at `pos`; returns it and the position after it."""
     run, takes_view = _parser(cls, version)
     data: Any = buf
     if takes_view:
@@ -89,7 +89,7 @@ def parse_prefix(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple
 def parse_request_in_steps(
     api_key: int, version: int, buf: Buffer, pos: int = 0, begun: Begun | None = None
 ) -> Steps[Request]:
-    """`parse_request` with stops: a generator that yields behind each STEP_ELEMENTS elements of arrays and returns it.
+    """`parse_request` with stops: a generator that yields after each STEP_ELEMENTS elements of arrays and returns it.
 
     Who drives it may do something else in between, or give up; then the lists in `begun` can be emptied a few elements
     at a time. Each list is appended to it before it is filled.

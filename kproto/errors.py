@@ -136,7 +136,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, True, "The client's leader epoch is older than the broker's."
     UNKNOWN_LEADER_EPOCH = 75, True, "The client's leader epoch is newer than the broker's."
     UNSUPPORTED_COMPRESSION_TYPE = 76, False, "This version of the request cannot carry that compression."
-    STALE_BROKER_EPOCH = 77, False, "The broker has registered anew since."
+    STALE_BROKER_EPOCH = 77, False, "The broker has registered again since then."
     OFFSET_NOT_AVAILABLE = 78, True, "The new leader does not yet know its high watermark for certain."
     MEMBER_ID_REQUIRED = 79, False, "Join again with the member id given in this answer."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred replica cannot lead now."

@@ -229,7 +229,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
 
 
 def parse_whole(subcon: Construct, data: bytes, path: str) -> Any:
-    """Parse bytes that must hold one value and nothing behind it."""
+    """Parse bytes that must hold one value and nothing after it."""
     stream = io.BytesIO(data)
     try:
         value = subcon.parse_stream(stream)

@@ -1,7 +1,7 @@
 """The Python processes that Spark starts beside itself: which interpreter they have, and where they find code.
 
 A local Spark puts an archive of PySpark's sources before everything else on their path, so that each process compiles
-what it imports anew: over a second of CPU, of the ten seconds that Spark waits for it. Where PySpark was installed by
+what it imports again: over a second of CPU, of the ten seconds that Spark waits for it. Where PySpark was installed by
 pip, the same modules lie compiled beside.
 """
 

@@ -101,7 +101,7 @@ class StorageConfig(NamedTuple):
     cleaner_io_max_bytes_per_second: int = 67_108_864
     # Sealed segments are read at this rate, so that damage is known before it is met; 0 reads none.
     scrub_bytes_per_second: int = 0
-    # So long after one pass over all of them the next begins.
+    # This long after one pass over all of them the next begins.
     scrub_interval_ms: int = 604_800_000
     # A sealed segment is rewritten when this part of it is dead, or when its mean run is shorter than that.
     rewrite_dead_ratio: float = 0.5

@@ -25,7 +25,8 @@ _LOOKED_AT = LogConfig(delete=False)
 class FoundTopic(NamedTuple):
     """A topic with data: what its folder is called, which partitions have records, and how it was described, if it was.
 
-    `name` is the folder's, in which long ones are cut short. `description` is in the words of who owns the metadata.
+    `name` is the folder's, in which long ones are cut short. `description` is in the words of whoever owns the
+    metadata.
     """
 
     topic_id: UUID

@@ -24,7 +24,7 @@ def compile_builder(
     function lets out what Python says of a value of a wrong type or range (struct.error, TypeError, AttributeError,
     ValueError).
 
-    `in_steps` makes it a generator, which stops behind each STEP_ELEMENTS elements of arrays.
+    `in_steps` makes it a generator, which stops after each STEP_ELEMENTS elements of arrays.
     """
     return _BuilderCompiler(cls, version, flexible, in_steps).compile()
 

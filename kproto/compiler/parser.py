@@ -35,7 +35,7 @@ def compile_parser(
     The buffer must be `bytes`, or a `memoryview` where the version carries records. Beside DecodeError the function
     lets IndexError, struct.error and UnicodeDecodeError out, each of which means that the bytes are malformed.
 
-    `in_steps` makes it a generator `parse(buffer, position, begun)`, which takes a `memoryview`, stops behind each
+    `in_steps` makes it a generator `parse(buffer, position, begun)`, which takes a `memoryview`, stops after each
     STEP_ELEMENTS elements of arrays and returns the same. It appends each list to `begun` before it fills it.
     """
     return _ParserCompiler(cls, version, flexible, in_steps).compile()

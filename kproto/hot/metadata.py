@@ -123,13 +123,13 @@ def _topic(topic: MetadataResponseTopic, version: int) -> bytes:
 
 
 def _filled(around: bytes, behind: int, count: int, items: Sequence[bytes], layout: _Layout) -> bytes:
-    """Put items in the place of the empty list that has `behind` bytes behind it."""
+    """Put items in place of the empty list that has `behind` bytes behind it."""
     head, end = _split(around, behind, count, layout)
     return b"".join((head, *items, end))
 
 
 def _split(around: bytes, behind: int, count: int, layout: _Layout) -> tuple[bytes, bytes]:
-    """What stands before `count` items in the place of the empty list, and the `behind` bytes behind them."""
+    """What stands before `count` items in place of the empty list, and the `behind` bytes behind them."""
     end = len(around) - behind
     start = end - len(_count(0, layout))
     return around[:start] + _count(count, layout), around[end:]

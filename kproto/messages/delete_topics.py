@@ -1,7 +1,7 @@
 """DeleteTopics (API key 20): delete topics.
 
 Promises: each topic is deleted or refused on its own; what was deleted is gone from Metadata by then, and
-its committed offsets with it. A topic created anew under the name gets another id.
+its committed offsets with it. A topic created again under the name gets another id.
 
 Versions: 4 is flexible; 5 adds an error message and permits THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 replaces
 the names by structs of name or id (KIP-516): exactly one of them, and an unknown id is UNKNOWN_TOPIC_ID.

@@ -12,7 +12,7 @@ DescribeCluster (KIP-700); 13 has an error code for the whole answer, REBOOTSTRA
 (KIP-1102).
 
 What brokers get wrong: from version 9 on clients trust leader epochs, so these must never go back. A topic
-created anew has another id. Ids of zero while Fetch 13 or Produce 13 is advertised break clients.
+created again has another id. Ids of zero while Fetch 13 or Produce 13 is advertised break clients.
 """
 
 from uuid import UUID

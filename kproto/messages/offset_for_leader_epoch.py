@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (API key 23): where a leader epoch ended in the log.
 
-Promises: for an epoch the largest one not above it that has records, and the offset behind its last record;
+Promises: for an epoch the largest one not above it that has records, and the offset after its last record;
 for the current epoch the log end. -1 and -1 when the epoch is unknown. Followers and consumers find by it
 where their log diverges.
 

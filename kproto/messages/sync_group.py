@@ -1,6 +1,6 @@
 """SyncGroup (API key 14): the leader hands in the assignment, every member gets its part.
 
-Promises: followers wait for the leader; when the rebalance begins anew meanwhile they get
+Promises: followers wait for the leader; when the rebalance starts over meanwhile they get
 REBALANCE_IN_PROGRESS. An answer is given only for the current generation.
 
 Versions: 1 adds throttling; 3 static members (KIP-345); 4 is flexible; 5 states protocol type and name,

@@ -119,7 +119,7 @@ class BatchHeader(NamedTuple):
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop this batch's tombstones and markers (KIP-534), None if it was not set yet.
 
-        It is stored in the place of the base timestamp; the records' deltas then count from it.
+        It is stored in place of the base timestamp; the records' deltas then count from it.
         """
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_FLAG else None
 

@@ -168,7 +168,7 @@ class Cluster:
         return self._connect(address).call(request, at_most=at_most)
 
     def forget(self, connection: BrokerConnection) -> None:
-        """Leave a connection, and ask anew who leads what."""
+        """Leave a connection, and ask again who leads what."""
         self._leaders.clear()
         for address, held in list(self._connections.items()):
             if held is connection:

@@ -121,6 +121,6 @@ def read_headers(data: Bytes, fields: Fields) -> Headers:
 
 
 def _slices(data: Bytes, pos: Ints) -> tuple[Slices, Ints]:
-    """Byte strings that begin with their length at `pos`, and the positions behind them."""
+    """Byte strings that begin with their length at `pos`, and the position after them."""
     lengths, starts = read_varints(data, pos)
     return Slices(starts, lengths), starts + np.maximum(lengths, 0)

@@ -21,7 +21,7 @@ _ZIGZAG: Final[Ints] = np.array([(byte & 127) >> 1 ^ -(byte & 1) for byte in ran
 
 
 def read_varints(data: Bytes, pos: Ints, *, is_long: bool = False) -> tuple[Ints, Ints]:
-    """The signed numbers that begin at `pos`, and the positions behind them.
+    """The signed numbers that begin at `pos`, and the position after them.
 
     Raises CorruptRecordError for one that is too long for its 32 or, with `is_long`, 64 bits, and IndexError for one
     that ends beyond the data.

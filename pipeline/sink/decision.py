@@ -27,7 +27,7 @@ _FETCH_BY_NAME: Final = 7
 _FORMAT: Final = "1"
 # task, producer id, epoch, rows, checksum
 _ENTRY: Final = struct.Struct(">iqhqI")
-# So many take 3,500 characters; Kafka's offset.metadata.max.bytes is 4,096.
+# This many take 3,500 characters; Kafka's offset.metadata.max.bytes is 4,096.
 _ENTRIES: Final = 100
 
 

@@ -125,9 +125,9 @@ def _write_again(
             identity = ProducerIdentity(again.producer_id, again.epoch, task_id(attempt.query, attempt.task))
             end_transaction(cluster, identity, commit=False)
         raise TopicError(
-            f"Batch {attempt.batch} is committed but for the part of task {attempt.task}, whose transaction took "
+            f"Batch {attempt.batch} is committed except for the part of task {attempt.task}, whose transaction took "
             "longer than kafka.transaction.timeout.ms; repeated, the part has other rows, so that some would be "
-            "missing or doubled: start with a new checkpointLocation, from offsets behind this batch."
+            "missing or doubled: start with a new checkpointLocation, from offsets after this batch."
         )
     return Written(written.rows, attempt.query, attempt.task, written.topics, again, leader, is_decided=True)
 

@@ -31,7 +31,7 @@ from ottla.pipeline.source.task import RangeTask, read_range
 __all__ = ["BEGAN", "StreamReader", "from_json", "limited", "to_json"]
 
 BEGAN: Final = "/began"
-"""Where the first batch began, in the place of a topic."""
+"""Where the first batch began, in place of a topic."""
 
 Json = dict[str, dict[str, Any]]
 
@@ -61,7 +61,7 @@ def from_json(offsets: Json) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, max_records: int) -> Offsets:
-    """An end at most `max_records` offsets behind `start`, every partition in proportion to what it has."""
+    """An end at most `max_records` offsets after `start`, every partition in proportion to what it has."""
     sizes = {part: max(0, end[part] - start[part]) for part in end}
     total = sum(sizes.values())
     if total <= max_records:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.cluster.close()
 
     def _not_behind_target(self, starting: Offsets) -> Offsets:
-        """What came since the end was noted is not passed over by who begins at the end."""
+        """What came since the end was noted is not passed over by whoever begins at the end."""
         target = self._target or {}
         return {part: min(offset, target.get(part, offset)) for part, offset in starting.items()}
 

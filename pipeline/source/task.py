@@ -82,7 +82,7 @@ def _after_loss(cluster: Cluster, task: RangeTask, offset: int) -> int:
     if task.fail_on_data_loss:
         raise DataLossError(
             f"Partition {part.partition} holds offsets {earliest} to {latest}, but {offset} to {part.end} should be "
-            "read: retention removed records, or the topic was created anew. Start from what is there (a stream: with "
+            "read: retention removed records, or the topic was created again. Start from what is there (a stream: with "
             "a new checkpointLocation), or set failOnDataLoss to false to go on with it."
         )
     if offset < earliest:

@@ -34,7 +34,7 @@ _WRITTEN_SO: Final = ("format", "partition_by", "key", "key_type")
 class Identity:
     """Whose checkpoint it is, and what the table's rows depend on.
 
-    `app_id` is new for each checkpoint: batch numbers start anew with it. What a checkpoint of an earlier version does
+    `app_id` is new for each checkpoint: batch numbers start again with it. What a checkpoint of an earlier version does
     not say is None, until the table claims it.
     """
 
@@ -74,7 +74,7 @@ class Identity:
                 raise CheckpointError(
                     f"Table {table.name!r} was written with {_setting(what, theirs)}, not with {_setting(what, mine)}: "
                     "what is there would be hidden, or come a second time. Write it as it was; or name another path "
-                    "and another checkpoint, into which the topic is read anew."
+                    "and another checkpoint, into which the topic is read again."
                 )
             raise CheckpointError(
                 f"The checkpoint {folder} belongs to {'table' if what == 'path' else what} {theirs!r}, not {mine!r}: "

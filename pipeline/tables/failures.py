@@ -39,7 +39,7 @@ def sentence(table: TableConfig, failure: Exception) -> PipelineError:
     if _DATA_LOSS.search(text):
         return DataLossError(
             f"Records of topic {table.topic!r} that table {table.name!r} needs are gone: retention removed them, "
-            'or the topic was created anew. Write on_data_loss = "continue" to go on from what is left.'
+            'or the topic was created again. Write on_data_loss = "continue" to go on from what is left.'
         )
     return JobError(f"Table {table.name!r} failed: {_told(_message(failure) or text)}")
 

@@ -68,7 +68,7 @@ def check_source(source: str, checkpoint: Checkpoint) -> None:
 def check_topic(cluster: Cluster | None, table: TableConfig, identity: Identity, checkpoint: Checkpoint) -> None:
     """TopicError or CheckpointError if the topic is no longer the one that the checkpoint was made for.
 
-    Spark knows a topic by its name alone, and takes one that was created anew for the old one if it is as long.
+    Spark knows a topic by its name alone, and takes one that was created again for the old one if it is as long.
     """
     _check_topic_id(_topic_id(cluster, table), identity, checkpoint)
 
@@ -102,7 +102,7 @@ def _check_offsets(cluster: Cluster, table: TableConfig, checkpoint: Checkpoint)
     if lost := sorted(int(number) for number in positions if int(number) not in held):
         raise CheckpointError(
             f"Topic {table.topic!r} has lost partition {lost[0]} since the checkpoint {checkpoint.folder} was written: "
-            "remove the checkpoint to read the topic anew, into a table of its own."
+            "remove the checkpoint to read the topic again, into a table of its own."
         )
     partitions = [TopicPartition(table.topic, int(number)) for number in positions]
     starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
@@ -117,7 +117,7 @@ def _check_offsets(cluster: Cluster, table: TableConfig, checkpoint: Checkpoint)
         if position < starts[part] and table.on_data_loss == "fail":
             raise DataLossError(
                 f"Offsets {position} to {starts[part] - 1} of {part} were removed by retention before they were read. "
-                'Write on_data_loss = "continue" to go on from what is left, or read the topic anew into another '
+                'Write on_data_loss = "continue" to go on from what is left, or read the topic again into another '
                 "table; a longer retention.ms keeps it from happening again."
             )
 

@@ -61,7 +61,7 @@ class ProtobufFormat:
 
 
 class _ProtobufReader:
-    """Holds the compiled files, each as bytes and behind those that it imports."""
+    """Holds the compiled files, each as bytes and after those that it imports."""
 
     def __init__(self, files: list[bytes], message: str) -> None:
         self._files = files

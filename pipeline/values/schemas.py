@@ -28,7 +28,7 @@ class SchemaText(NamedTuple):
     """A schema as it was written: `kind` is AVRO, PROTOBUF or JSON.
 
     `references` are the texts of those that it refers to, directly or not, by the names that they are called by; each
-    stands behind those that it refers to itself.
+    comes after those that it refers to itself.
     """
 
     kind: str

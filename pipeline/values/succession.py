@@ -108,14 +108,14 @@ class _Succession:
             return given
         widening = (
             " A Delta table can also widen the column, once somebody has set its property "
-            "delta.enableTypeWidening to true; an Iceberg table can, but for digits behind the point."
+            "delta.enableTypeWidening to true; an Iceberg table can, but for digits after the point."
             if _is_wider(kept, given)
             else ""
         )
         raise SchemaChangeError(
             f"Column {path!r} of the table is {_ddl(kept)}, but {_ddl(given)} in the schema: rows that were written "
             f"before could no longer be read together with new ones. Write {_ddl(kept)} again, or name another path "
-            f"and another checkpoint, into which the topic is read anew.{widening}"
+            f"and another checkpoint, into which the topic is read again.{widening}"
         )
 
 

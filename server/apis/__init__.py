@@ -1,1 +1,1 @@
-"""One thin handler module an API key; only here are wire error codes known."""
+"""One thin handler module for each API key; only here are wire error codes known."""

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): a node has one data folder, so that nothing can be moved.
+"""AlterReplicaLogDirs (34): a node has one data folder, so nothing can be moved.
 
 To name the folder where a partition already lies is no error; any other folder is LOG_DIR_NOT_FOUND.
 """

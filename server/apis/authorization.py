@@ -386,7 +386,7 @@ async def _leave(rule: Left, response: Any, context: RequestContext, access: Acc
 
 
 def _merge(response: Response | None, refused: Response) -> Response:
-    """The answer to the rest, with the refusals behind it."""
+    """The answer to the rest, followed by the refusals."""
     if response is None:
         raise CloseConnectionError(f"{refused.API_KEY.name} is refused in part and has no answer to say so")
     if getattr(response, "error_code", ErrorCode.NONE):
@@ -399,7 +399,7 @@ def _merge(response: Response | None, refused: Response) -> Response:
 
 
 class _Merged(Deferred):
-    """An answer that is not there yet, with what is refused behind it."""
+    """An answer that is not there yet, followed by what is refused."""
 
     __slots__ = ("_inner", "_refused")
 

@@ -1,6 +1,6 @@
 """DeleteTopics (20): topics by name, and from version 6 by name or id.
 
-- A deleted topic's id is unknown for ever: a topic that is created again has another one.
+- A deleted topic's id is unknown forever: a topic that is created again has another one.
 - What is named twice, both by name and id, or neither way is INVALID_REQUEST.
 - A client beyond its `controller_mutation_rate` is refused from version 5 on, and before that slowed down (KIP-599).
 - Where `delete.topic.enable` is false: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.

@@ -1,7 +1,7 @@
 """InitProducerId (22): a producer id and epoch, for an idempotent producer or for a transactional id.
 
 - Without a transactional id a new producer id with epoch 0 is given every time, whatever id and epoch the producer
-  names (Kafka's TransactionCoordinator.handleInitProducerId): each producer's state begins anew.
+  names (Kafka's TransactionCoordinator.handleInitProducerId): each producer's state starts over.
 - Ids come in blocks from the metadata store: none is ever given twice (KIP-730).
 - Producer id and epoch of the request are both set or both absent, else INVALID_REQUEST (KIP-360).
 - With a transactional id the transaction coordinator answers.

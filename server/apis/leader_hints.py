@@ -1,4 +1,4 @@
-"""Who leads a partition now, told beside an error so that the client need not ask for metadata first (KIP-951)."""
+"""Who leads a partition now, told with an error so that the client need not ask for metadata first (KIP-951)."""
 
 from __future__ import annotations
 

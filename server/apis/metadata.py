@@ -39,7 +39,7 @@ from ottla.server.metadata.topic_names import check_topic_name
 _PARTITIONS_AS_ELEMENT: Final = 8
 
 _DISTINGUISHED_AT_ONCE: Final = 128
-#: So many topics are looked at in a few tens of microseconds.
+#: This many topics are looked at in a few tens of microseconds.
 _LOOKED_AT_ONCE: Final = 16
 Answer = TopicImage | MetadataResponseTopic
 

@@ -108,7 +108,7 @@ class PeerShareCoordinators:
         return ShareState(found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count)
 
     async def end_offset(self, node_id: int, topic: str, partition: int) -> int:
-        """The offset behind the last record that consumers may see. Raises CoordinatorError."""
+        """The offset after the last record that consumers may see. Raises CoordinatorError."""
         asked = ListOffsetsTopic(
             name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)]
         )

@@ -30,7 +30,7 @@ _SEQUENCE: Final = slice(53, 57)
 
 
 def the_one_batch(records: memoryview, version: int) -> memoryview:
-    """The one batch of format v2 that a partition's field must hold, without bytes behind it that are no batch.
+    """The one batch of format v2 that a partition's field must hold, without bytes after it that are not a batch.
 
     The cases and errors are those of Kafka's `ProduceRequest.validateRecords`: InvalidRecordError; CorruptRecordError
     for sizes and formats that never were; UnsupportedCompressionError for zstd before Produce v7.

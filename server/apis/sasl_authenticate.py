@@ -1,7 +1,7 @@
 """SaslAuthenticate (36): one message of a SASL mechanism.
 
-- SASL_AUTHENTICATION_FAILED says why as far as it does not help who guesses; the connection is closed behind it.
-- Version 1 tells how long the session lives, 0 for ever.
+- SASL_AUTHENTICATION_FAILED says why as far as it does not help who guesses; the connection is closed after it.
+- Version 1 tells how long the session lives, 0 forever.
 - ILLEGAL_SASL_STATE where no exchange is under way.
 """
 

@@ -2,7 +2,7 @@
 
 - The answer lists what the listener has; another mechanism is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
 - ILLEGAL_SASL_STATE on a listener without SASL, and where a client is authenticated already; but where its session has
-  an end it may begin anew at any time, once a second (KIP-368).
+  an end it may start over at any time, once a second (KIP-368).
 - After version 0 the mechanism's messages come without a header.
 """
 

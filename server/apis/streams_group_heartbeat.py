@@ -2,7 +2,7 @@
 
 - Epoch 0 joins, with the topology and no tasks; the member chooses its own id. Epoch -1 leaves. What a later heartbeat
   leaves out has not changed.
-- Tasks are answered when they have changed, and to who joins. Why there are none yet the statuses say.
+- Tasks are answered when they have changed, and to whoever joins. Why there are none yet the statuses say.
 - The topology's internal topics are made by whoever's heartbeat finds them missing, in the name of its sender, who
   needs the right to create them. The next heartbeat finds them there.
 - Static members, task offsets, warm-up tasks and patterns of source topics are refused, as by Kafka 4.3.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def attributes_of(context: RequestContext) -> dict[str, str]:
-    """The selectors of `match` but for the instance id, with what they are for the request's sender."""
+    """The selectors of `match` except the instance id, with what they are for the request's sender."""
     name, version = context.connection.software
     return {
         "client_id": context.header.client_id or "",

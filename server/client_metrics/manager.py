@@ -211,7 +211,7 @@ class ClientMetrics:
         client.metrics = frozenset({ALL_METRICS}) if ALL_METRICS in wanted else wanted
         client.interval_ms = min([LONGEST_INTERVAL_MS, *(it.interval_ms for it in matching)])
         client.version = self._version
-        # As in Kafka, what is subscribed to anew begins as if nothing had been asked or pushed yet.
+        # As in Kafka, what is subscribed to again begins as if nothing had been asked or pushed yet.
         client.asked_at_ms = client.pushed_at_ms = float("-inf")
         client.has_ended, client.last_error = False, None
         told = f"{sorted(client.metrics)}{client.interval_ms}".encode()

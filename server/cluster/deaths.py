@@ -6,7 +6,7 @@ other. Where one ends and nothing listens any more at its address for a while, t
 or by whoever notices that the controller itself is gone. Kafka waits for the session.
 
 A broker that stops in order closes its port as well, and gives its session up within that while. Fencing one that lives
-does no harm beyond an election: it registers anew. And it is not fenced again, unless it was reached in between.
+does no harm beyond an election: it registers again. And it is not fenced again, unless it was reached in between.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A session is a lease of the metadata store. While it lasts, the broker is not fenced: it is given partitions and
 clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the heartbeats of ClusterControlManager.
 
-- A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers anew when it goes on, in
+- A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers again when it goes on, in
   the same process.
 - Whether a broker may serve does not depend on its session: leader epochs see to what is acknowledged. If the metadata
   store cannot be reached, the broker goes on as it is, and renews its session as soon as it can.

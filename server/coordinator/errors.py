@@ -124,7 +124,7 @@ class StreamsInvalidTopologyError(CoordinatorError):
 
 
 class FencedStateEpochError(CoordinatorError):
-    """KIP-932: the share partition has begun anew since: what is written of the time before counts no more."""
+    """KIP-932: the share partition has started over since; what is written about the time before no longer counts."""
 
 
 class FencedShareLeaderError(CoordinatorError):

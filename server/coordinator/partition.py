@@ -182,7 +182,7 @@ class CoordinatorPartition(Generic[S]):
             self.shard.unloaded()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """What its shard holds is not what its log says: serve nothing of it, until the partition is led anew."""
+        """What its shard holds is not what its log says: serve nothing of it, until the partition is led again."""
         if self.life not in (Life.LOADING, Life.SERVING):
             return
         self.life = Life.FAILED

@@ -127,7 +127,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._serving(index).shard
 
     def shards(self) -> list[S]:
-        """All shards here, but for those that failed. Raises CoordinatorLoadInProgressError while one is replayed."""
+        """All shards here, except those that failed. Raises CoordinatorLoadInProgressError while one is replayed."""
         failed = self.failed
         return [self._serving(index).shard for index in sorted(self._partitions) if index not in failed]
 

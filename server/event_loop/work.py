@@ -135,7 +135,7 @@ class Work:
         self.elements -= elements
 
     async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
-        """Do what stops behind each STEP_ELEMENTS elements."""
+        """Do what stops after each STEP_ELEMENTS elements."""
         while True:
             try:
                 next(steps)

@@ -1,4 +1,4 @@
-"""Pauses that grow with every password that is wrong, for who guesses and for what is guessed at."""
+"""Pauses that grow with every password that is wrong, for whoever guesses and for what is guessed at."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class WrongPasswordError(Exception):
 
 
 class HttpLogin:
-    """Checks passwords: bounded, in a time that says nothing, and with pauses that grow for who guesses."""
+    """Checks passwords: bounded, in a time that says nothing, and with pauses that grow for whoever guesses."""
 
     def __init__(self, config: BrokerConfig, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -100,7 +100,7 @@ def login_of(broker: Broker) -> HttpLogin | None:
 
 
 def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint) -> Endpoint:
-    """`endpoint` for who has the token of `ottla.http.metrics.token`, or may describe the cluster."""
+    """`endpoint` for whoever has the token of `ottla.http.metrics.token`, or may describe the cluster."""
 
     @wraps(endpoint)
     async def guarded(request: Request) -> Response:

@@ -43,7 +43,7 @@ class HttpServer:
     """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun.
 
     Beside other nodes it also answers at `page_socket`, a path at which their common page asks: in plain text, and only
-    to who may open that path.
+    to whoever may open that path.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ def url(address: ListenAddress, scheme: str = "http") -> str:
 
 
 def _listen_at_path(path: str) -> socket.socket:
-    """A socket of this machine, in the place of one that a former process has left behind."""
+    """A socket of this machine, in place of one that a former process has left behind."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ async def _measure_loop_lag(lag: Histogram) -> None:
 
 
 async def follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECONDS) -> None:
-    """Read the certificate anew when its file changes; what cannot be used is told once, and read again each time."""
+    """Read the certificate again when its file changes; what cannot be used is told once, and read again each time."""
     told = ""
     while True:
         await trio.sleep(look_seconds)

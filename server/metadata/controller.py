@@ -87,7 +87,7 @@ class Controller:
     """Changes topics, configs, features and quotas, and shows them in `image`.
 
     Every change is planned on the present image, committed with a compare-and-swap on the keys that the plan
-    depends on, and planned anew if somebody else was faster. A method returns only when this node's
+    depends on, and planned again if somebody else was faster. A method returns only when this node's
     subscribers (replica manager, coordinators, …) have applied the change: a topic that was created takes
     records at once. Methods that take several things answer for each of them, with the result or with the
     MetadataError why not; what is wrong with one does not touch the others.
@@ -344,7 +344,7 @@ class Controller:
     ) -> dict[PartitionKey, PartitionOutcome]:
         """Replace the states of partitions, by topic id and number, each by what its update makes of it.
 
-        As few transactions as stores allow; an update is asked anew where somebody else was faster. Each partition is
+        As few transactions as stores allow; an update is asked again where somebody else was faster. Each partition is
         answered for by itself, with its state or with why not.
         """
         from ottla.server.metadata.eligible_leaders import min_in_sync

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-#: So long another member is tried, or the same one again, for what may be asked twice.
+#: This long another member is tried, or the same one again, for what may be asked twice.
 INSIST_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 

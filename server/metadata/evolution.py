@@ -24,7 +24,7 @@ from ottla.server.metadata.store import KeyValue
 
 
 def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:
-    """Apply one transaction; equal to building the image anew from all keys, and proportional to the change."""
+    """Apply one transaction; equal to building the image again from all keys, and proportional to the change."""
     rest = _evolve_rest(before, puts, deletes)
     change = _Evolution(before, rest.starts)
     # The topics come first: a partition's state may be set in the transaction that makes its topic.

@@ -56,7 +56,7 @@ _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sql
 FORMAT_VERSION: Final = 2
 _BUSY_TIMEOUT_S: Final = 5.0
 _BUSY_PAUSE_S: Final = 0.01
-#: So many of the latest transactions stay in the change log for other nodes to read.
+#: This many of the latest transactions stay in the change log for other nodes to read.
 _CHANGE_LOG_LENGTH: Final = 10_000
 #: The processes that share the file look for ended leases at random times within this, so that one does the work.
 _EXPIRY_JITTER_S: Final = 0.03

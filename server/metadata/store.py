@@ -113,7 +113,7 @@ class MetadataStore(Protocol):
         """A new lease: its keys are deleted when it is not kept alive for `ttl_ms`."""
 
     async def keep_alive(self, lease: int) -> None:
-        """Start the lease's time anew; raises LeaseExpiredError if it has ended."""
+        """Start the lease's time again; raises LeaseExpiredError if it has ended."""
 
     async def revoke_lease(self, lease: int) -> None:
         """End the lease and delete its keys; a lease that has ended is no error."""

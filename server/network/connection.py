@@ -45,7 +45,7 @@ _MAX_SEND_VIEWS: Final = 1024
 _NONE_IN_FLIGHT: Final[deque[RequestContext]] = deque(maxlen=0)
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
-# So many requests of a connection are served before it is another one's turn.
+# This many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
 # Who has sent a request that waits will send more of them: the connection's task receives so many by itself.
 _BY_ITSELF: Final = 32
@@ -515,7 +515,7 @@ class Connection:
             self._abandon(error)
 
     async def _answer_first(self) -> None:
-        """Answer the first request under way, and by the same send those behind it that need no wait."""
+        """Answer the first request under way, and by the same send those after it that need no wait."""
         in_flight = self._in_flight
         response = await self._dispatcher.finish(in_flight[0]) or []
         count = 1

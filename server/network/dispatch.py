@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
 _PREFIX_V0 = Struct(">ii")
 _PREFIX_V1 = Struct(">iiB")
-# A body up to this size is copied behind its header: sending two pieces costs more.
+# A body up to this size is copied after its header: sending two pieces costs more.
 _MAX_JOINED_BYTES: Final = 16 * 1024
 
 logger = logging.getLogger(__name__)

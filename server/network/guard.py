@@ -43,7 +43,7 @@ class Guard:
                 logger.warning("the listeners keep their settings: %s", wrong, extra={"error": wrong})
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Read certificates anew when their files change, until cancelled.
+        """Read certificates again when their files change, until cancelled.
 
         What cannot be used is read again each time, and told once: it may become usable while the file stays as it is,
         by its permissions or when there are descriptors again.

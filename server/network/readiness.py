@@ -1,6 +1,6 @@
 """Who waits for bytes: all idle connections at one place, whose requests are served in the turn that finds them there.
 
-Trio registers a socket anew for each wait, and wakes and steps a task for each that has something. Here the sockets
+Trio registers a socket again for each wait, and wakes and steps a task for each that has something. Here the sockets
 stay registered with an epoll of our own, and every connection that has something serves what needs no waiting in the
 event loop's wait itself (`io_wait`); or, where that cannot be, in a task that waits for the epoll. A connection's own
 task sleeps meanwhile, and is woken for what does need it. So a small request costs no task a step

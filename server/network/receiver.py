@@ -26,11 +26,11 @@ _LENGTH_AND_API = Struct(">ihh")
 
 _MIN_SHARED_BYTES: Final = 512
 _MAX_SHARED_BYTES: Final = 64 * 1024
-# So many small frames of a burst are taken in one turn of the event loop.
+# This many small frames of a burst are taken in one turn of the event loop.
 _MAX_TAKEN_AT_ONCE: Final = 4
 # One receive copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_RECEIVE_BYTES: Final = 256 * 1024
-# So much of a large frame is received before others run, however quickly its sender goes on.
+# This much of a large frame is received before others run, however quickly its sender goes on.
 _MAX_UNBROKEN_BYTES: Final = 512 * 1024
 
 
@@ -134,7 +134,7 @@ class FrameReceiver:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes have come behind the last frame."""
+        """Whether bytes have come after the last frame."""
         return self._end > self._start
 
     def next_at_once(self) -> Frame | None:
@@ -173,7 +173,7 @@ class FrameReceiver:
         return self._take()
 
     async def next(self) -> Frame | None:
-        """The next frame, or None at the end of the stream. Lets others run before, but for a few frames of a burst.
+        """The next frame, or None at the end of the stream. Lets others run before, except a few frames of a burst.
 
         Raises CloseConnectionError for a length that no request can have, and OSError from the transport.
         """

@@ -35,7 +35,7 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 KINDS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
-#: Rates that are kept; beyond it the one that was used least lately is forgotten, and begins anew at zero.
+#: Rates that are kept; beyond it the one that was used least lately is forgotten, and starts over at zero.
 MAX_RATES: Final = 10_000
 
 _BYTE_RATE_OF: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}

@@ -49,7 +49,7 @@ class FetchRoster(Generic[F]):
         return self._all.get(one.key) is one
 
     def put(self, one: F) -> None:
-        """Fetch it from now on, in the place of what has its key."""
+        """Fetch it from now on, in place of what has its key."""
         self._all[one.key] = self._due[one.key] = one
         self._resting.pop(one.key, None)
         self._gone.discard(one.key)

@@ -1,8 +1,8 @@
 """What was committed, as it was known last (Kafka's replication-offset-checkpoint).
 
 A replica that starts does not know how much of its log is committed before its leader, or its followers, say so. From
-this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start anew. It may
-be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
+this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start again. It
+may be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ _NOTHING: Final[Mapping[int, Partition]] = {}
 class HostedPartitions:
     """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
 
-    One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told of it, and
-    has it leave the in-sync set.
+    One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told about it,
+    and has it leave the in-sync set.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class HostedPartitions:
         log.store.describe(partial(_description, topic))
         if len(state.replicas) > 1:
             # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
-            # but for what was known to be committed before.
+            # except what was known to be committed before.
             known = min(self._last_high_watermark(topic.topic_id, index), log.log_end_offset)
             log.set_high_watermark(max(known, log.log_start_offset))
         partition = Partition(

@@ -15,7 +15,7 @@ NO_OFFSET: Final = -1
 
 
 class OffsetSpec(IntEnum):
-    """What may be asked for in the place of a timestamp; nothing is tiered here, so the last two find no offset."""
+    """What may be asked for in place of a timestamp; nothing is tiered here, so the last two find no offset."""
 
     LATEST = -1
     EARLIEST = -2

@@ -376,7 +376,7 @@ class Partition:
         if broker_epoch != NO_EPOCH and broker_epoch < follower.broker_epoch:
             raise NotLeaderError(f"node {replica_id} has registered again since epoch {broker_epoch}")
         moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms, broker_epoch)
-        # Also when it has not moved: somebody may have been waited for who is not any more.
+        # Also when it has not moved: someone may have been waited for who is not any more.
         if moved or self.log.high_watermark < self.log.flushed_end_offset:
             moved |= self.advance_high_watermark(now_ms)
         return moved

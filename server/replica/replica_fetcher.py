@@ -109,7 +109,7 @@ class ReplicaFetcher:
     """Follows one leader for some partitions, over a connection of its own.
 
     `run` owns the connection. `follow` and `unfollow` may be called at any time: they change what the next request
-    asks, and an answer that is under way is void for who is not followed any more.
+    asks, and an answer that is under way is void for whoever is not followed any more.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The public keys of who issues tokens, as a JWK set (RFC 7517) in a file or behind a URL.
+"""The public keys of whoever issues tokens, as a JWK set (RFC 7517) in a file or behind a URL.
 
 Kafka's counterparts are JwksFileVerificationKeyResolver and RefreshingHttpsJwks. Everything here blocks, and is called
 by one thread at a time.
@@ -36,7 +36,7 @@ class KeySource(Protocol):
     """Where keys come from."""
 
     def current(self, *, unknown: bool = False) -> list[PublicKey]:
-        """Those that there are, fetched anew before if it is time, or if one was `unknown`; OSError or ValueError."""
+        """Those that there are, fetched again before if it is time, or if one was `unknown`; OSError or ValueError."""
         ...
 
 

@@ -9,7 +9,7 @@ The rules are those of Kafka's SaslServerAuthenticator:
 | messages (after SaslHandshake v1) | SaslAuthenticate; anything else is ILLEGAL_SASL_STATE | complete, or failed |
 | raw messages (after SaslHandshake v0) | bytes without a header | complete, or failed |
 | wrong mechanism (KIP-368) | nothing: the next request ends the connection | |
-| complete | everything; SaslHandshake begins anew where sessions end | |
+| complete | everything; SaslHandshake starts over where sessions end | |
 | failed | nothing: the answer is the last one | |
 
 A refusal is answered `connection.failed.authentication.delay.ms` after it was asked for, whatever the reason: how long
@@ -52,7 +52,7 @@ class State(Enum):
 
 
 class OfferedMechanism(NamedTuple):
-    """A mechanism of a listener: how an exchange begins, how long a session lives (0: for ever, or as long as what the
+    """A mechanism of a listener: how an exchange begins, how long a session lives (0: forever, or as long as what the
     client has shown), and how long a message may be."""
 
     begin: Callable[[], Exchange]
@@ -222,7 +222,7 @@ class Sasl:
         return token
 
     def _begin_session(self, version: int) -> int:
-        """How long the session lives, 0 for ever: as the mechanism says, no longer than what the client has shown."""
+        """How long the session lives, 0 forever: as the mechanism says, no longer than what the client has shown."""
         lifetime_ms = self._offer.mechanisms[self._mechanism].max_reauth_ms
         shown_ms = self._credential_lifetime_ms
         if shown_ms is not None:

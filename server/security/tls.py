@@ -61,7 +61,7 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
 
 
 class ReloadedTls:
-    """The context of a port whose certificate is read anew when its files change. Raises ConfigError at first."""
+    """The context of a port whose certificate is read again when its files change. Raises ConfigError at first."""
 
     def __init__(self, config: BrokerConfig, listener: str, protocol: str) -> None:
         self._config = config

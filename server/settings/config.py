@@ -109,7 +109,7 @@ class BrokerConfig(_BrokerSettings):
         return self._layers[2]
 
     def set_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
-        """Replace both dynamic layers; every value is looked up anew from here on."""
+        """Replace both dynamic layers; every value is looked up again from here on."""
         kept = {"_prefixes": self._prefixes, "origins": self.origins, "_topics": {}}
         layers = (broker, default, self.static)
         self.__dict__.clear()

@@ -67,7 +67,7 @@ class LogSettings:
     )
     log_retention_ms: int | None = long(
         None,
-        "How long records are kept; -1 is for ever; unset: log.retention.minutes.",
+        "How long records are kept; -1 is forever; unset: log.retention.minutes.",
         importance=HIGH,
         update=CLUSTER_WIDE,
     )

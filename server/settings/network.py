@@ -78,7 +78,7 @@ class NetworkSettings:
     )
     connections_max_idle_ms: int = long(600_000, "A connection without a request for this long is closed.")
     connections_max_reauth_ms: int = long(
-        0, "Longest life of a SASL session before the client must authenticate again; 0 is for ever."
+        0, "Longest life of a SASL session before the client must authenticate again; 0 is forever."
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,

@@ -102,7 +102,7 @@ def check_consistency(config: BrokerConfig) -> None:
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = getattr(config, BROKER_SETTINGS[name].attribute)
         if value is not None and (value == 0 or value < -1):
-            raise ConfigError(f"{name} must be -1 (for ever) or at least 1, and is {value}.")
+            raise ConfigError(f"{name} must be -1 (forever) or at least 1, and is {value}.")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -166,7 +166,7 @@ class TopicSettings:
     )
     retention_ms: int = long(
         604_800_000,
-        "How long records are kept; -1 is for ever.",
+        "How long records are kept; -1 is forever.",
         check=between(-1),
         broker=(("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     )

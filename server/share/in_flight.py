@@ -110,7 +110,7 @@ class InFlight:
         )
 
     def next_fetch_offset(self) -> int:
-        """Where to fetch next: at the first record that is available again, or behind all that were fetched."""
+        """Where to fetch next: at the first record that is available again, or after all that were fetched."""
         if self._may_redeliver:
             for run in self.runs():
                 if run.is_available:

@@ -125,7 +125,7 @@ class SharePartitionManager:
             del self._partitions[share.key]
 
     def reset(self, key: SharePartitionKey) -> None:
-        """A share partition was begun anew, or forgotten: what is known of it here is out of date."""
+        """A share partition was begun again, or forgotten: what is known about it here is out of date."""
         share = self._partitions.get(key)
         if share is not None:
             share.end(GroupIdNotFoundError(f"the offsets of group {key.group_id} were altered or deleted"))
@@ -213,7 +213,7 @@ class SharePartitionManager:
                 share.end(GroupIdNotFoundError(f"group {group_id} has no session here"))
 
     def connection_closed(self, connection: object) -> None:
-        """A connection has ended: so do the sessions of its members, but for those who have begun another elsewhere."""
+        """A connection has ended: so do the sessions of its members, except those who have begun another elsewhere."""
         if not self._is_closed:
             for key in self.sessions.owned_by(connection):
                 self.sessions.evictions += 1

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: After these somebody else writes the state, or nobody does: it is read anew, if at all.
+#: After these somebody else writes the state, or nobody does: it is read again, if at all.
 _FENCING = (
     FencedStateEpochError,
     FencedShareLeaderError,
@@ -85,7 +85,7 @@ class SharePartition:
 
     Its owner made it, runs `load`, is told by `changed` when those who wait for records may look again, and by `ended`
     when it is of no use any more; the owner ends it by `end`. Every change of a record's state is stored by the
-    persister before it counts, but for the end of a lock: that counts at once, and is stored as soon as it can be.
+    persister before it counts, except the end of a lock: that counts at once, and is stored as soon as it can be.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import trio
 
-#: So many deadlines of those that have left are kept before the others are sorted anew.
+#: How many deadlines of those that have left are kept before the others are sorted again.
 _SLACK: Final = 64
 
 

@@ -90,7 +90,7 @@ class Purgatory:
 
         `try_complete` is synchronous and is called by this task alone; what it raises ends the wait. Each key
         that is signalled is added to `signalled`, for an operation that looks again only at what has changed:
-        it takes them out itself. A timeout of zero or less does not wait; `math.inf` waits for ever. At the
+        it takes them out itself. A timeout of zero or less does not wait; `math.inf` waits forever. At the
         deadline the operation is tried a last time, so that None means it really is not complete. No
         checkpoint is passed when it completes at once.
         """

@@ -68,7 +68,7 @@ _real_uuid4 = uuid.uuid4
 
 @contextmanager
 def _in_modules(replaced: dict[Any, Any]) -> Iterator[None]:
-    """Put others in the place of what Ottla's modules have imported by name."""
+    """Put others in place of what Ottla's modules have imported by name."""
     back: dict[Any, Any] = {}
     for real, simulated in replaced.items():
         back.setdefault((real.__name__, simulated), real)

@@ -48,7 +48,7 @@ _EXPELLED: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
-"""The member has lost its place, or has to ask for it anew."""
+"""The member has lost its place, or has to ask for it again."""
 
 
 class Offsets:

@@ -1,7 +1,7 @@
-"""Partitions as lists that transactions append to, as Elle looks at them: which transaction comes behind which.
+"""Partitions as lists that transactions append to, as Elle looks at them: which transaction comes after which.
 
 Transactions of one writer come one after the other, so all lists have them in one order (or one is dirty: somebody
-who was fenced has written). A transaction that reads what another one has appended comes behind it. A circle of these
+who was fenced has written). A transaction that reads what another one has appended comes after it. A circle of these
 contradicts every order in which they can have been carried out.
 """
 

@@ -48,7 +48,7 @@ class Mover(TransactionalProducer):
         super().__init__(world, name, partitions, transactional_id="mover")
         self._max_bytes = world.rng.choice((200, 1000))
         self._group_coordinator = -1
-        #: The group's offsets as this one has read them, or written them since; empty if it has to read them anew.
+        #: The group's offsets as this one has read them, or written them since; empty if it has to read them again.
         self._offsets: dict[Partition, int] = {}
         self._positions: dict[Partition, int] = {}
 

@@ -1,7 +1,7 @@
 """A network of hosts between which bytes take their time, and which can be cut, slowed and partitioned.
 
 Connections are streams, as TCP's: in order, with a window, and whole unless they end. Each direction of a pair of hosts
-can be blocked by itself; what is under way then comes when it is open again, as sent anew. A process that dies has its
+can be blocked by itself; what is under way then comes when it is open again, as if resent. A process that dies has its
 connections closed or reset by its machine; a machine that dies says nothing, and resets what it no longer knows when it
 is back. So a peer learns of a death at once, late, or when it sends.
 """
@@ -249,7 +249,7 @@ class _Pipe:
         return self.network.is_blocked(self.source.host.address, self.target.host.address)
 
     def reopened(self) -> None:
-        """What was held back goes on: it is sent anew a moment later."""
+        """What was held back goes on: it is sent again a moment later."""
         if self.target.is_gone:
             if self.chunks:
                 self._answer_for_the_gone()

@@ -20,7 +20,7 @@ _IDLE_TURNS: Final = 1000
 
 
 class HangError(AssertionError):
-    """Everything waits, and nothing that is awaited can come; or it takes for ever."""
+    """Everything waits, and nothing that is awaited can come; or it takes forever."""
 
 
 class VirtualClock(trio.abc.Clock):
@@ -52,7 +52,7 @@ class VirtualClock(trio.abc.Clock):
         if next_s == math.inf:
             self._idle_turns += 1
             if self._idle_turns > _IDLE_TURNS:
-                raise HangError("everything waits for ever")
+                raise HangError("everything waits forever")
             return 0
         self._idle_turns = 0
         if next_s > self._limit_s:

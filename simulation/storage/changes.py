@@ -66,7 +66,7 @@ async def _hold(
     if not tracked.is_deleting:
         tracked.finish(event)
         tracked.history.finish(retention)
-        # Producers were read anew from where retention had let the log begin by then.
+        # Producers were read again from where retention had let the log begin by then.
         tracked.model.sure_from = max(tracked.model.sure_from, tracked.log.log_start_offset)
         tracked.forget_watermarks()
         tracked.is_held = False

@@ -1,4 +1,4 @@
-"""The name of the file in a store's folder that says which topic it is of, in the words of who owns the metadata."""
+"""The name of the file in a store's folder that describes its topic, in the words of whoever owns the metadata."""
 
 from __future__ import annotations
 

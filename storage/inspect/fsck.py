@@ -238,7 +238,7 @@ class _StoreCheck:
             elif run.kind == RunKind.DELETE or run.base_offset == run.last_offset:
                 # Everything before it is void. Where a rewritten segment says so, its batches may begin before it.
                 self._ends[run.key] = 0
-                # What later made it void may have been forgotten in a segment that was written anew since.
+                # What later made it void may have been forgotten in a segment that was rewritten since.
                 self._going_back.pop(run.key, None)
             return
         start = run.position - head.position

@@ -1,7 +1,7 @@
 """What a store's files say of its partitions, without a broker and without changing a byte.
 
 A view follows the rules by which a start recovers: the checkpoint's states, the summaries in the indexes of sealed
-segments, and the blocks behind the recovery point up to the first one that is not whole. It may be of a stopped store,
+segments, and the blocks after the recovery point up to the first one that is not whole. It may be of a stopped store,
 of a copy, or of one in use, of which it is then what had been written at that moment.
 """
 
@@ -57,7 +57,7 @@ class PartitionView(NamedTuple):
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition while its store is read. Transactions must be read from the log anew where `is_unsure`."""
+    """A partition while its store is read. Transactions must be read from the log again where `is_unsure`."""
 
     as_of: int = -1
     log_start: int = 0
@@ -178,7 +178,7 @@ class _StoreView:
             self._disk.close(handle)
 
     def _enter_indexed(self, view: _SegmentView, handle: Handle, point: Checkpoint) -> int:
-        """Enter the runs before the recovery point; returns where the blocks behind it begin."""
+        """Enter the runs before the recovery point; returns where the blocks after it begin."""
         path = view.segment.index_path
         content = self._disk.read_file(path)[: point.index_length] if self._disk.exists(path) else b""
         if len(content) == point.index_length and crc32c(content) == point.index_crc:

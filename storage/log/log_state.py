@@ -183,7 +183,7 @@ class LogState(ProducerHistory):
             self.aborted.truncate_from_end(offset)
 
     def truncate_producers(self, offset: int) -> bool:
-        """Forget what producers did at and beyond an offset; False if that must be read anew from the batches."""
+        """Forget what producers did at and beyond an offset; False if that must be read again from the batches."""
         return self.producers is None or self.producers.truncate_from_end(offset)
 
     def emptied(self, offset: int) -> None:
@@ -207,7 +207,7 @@ class LogState(ProducerHistory):
             self.aborted = self.aborted.replaced_before(end_offset, aborted)
 
     def resized(self, written_bytes: int) -> None:
-        """What the log takes in the files was counted anew."""
+        """What the log takes in the files was counted again."""
         self.size_bytes = written_bytes + self.unwritten_bytes
 
     # Checkpoints and recovery.
@@ -227,7 +227,7 @@ class LogState(ProducerHistory):
         return state, None if self.producers is None else self.producers.freeze()
 
     def load_state(self, content: bytes) -> bool:
-        """Restore a packed `state`; False if what it says of producers is damaged and must be read anew."""
+        """Restore a packed `state`; False if what it says of producers is damaged and must be read again."""
         state = PartitionState.parse(content)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = state.log_end_offset
@@ -246,14 +246,14 @@ class LogState(ProducerHistory):
         return True
 
     def recovered(self, header: BatchHeader) -> None:
-        """A batch was found behind the recovery point."""
+        """A batch was found after the recovery point."""
         if header.leader_epoch >= 0:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = header.next_offset
         self.size_bytes += header.size_bytes
 
     def lost_until(self, offset: int, leader_epoch: int) -> None:
-        """What was behind the recovery point is lost up to an offset, and the log goes on there."""
+        """What came after the recovery point is lost up to an offset, and the log goes on there."""
         if leader_epoch >= 0:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset

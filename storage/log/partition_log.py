@@ -189,7 +189,7 @@ class PartitionLog(AppendableLog):
         store.files.truncate_tables(self.key, offset)
         self.truncated(offset)
         store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
-        # What producers did is known of their last five batches; where that is not enough it is read anew from the
+        # What producers did is known of their last five batches; where that is not enough it is read again from the
         # batches that are left.
         try:
             if not self.truncate_producers(offset):
@@ -204,7 +204,7 @@ class PartitionLog(AppendableLog):
         await store.writer.flush(sync=False)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and start anew at offset (a follower below its leader's log start)."""
+        """Drop everything and start again at offset (a follower below its leader's log start)."""
         self.check_open()
         async with self.store.lock:
             await self.store.writer.flush(sync=False)
@@ -236,7 +236,7 @@ class PartitionLog(AppendableLog):
         self.store.writer.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
 
     async def count_size(self) -> None:
-        """Count anew what the log takes in the files, after a part was taken away."""
+        """Count again what the log takes in the files, after a part was taken away."""
         await ensure_spans([self])
         self.resized(size_of(self))
 

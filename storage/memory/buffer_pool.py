@@ -223,7 +223,7 @@ class MemoryBudget:
     """What a node may hold in memory for requests under way; when it is spent, sockets are not read.
 
     Room means that less than the limit is charged: the request that crosses the limit is still let in, as
-    with Kafka's `queued.max.request.bytes`, so that one larger than the whole budget cannot wait for ever.
+    with Kafka's `queued.max.request.bytes`, so that one larger than the whole budget cannot wait forever.
     Waiters are served first come, first served. A reader that knows a request's size reserves all of it
     before it reads the body: charging piece by piece could leave every connection with half a request and
     no room for the rest.

@@ -189,7 +189,7 @@ class FileRead:
         return records
 
     def close(self) -> None:
-        """Give back files; memory too, but for what `take_records` has shared."""
+        """Give back files; memory too, except what `take_records` has shared."""
         for descriptor in self._descriptors:
             self._context.fd_cache.unpin(descriptor)
         for segment in self._segments:

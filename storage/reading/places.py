@@ -81,7 +81,7 @@ class Places:
         self._layout_version = layout_version
 
     def unknown(self) -> None:
-        """The spans must be derived anew."""
+        """The spans must be derived again."""
         self._layout_version = -1
 
     def spans_from(self, offset: int) -> Sequence[Span]:

@@ -129,7 +129,7 @@ class ReadPlan:
 
     @property
     def is_current(self) -> bool:
-        """Whether the log was not cleaned since the plan was made, or made anew.
+        """Whether the log was not cleaned since the plan was made, or made again.
 
         The records and the index of aborted transactions must be of the same age. An older index is good for records
         that one cleaning has changed, since markers stay until the index that knows their transaction is gone; a newer
@@ -138,7 +138,7 @@ class ReadPlan:
         return self._aborted is self.log.aborted
 
     def renew(self) -> None:
-        """The plan is read anew, of the log as it is now."""
+        """The plan is read again, of the log as it is now."""
         self._aborted = self.log.aborted
 
     def aborted_transactions(self, end_offset: int) -> Sequence[AbortedTransaction]:
@@ -163,7 +163,7 @@ class ReadPlan:
         self.records = self._records
 
     def _read_lone(self, tail: Sequence[RunGroup], first: int) -> tuple[int, bool]:
-        """Take the blocks of one batch each that stand next in the tail; the place behind them, and whether to read on.
+        """Take the blocks of one batch each that stand next in the tail; the place after them, and whether to read on.
 
         A quiet log has thousands of them. Many small ones are copied into one piece: that costs a fraction of holding,
         sending and giving back a view of each.

@@ -31,7 +31,7 @@ NewLog = Callable[[UUID, str, int, LogConfig], PartitionLog]
 class RecoveredLogs:
     """The logs of a store that is being recovered, block after block.
 
-    `logs` are those of which something was found behind the recovery point, `changed` those of them whose checkpointed
+    `logs` are those of which something was found after the recovery point, `changed` those of them whose checkpointed
     state is old. `stale` holds those whose producers must be read from their batches, `lost` those of them whose end
     must be found first, and `cut` those whose size is not known, as a part was taken away.
     """

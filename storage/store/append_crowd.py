@@ -8,7 +8,7 @@ __all__ = ["AppendCrowd"]
 
 # From so many appends a block on, sharing blocks costs less than writing each append for itself.
 _MIN_CROWD: Final = 4
-# So many appends are written for themselves before one goes to the write loop, to see how many would share its block.
+# This many appends are written for themselves before one goes to the write loop, to see how many would share its block.
 _PROBE_INTERVAL: Final = 64
 
 

@@ -113,7 +113,7 @@ class FileStore:
         self.layout_version += 1
 
     def exchange(self, old: Sequence[Segment], new: Segment | None) -> None:
-        """Put a new segment in the place of old ones that follow each other; None leaves their place empty."""
+        """Put a new segment in place of old ones that follow each other; None leaves their place empty."""
         place = self.segments.index(old[0])
         assert self.segments[place : place + len(old)] == list(old)
         self.segments[place : place + len(old)] = [new] if new is not None else []
@@ -203,7 +203,7 @@ class FileStore:
         """Make everything written up to now durable, file names included. May block."""
         disk = self._disk
         for segment in self._unsynced:
-            # Sealing has synced it; it may even have been written anew since.
+            # Sealing has synced it; it may even have been rewritten since.
             if not segment.is_sealed:
                 self.sync_segment(segment)
         self._unsynced.clear()

@@ -165,7 +165,7 @@ class RunGroup:
         """Enter the written runs in the partition's table of the segment.
 
         Those without bytes as well: what they make void is gone from all tables, but that they stand in this segment
-        must be known when it is written anew.
+        must be known when it is rewritten.
         """
         position = self.position
         for run in self.runs:
@@ -361,7 +361,7 @@ class Memstore:
             self.done.end(is_written=True)
 
     def refuse(self) -> None:
-        """Its block cannot be written for now: let go who waits, and who comes later waits anew."""
+        """Its block cannot be written for now: let go who waits, and who comes later waits again."""
         self.wake()
         self.done = None
 

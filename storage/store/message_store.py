@@ -34,7 +34,7 @@ class MessageStore:
     `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
     `dirty` the logs that have changed since. `lock` is held by whoever seals, truncates, deletes or takes a checkpoint,
     so that each of these sees the others whole. The cleaner rewrites sealed segments without it: their exchange is one
-    step. Recovery begins in the segment at `recovery_position`: only those before it may be removed or written anew.
+    step. Recovery begins in the segment at `recovery_position`: only those before it may be removed or rewritten.
     `uncleanable` are logs with damage.
     """
 

@@ -145,7 +145,7 @@ class Segment:
         self.index_crc = index_crc
 
     def stand_for(self, first: Segment, last: Segment) -> None:
-        """It is written in the place of segments that follow each other, sorted by partition."""
+        """It is written in place of segments that follow each other, sorted by partition."""
         self.first_sequence = first.first_sequence
         self.created_at_ms = first.created_at_ms
         self.end_position = last.next_position
@@ -187,7 +187,7 @@ class Segment:
         self.pending_index = bytearray()
 
     def remember_index(self, index: SealedIndex | None) -> None:
-        """Keep what was loaded of its index file; None where it must be loaded anew."""
+        """Keep what was loaded of its index file; None where it must be loaded again."""
         self.index = index
 
     # Who reads it, and its end.

@@ -136,7 +136,7 @@ def mark_losses(disk: Disk, segments: Sequence[Segment]) -> list[Loss]:
     """What names and sizes of a store's files say to be missing. Blocks.
 
     Segments that are shorter than the list says count as lost from there on, and have their old size again. One that is
-    not listed, and was never written anew, ends where the next one begins: if it does not, its index is asked.
+    not listed, and was never rewritten, ends where the next one begins: if it does not, its index is asked.
     """
     found = []
     for place, segment in enumerate(segments):

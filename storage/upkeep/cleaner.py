@@ -44,7 +44,7 @@ class Cleaner:
         self._lock = trio.Lock()
 
     async def run(self) -> None:
-        """Look at every store from time to time, for ever; memory that lies idle goes back as well.
+        """Look at every store from time to time, forever; memory that lies idle goes back as well.
 
         Begun one `cleaner_backoff_ms` after the start, with the first look.
         """
@@ -85,7 +85,7 @@ class Cleaner:
             await expire_producers(store)
             await apply_retention(store)
         if any(segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments):
-            # Recovery must never begin in a segment that was written anew.
+            # Recovery must never begin in a segment that was rewritten.
             await maintain(store)
         if not store.context.space.is_full:
             await self._compact(store)
@@ -189,7 +189,7 @@ async def _first_dirty_timestamp(log: PartitionLog) -> int | None:
 
 
 async def _run_passes(store: MessageStore, chosen: Sequence[tuple[PartitionLog, CleanableRange, int]]) -> None:
-    """Compact some logs of a store together: each segment that they share is written anew once."""
+    """Compact some logs of a store together: each segment that they share is rewritten once."""
     lineages = {log: log.lineage for log, _, _ in chosen}
     passes = await _index_all(store, chosen)
     keep = await keep_map(store)

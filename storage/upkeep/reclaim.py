@@ -1,4 +1,4 @@
-"""Giving space back: which sealed segments go, which are written anew or merged, and the exchange of their files."""
+"""Giving space back: which sealed segments go, which are rewritten or merged, and the exchange of their files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def keep_map(store: MessageStore) -> dict[bytes, Keep]:
 
 
 async def reclaim(store: MessageStore) -> None:
-    """Remove the sealed segments of which nothing lives, and write anew those where it is worth it."""
+    """Remove the sealed segments of which nothing lives, and rewrite those where it is worth it."""
     context = store.context
     config = context.config
     # Chosen first: of what is sealed later, `keep` need not know every partition.
@@ -92,7 +92,7 @@ async def reclaim(store: MessageStore) -> None:
 
 
 def may_change(store: MessageStore, segment: Segment) -> bool:
-    """Whether a segment may be removed or written anew: it is sealed, and recovery would begin after it."""
+    """Whether a segment may be removed or rewritten: it is sealed, and recovery would begin after it."""
     return segment.is_sealed and segment.position < store.recovery_position and segment in store.files.segments
 
 
@@ -103,7 +103,7 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
         total += page.size_bytes
         entries += page.entry_count
         kept = keep.get(page.key)
-        # A deleted partition may be made anew: the mark of its end keeps what older segments hold of it void.
+        # A deleted partition may be made again: the mark of its end keeps what older segments hold of it void.
         has_marks = has_marks or page.truncated_to == 0
         if kept is not None:
             has_marks = has_marks or page.truncated_to < INT64_MAX
@@ -113,7 +113,7 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
 
 
 async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], keep: Mapping[bytes, Keep]) -> bool:
-    """Write segments that follow each other anew, as one, and exchange them.
+    """Rewrite segments that follow each other as one, and exchange them.
 
     False if one is damaged, and all stay as they are; StorageError on a full disk. It runs in small steps in a worker
     thread, at the cleaner's rate, and may be cancelled between them.
@@ -149,7 +149,7 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            raise StorageError(f"no room to write {segments[0].data_path} anew") from error
+            raise StorageError(f"no room to rewrite {segments[0].data_path}") from error
         finally:
             # Ends when the disk has closed the files and removed what was begun.
             with trio.CancelScope(shield=True):

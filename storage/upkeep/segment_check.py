@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentCheck"]
 
-# So much is checked without a pause: other threads wait for it.
+# How much is checked without a pause: other threads wait for it.
 _PART_BYTES = 32_768
 
 

@@ -1,4 +1,4 @@
-"""Writing sealed segments anew: sorted by partition, without what is dead, compacted where that is asked; several
+"""Rewriting sealed segments: sorted by partition, without what is dead, compacted where that is asked; several
 that follow each other become one.
 
 The new files stand beside the old ones under names of their own; the rename of the data file is the moment of the
@@ -171,7 +171,7 @@ class SegmentRewrite:
             found = [(self._sources[number], page) for _, number, page in group]
             keep = found[0][0].keep.get(key)
             if keep is None:
-                # A partition of a living topic may be made anew: what older segments hold of it must stay void.
+                # A partition of a living topic may be made again: what older segments hold of it must stay void.
                 if not self._is_oldest:
                     self._add_note(key, RunKind.DELETE, -1, 0)
                 continue

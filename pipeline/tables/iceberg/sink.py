@@ -28,7 +28,7 @@ _SCANS: Final = "number INT, scans BINARY"
 
 
 class IcebergSink:
-    """Implements Sink. An upsert writes those files anew that hold rows of its keys (copy on write)."""
+    """Implements Sink. An upsert rewrites the files that hold rows of its keys (copy on write)."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class IcebergSink:
             rows.unpersist()
 
     def widens(self, kept: DataType, given: DataType) -> bool:
-        """Iceberg has more digits for a decimal, but none more behind the point."""
+        """Iceberg has more digits for a decimal, but no more of them after the point."""
         return not (isinstance(kept, DecimalType) and isinstance(given, DecimalType) and kept.scale != given.scale)
 
     def compact(self) -> None:
@@ -99,7 +99,7 @@ class IcebergSink:
             .groupBy("number")
             .agg(F.collect_set("held").alias("keys"))
         )
-        # It says which files are concerned, and that must stay so while they are written anew.
+        # It says which files are concerned, and that must stay so while they are rewritten.
         found.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             touched = [scans[row.number].file for row in found.select("number").collect()]

@@ -33,7 +33,7 @@ TRIES: Final = 5
 
 _SETTINGS: Final = {
     "write.target-file-size-bytes": str(FILE_SIZE_BYTES),
-    # One metadata file a commit would be kept for ever.
+    # One metadata file a commit would be kept forever.
     "write.metadata.delete-after-commit.enabled": "true",
 }
 

@@ -59,7 +59,7 @@ class KeyReader:
 
 
 class Rewriter:
-    """Writes the rows of data files anew, without those whose key is among `keys`, where there are any.
+    """Rewrites data files without those whose key is among `keys`, where there are any.
 
     Each input row has the pickled scans of the files that become one, and the keys.
     """

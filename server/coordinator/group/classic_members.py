@@ -1,7 +1,7 @@
 """Members that speak the classic protocol in a group of the consumer protocol: the middle of a migration (KIP-848).
 
 The coordinator computes the assignment, so no classic member leads: a JoinGroup takes the member's next step and
-answers with its member epoch as the generation, the SyncGroup behind it hands out what it is assigned now. A heartbeat
+answers with its member epoch as the generation, the SyncGroup after it hands out what it is assigned now. A heartbeat
 says REBALANCE_IN_PROGRESS when there is a next step to take. What a member has revoked it says with the owned
 partitions in its next subscription; an eager one owns nothing when it joins.
 

@@ -1,6 +1,6 @@
 """Sessions of classic members: who is silent for too long is gone.
 
-A heartbeat only moves a deadline; one waiting task a member looks at it when it comes to it.
+A heartbeat only moves a deadline; one waiting task for each member looks at it when it comes to it.
 """
 
 import logging
@@ -23,13 +23,13 @@ class Sessions:
         self._expired = expired
 
     def touch(self, member: ClassicMember) -> None:
-        """The session begins anew."""
+        """The session starts over."""
         before, member.deadline = member.deadline, trio.current_time() + member.session_timeout_ms / 1000
         if member.deadline < before:
             self._purgatory.signal(member)
 
     async def watch(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """One waiting task a member. A heartbeat does not wake it: it looks at the deadline when it comes to it."""
+        """One waiting task for each member. A heartbeat does not wake it: it looks when the deadline has come."""
         while not member.removed:
             deadline = member.deadline
             remaining_ms = (deadline - trio.current_time()) * 1000

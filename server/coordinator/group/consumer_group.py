@@ -85,7 +85,7 @@ class Current(NamedTuple):
     epochs: AssignmentEpochs = NO_EPOCHS
 
     def rejoined(self) -> "Current":
-        """Where a member stands that starts anew: what it was to have it gets back, what it was to revoke is free."""
+        """Where a member stands that starts again: what it was to have it gets back, what it was to revoke is free."""
         return Current(assigned=self.assigned, epochs=self.epochs)
 
 

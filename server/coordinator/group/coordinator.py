@@ -381,7 +381,7 @@ class GroupCoordinator:
         )
 
     async def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
-        """LeaveGroup of one member, of either protocol; returns the id of who left."""
+        """LeaveGroup of one member, of either protocol; returns the id of whoever left."""
         async with self._locks.exclusively(group_id):
             consumer_group = self._consumer_group(group_id)
             if consumer_group is not None:

@@ -121,7 +121,7 @@ class Forgetting:
     def _tombstones(
         self, shard: GroupShard, group_id: str, keys: list[bytes], names: set[str]
     ) -> list[CoordinatorRecord]:
-        """What removes these offsets, but for those that have been committed for a topic that is there."""
+        """What removes these offsets, except those that have been committed for a topic that is there."""
         return [
             CoordinatorRecord(key, None)
             for key in keys

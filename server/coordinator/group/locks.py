@@ -11,7 +11,7 @@
 - **What deletes offsets**, with the group or without, is therefore planned in its turn
   (`CoordinatorRuntime.begin_planned_write`): all commits before it are in the cache then, and none can come between.
 
-Kafka has one thread a partition and plans every operation on a state that holds the uncommitted writes as well
+Kafka has one thread for each partition and plans every operation on a state that holds the uncommitted writes as well
 (TimelineHashMap, CoordinatorRuntime): there too an operation sees all that was before it, and nothing comes between.
 """
 

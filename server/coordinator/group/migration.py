@@ -163,7 +163,7 @@ class Migration:
         }
 
     async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None = None) -> bool:
-        """Make a group without members of the consumer protocol (but for one that leaves) a classic one, if allowed.
+        """Make a group without members of the consumer protocol (except one that leaves) a classic one, if allowed.
 
         Says whether it was done. Whoever calls has the group's lock. Raises CoordinatorError, and then the group is as
         it was.

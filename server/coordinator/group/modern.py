@@ -72,7 +72,7 @@ class ModernProtocol(ABC, Generic[G, M]):
     # Sessions
 
     def prolong(self, group: G, member: M) -> None:
-        """The session begins anew."""
+        """The session starts over."""
         is_new = math.isinf(member.deadline)
         member.deadline = trio.current_time() + self._session_timeout_ms(group, member) / 1000
         if is_new:
@@ -100,7 +100,7 @@ class ModernProtocol(ABC, Generic[G, M]):
         self._purgatory.signal(member)
 
     async def _watch(self, group: G, member: M) -> None:
-        """One waiting task a member: it looks at the deadlines when it comes to them, heartbeats do not wake it."""
+        """One waiting task for each member: it looks at the deadlines when they come; heartbeats do not wake it."""
         while not member.removed:
             deadline = min(member.deadline, member.rebalance_deadline)
             remaining_ms = (deadline - trio.current_time()) * 1000

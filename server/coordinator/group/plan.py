@@ -105,7 +105,7 @@ class Plan:
         return frozenset(left)
 
     async def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Raise the group's epoch if its topics or members changed, and then compute the target anew."""
+        """Raise the group's epoch if its topics or members changed, and then compute the target again."""
         group = self.group
         written: list[CoordinatorRecord] = []
         names = {member_id: self._names(each) for member_id, each in self._subscriptions.items()}

@@ -53,7 +53,7 @@ class Retention:
             logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error, extra=keys)
 
     async def _expire_group(self, shard: GroupShard, group_id: str) -> None:
-        """What seems over now is looked at again when its turn has come: it may have been committed anew."""
+        """What seems over now is looked at again when its turn has come: it may have been committed again."""
         if self._expired(shard, group_id):
             async with self._locks.exclusively(group_id):
                 with trio.CancelScope(shield=True):

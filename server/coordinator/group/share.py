@@ -149,7 +149,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
     async def _step(
         self, group: ShareGroup, former: ShareMember | None, beat: ShareHeartbeat, config: ShareGroupConfig
     ) -> tuple[list[CoordinatorRecord], ShareCurrent]:
-        """The records of what a heartbeat changes, and where the member stands behind them."""
+        """The records of what a heartbeat changes, and where the member stands after them."""
         group_id, member_id = group.group_id, beat.member_id
         subscription = _subscription(former, beat)
         subscriptions = {each.member_id: each.subscription for each in group.members.values()}

@@ -64,7 +64,7 @@ def _share(
                 room[partition] -= 1
     for member in ordered:
         wanted = quotas[member.member_id] - len(mine[member.member_id])
-        # The emptiest first: so nobody is left with partitions that he has already.
+        # The emptiest first: so nobody is left with partitions that it has already.
         free = sorted((p for p in partitions if room[p] and p not in mine[member.member_id]), key=lambda p: -room[p])
         for partition in free[:wanted]:
             mine[member.member_id].add(partition)

@@ -121,7 +121,7 @@ class StreamsPlan:
         return written
 
     async def new_target(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Assign all tasks anew; nobody has any while the topology cannot run."""
+        """Assign all tasks again; nobody has any while the topology cannot run."""
         group = self.group
         members = [
             StreamsMemberSpec(member_id, subscription.process_id, group.target_of(member_id))

@@ -1,6 +1,6 @@
 """Whether a transaction has ended while somebody asked its coordinator, which may be another broker, if it is open.
 
-An offset that is written behind its transaction's marker would wait for another one for ever. For other partitions the
+An offset that is written behind its transaction's marker would wait for another one forever. For other partitions the
 log has such guards (`producer_verification`); a coordinator's writes have an order of their own, so it has its own.
 """
 

@@ -52,7 +52,7 @@ class ClusterPersister:
 
     `leader_of` says which broker leads a partition of the state topic, -1 for none. What a coordinator refuses for the
     moment is asked again: every change may be stored twice, and late. `on_reset` hears of every share partition that
-    was begun anew or forgotten by this broker, for those that hold it in memory.
+    was begun again or forgotten by this broker, for those that hold it in memory.
     """
 
     def __init__(

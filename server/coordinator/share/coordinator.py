@@ -150,7 +150,7 @@ class ShareCoordinator:
     # Operations
 
     async def initialize(self, wanted: Iterable[Initialization]) -> dict[SharePartitionKey, CoordinatorError | None]:
-        """Begin share partitions anew; says for each why it was refused (`Persister.initialize`)."""
+        """Begin share partitions again; says for each why it was refused (`Persister.initialize`)."""
         return await _settled((each.key, partial(self._begin_initialize, *each)) for each in wanted)
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:

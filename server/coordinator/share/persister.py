@@ -27,7 +27,7 @@ class Persister(Protocol):
     """Each call ends: with its answer, or with a CoordinatorError, in bounded time. So a caller may be shielded."""
 
     async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
-        """Begin each share partition anew; what was known of it is forgotten. Says for each why it was refused."""
+        """Begin each share partition again; what was known of it is forgotten. Says for each why it was refused."""
         ...
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:

@@ -9,7 +9,8 @@ What a partition may answer and what comes of it, beside Kafka's TransactionMark
   whatever this one would end. It needs no other. Kafka gives up the whole transaction: it stays prepared, and its id
   is answered CONCURRENT_TRANSACTIONS for good.
 - Anything else is not foreseen, and logged as an error. Kafka leaves the transaction prepared until its coordinator is
-  loaded anew; here the marker is written again, so that a cause that was mended (`max.message.bytes`) needs no restart.
+  loaded again; here the marker is written again, so that a cause that was mended (`max.message.bytes`) needs no
+  restart.
 """
 
 import logging

@@ -38,11 +38,11 @@ class Upkeep:
         self._fence = fence
 
     async def abort_timed_out(self, interval_ms: int) -> None:
-        """Abort what takes longer than its producer said it would, for ever."""
+        """Abort what takes longer than its producer said it would, forever."""
         await self._repeat(interval_ms, "does not abort what has timed out", self._is_timed_out, self._abort)
 
     async def expire_ids(self, interval_ms: int) -> None:
-        """Forget ids that nobody has used for `transactional.id.expiration.ms`, for ever."""
+        """Forget ids that nobody has used for `transactional.id.expiration.ms`, forever."""
         await self._repeat(interval_ms, "does not forget unused ids", self._is_unused, self._forget)
 
     async def _repeat(self, interval_ms: int, failure: str, is_due: Callable[[Transaction], bool], work: Work) -> None:

@@ -241,7 +241,7 @@ def test_a_part_that_is_lost_after_the_decision_is_written_again_if_it_is_the_sa
         query.run(0, [again, ["d"]])
         assert committed(topic) == ["a", "b", "c", "d"]
     else:
-        with pytest.raises(TopicError, match="Batch 0 is committed but for the part of task 0"):
+        with pytest.raises(TopicError, match="Batch 0 is committed except for the part of task 0"):
             query.run(0, [again, ["d"]])
         assert committed(topic) == []
 

@@ -104,7 +104,7 @@ def test_what_is_not_known_may_be_a_secret() -> None:
             "an authorizer everybody could do everything: it knows "
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer.",
         ),
-        ({"log.retention.ms": "0"}, "log.retention.ms must be -1 (for ever) or at least 1, and is 0."),
+        ({"log.retention.ms": "0"}, "log.retention.ms must be -1 (forever) or at least 1, and is 0."),
         (
             {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
             "group.min.session.timeout.ms (10) must not be greater than group.max.session.timeout.ms (9).",
