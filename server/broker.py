@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class OpenConnections(Protocol):
-    """What the listeners tell of their connections."""
+    """What the listeners report about their connections."""
 
     @property
     def accepted(self) -> Mapping[str, int]: ...
@@ -77,14 +77,14 @@ class Broker:
     is_serving: bool = False
     #: None where everybody may do everything.
     authorizer: Authorizer | None = None
-    #: What passwords are compared with; None where nobody is asked for one.
+    #: What passwords are compared with; None if nobody is asked for one.
     credentials: Credentials | None = None
     #: None where there are none.
     delegation_tokens: DelegationTokens | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
-    #: Times the loop's steps, where that was asked for.
+    #: Times the loop's steps, if that was asked for.
     watchdog: LoopWatchdog | None = None
-    #: How late the loop's timers fire; measured where somebody may ask for it.
+    #: How late the loop's timers fire; measured if somebody may ask for it.
     loop_lag: Histogram = field(default_factory=Histogram)
 
     @property

@@ -2,10 +2,10 @@
 
 - Versions 0 to 3 come from clients, one transaction each; the transaction begins with the first partitions. If one
   partition does not exist, none is added: it answers UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
-  Nor may clients write to internal topics, or to mirrors of another cluster's: TOPIC_AUTHORIZATION_FAILED.
+  Internal topics, and mirrors of another cluster's topics, are TOPIC_AUTHORIZATION_FAILED.
 - Versions 4 and 5 come from brokers, several transactions at once, and may only ask whether partitions take part:
   TRANSACTION_ABORTABLE if not (KIP-890).
-- Fenced producers hear INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
+- Fenced producers get INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _ADDED_AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class _Codes:
-    """What each partition is answered: `others`, unless it is named."""
+    """The answer for each partition: `others`, unless it is named."""
 
     others: ErrorCode
     named: Mapping[Partition, ErrorCode] = field(default_factory=dict)
@@ -72,7 +72,7 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
 async def _some(
     transactions: Sequence[AddPartitionsToTxnTransaction], context: RequestContext
 ) -> Sequence[AddPartitionsToTxnResult]:
-    """What several brokers' worth of producers ask: each waits for its own commit, and for no other's."""
+    """The transactions of several producers: each waits only for its own commit."""
     asked = [await _Asked.of(transaction, context) for transaction in transactions]
     async with trio.open_nursery() as nursery:
         for one in asked:
@@ -86,7 +86,7 @@ async def _some(
 
 
 class _Asked:
-    """One transaction: the codes of its partitions, once all that had to be done is."""
+    """One transaction: the codes of its partitions, once everything is done."""
 
     def __init__(self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[Partition]) -> None:
         self.transaction = transaction
@@ -121,7 +121,7 @@ class _Asked:
         return asked
 
     async def add(self, context: RequestContext) -> None:
-        """Let the partitions take part, unless all is said already."""
+        """Let the partitions take part, unless all of them already do or cannot."""
         if self._codes is None:
             self._codes = _Codes(await _add(self.transaction, self._partitions, context))
 
@@ -131,7 +131,7 @@ class _Asked:
 
 
 async def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> frozenset[str]:
-    """Topics that no client, or not this one, may write to in a transaction."""
+    """Topics to which no client, or not this one, may write in a transaction."""
     image, access = context.broker.metadata, context.access
 
     def is_closed(name: str) -> bool:

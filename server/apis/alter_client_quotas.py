@@ -1,6 +1,6 @@
 """AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses (KIP-546).
 
-Each entity is answered for itself and changes entirely or not at all. A name of null is the default of its type.
+Each entity is answered separately, and changes entirely or not at all. A null name is the default of its type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""AlterConfigs (33): replaces all configs of a resource by those that are named; the older of the two ways.
+"""AlterConfigs (33): replaces all configs of a resource with the named ones; the older of the two ways to change them.
 
-Each resource is answered for itself and changes entirely or not at all.
+Each resource is answered separately, and changes entirely or not at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (34): a node has one data folder, so nothing can be moved.
 
-To name the folder where a partition already lies is no error; any other folder is LOG_DIR_NOT_FOUND.
+Naming the folder where a partition already is, is not an error; any other folder is LOG_DIR_NOT_FOUND.
 """
 
 from __future__ import annotations

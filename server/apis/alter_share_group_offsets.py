@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (91): let a share group without members begin at other offsets (KIP-932).
 
-What was in flight is forgotten. A group that is not there is made; one with members is NON_EMPTY_GROUP. Each partition
-has an answer of its own.
+What was in flight is forgotten. A group that does not exist is created; one with members is NON_EMPTY_GROUP. Each
+partition is answered separately.
 """
 
 from __future__ import annotations

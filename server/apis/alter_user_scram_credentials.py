@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (51): sets and removes SCRAM credentials of users (KIP-554).
 
-Each user is answered once, and changes or not. What is stored suffices to check a password and not to find it out.
+Each user is answered once, and changes or not. What is stored is enough to check a password, but not to find it out.
 """
 
 from __future__ import annotations

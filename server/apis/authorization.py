@@ -1,8 +1,8 @@
-"""What each API asks of an authorizer: one table, and what follows from it.
+"""What each API asks an authorizer: one table, and how it is applied.
 
-A request is looked at before its handler: what its sender may not do is taken out of it and answered with the error
-code, in the shape of `getErrorResponse`; the handler sees the rest. Some handlers look themselves, by `context.access`,
-where more than that has to be known (marked below). Kafka's counterparts are KafkaApis and ControllerApis.
+A request is checked before its handler runs: what its sender may not do is taken out of it and answered with the error
+code, in the shape of `getErrorResponse`; the handler sees the rest. Some handlers check for themselves, through
+`context.access`, if more must be known (marked below). Kafka's counterparts are KafkaApis and ControllerApis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALTER, _DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
 _CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
-#: What is meant by an item: the resource and its name; None where it is not known, and the handler says so.
+#: The resource that an item means, and its name; None if that is not known, in which case the handler says so.
 Meant = tuple[AclResource, str] | None
 
 
@@ -104,14 +104,14 @@ class Each(NamedTuple):
     operation: AclOperation
     field: str
     meant: Callable[[Any, Any, MetadataImage], Meant]
-    #: What a refusal says beside its code, where that is not the default.
+    #: What a refusal says in addition to its code, if that is not the default.
     told: Mapping[str, Any] = {}
-    #: Who may do this to the cluster needs nothing else.
+    #: Whoever may do this to the cluster needs nothing else.
     unless: AclOperation | None = None
 
 
 class Left(NamedTuple):
-    """Of the answer's list only that is left which may be described."""
+    """Only those entries of the answer's list are left that may be described."""
 
     field: str
     resource: AclResource
@@ -138,7 +138,7 @@ def _itself(resource: AclResource) -> Callable[[Any, Any, MetadataImage], Meant]
 
 
 def _by_name_or_id(item: Any, _request: Any, image: MetadataImage) -> Meant:
-    """A topic; an id that is not known is nothing that could be hidden."""
+    """A topic; if its id is not known, there is nothing to hide."""
     if item.topic_id == ZERO_UUID:
         return (_TOPIC, item.name) if item.name else None
     topic = image.topic_by_id(item.topic_id)
@@ -194,7 +194,7 @@ _ON_CLUSTER: Final = {
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
     **{key: Rule([Cluster([operation])]) for key, operation in _ON_CLUSTER.items()},
-    # Who one is and what is served is nobody's secret; what a client says of itself anybody may say.
+    # Who one is and what is served is no secret; and anybody may say something about themselves.
     **dict.fromkeys(
         (
             ApiKey.API_VERSIONS,
@@ -205,7 +205,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
         ),
         Rule(),
     ),
-    # These look themselves: at all topics, at sessions, at what may be created, at members' topics, at tokens' owners.
+    # These check for themselves: all topics, sessions, what may be created, members' topics, tokens' owners.
     **dict.fromkeys(
         (
             ApiKey.METADATA,
@@ -268,7 +268,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
         [Named(_DELETE, _GROUP, "group_id")], Each(_READ, "topics", _by(_TOPIC, "topic_name"))
     ),
     # Transactions
-    # Its topics it looks at itself: one that is refused keeps all others out.
+    # It checks its topics itself: one that is refused keeps out all others.
     ApiKey.ADD_PARTITIONS_TO_TXN: Rule(
         [
             Cluster([_CLUSTER_ACTION], since=4),
@@ -361,7 +361,7 @@ def _take_out(rule: Each, context: RequestContext, access: Access) -> Stages[Res
 
 
 def _tell(answer: Struct, told: Mapping[str, Any]) -> None:
-    """Set fields of the answers that say why."""
+    """Set the fields of the answers that say why."""
     if not told:
         return
     for field in answer.FIELDS:

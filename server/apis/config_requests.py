@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: resources in, one outcome for each out."""
+"""What AlterConfigs and IncrementalAlterConfigs share: resources in, one result for each out."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def alter(
     replace: bool,
     validate_only: bool,
 ) -> list[tuple[ErrorCode, str | None]]:
-    """Carry the changes out and answer each resource, in the order of the request.
+    """Carry out the changes and answer each resource, in the order of the request.
 
-    Changes that could not be read come as the error that they are answered with.
+    Changes that could not be read are given as the error with which they are answered.
     """
     keys = [key for key, _ in asked]
     times = Counter(keys)

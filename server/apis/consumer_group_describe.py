@@ -73,7 +73,7 @@ async def _member(group: ConsumerGroup, member: ConsumerMember, context: Request
 
 
 def _assignment(assignment: assignors.Assignment, context: RequestContext) -> Assignment:
-    """Topics that are gone since are left out: they have no name any more."""
+    """Topics that have been deleted since are left out: they have no name any more."""
     image = context.broker.metadata
     return Assignment(
         topic_partitions=[

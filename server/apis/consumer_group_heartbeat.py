@@ -4,7 +4,7 @@
   From version 1 the member chooses its own id, and may subscribe by a regular expression, which RE2 evaluates; it
   matches only topics that the member may describe.
 - Epoch -1 leaves, -2 leaves for a while (static members). What a later heartbeat leaves out has not changed.
-- The assignment is answered when it has changed, and to requests that say everything.
+- The assignment is sent when it has changed, and in answer to requests that say everything.
 - An error names the reason in `error_message`.
 """
 

@@ -28,7 +28,7 @@ class Releasable(Protocol):
 
 
 class RequestFrame(Releasable, Protocol):
-    """A request's bytes without their length prefix, and the memory in which they lie."""
+    """A request's bytes without their length prefix, and the memory that holds them."""
 
     body: memoryview
     fragment: Fragment
@@ -51,14 +51,14 @@ class RequestConnection(Protocol):
         """Whether more of the connection's bytes are here already."""
 
     def mute(self, seconds: float) -> None:
-        """Do not read the connection for so long from now on."""
+        """Do not read from the connection for this long from now on."""
 
     def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Call `callback` when the connection ends; it replaces the one of the same key."""
 
 
 class Deferred(ABC):
-    """What is left of a pipelined request when the part that must keep its place in the connection's order is done.
+    """The rest of a pipelined request, once the part that must keep its place in the connection's order is done.
 
     Its handler returns this instead of the response, and the connection takes the next request while it waits.
     """
@@ -68,7 +68,7 @@ class Deferred(ABC):
     @property
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether the response is there."""
+        """Whether the response is ready."""
 
     @abstractmethod
     async def wait(self) -> None:
@@ -80,7 +80,7 @@ class Deferred(ABC):
 
 
 class RequestContext:
-    """Where a request came from, what serves it, and the memory that it and its response stand on.
+    """Where a request came from, what serves it, and the memory that it and its response use.
 
     The frame is held until the response has been sent (or was given up): views of the request are valid that long, and
     whoever keeps one longer retains `fragment`. Memory that a response refers to is handed over
@@ -133,7 +133,7 @@ class RequestContext:
             self.access = Access(broker.authorizer, connection.principal, connection.peer_host, api.key.name)
         self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
-        #: The work that was counted, None if there was none to count.
+        #: The work that was counted; None if there was none.
         self.counted: Work | None = None
         self._is_counted = False
         self.request_bytes = len(frame.body)
@@ -144,7 +144,7 @@ class RequestContext:
         self.is_begun = False
         #: For the dispatcher: the handler's coroutine, of which nothing has run yet that needs a task.
         self.rest: Coroutine[Any, Any, Response | Deferred | None] | None = None
-        #: For the dispatcher: what the request is answered instead of being handled.
+        #: For the dispatcher: the answer to a request that is not to be handled.
         self.refusal = ErrorCode.NONE
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
         #: else runs between the handler's return and this call.
@@ -193,12 +193,12 @@ class RequestContext:
         return f"/{self.connection.peer_host}"
 
     def leave_lane(self) -> None:
-        """The answer waits for others from here on: let other large requests be worked on."""
+        """The answer waits for others from here on: other large requests may be worked on."""
         if self.counted is not None:
             self.counted.leave_lane()
 
     def let_go_of_frame(self) -> None:
-        """For the dispatcher: what was parsed stands by itself, and the answer may take minutes."""
+        """For the dispatcher: what was parsed does not need the frame any more, and the answer may take minutes."""
         frame, self._frame = self._frame, None
         if frame is not None:
             frame.release()
@@ -229,7 +229,7 @@ class RequestContext:
         if metrics is None or not self._is_counted:
             return
         worked = self.answered_at - self.begun_at
-        # What a request has set going in the background may note a wait in a later one's time.
+        # What a request has started in the background may note a wait during a later request.
         remote = min(self.remote_seconds, worked)
         metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
         metrics.request_bytes += self.request_bytes

@@ -1,6 +1,6 @@
-"""CreateAcls (30): adds entries to the access control lists, each answered for itself.
+"""CreateAcls (30): adds entries to the access control lists; each is answered separately.
 
-An entry that is there already is no error. Without an authorizer each is SECURITY_DISABLED, as in Kafka.
+An entry that exists already is not an error. Without an authorizer each one is SECURITY_DISABLED, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CreateDelegationToken (38): a secret by which workers authenticate as its owner (KIP-48).
 
-Whoever has authenticated makes tokens for himself, and for others with CREATE_TOKENS on that user (KIP-373).
+Authenticated users may create tokens for themselves, and with CREATE_TOKENS on a user, for that user (KIP-373).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): topics get more partitions, never fewer. Each topic is answered for itself.
+"""CreatePartitions (37): topics get more partitions, never fewer. Each topic is answered separately.
 
 A client beyond its `controller_mutation_rate` is refused from version 3 on, and before that slowed down (KIP-599).
 """

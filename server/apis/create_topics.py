@@ -1,8 +1,9 @@
 """CreateTopics (19): new topics, by counts or by a manual assignment of replicas.
 
-- A count of -1 means the broker's default (from version 4). `validate_only` says what would be, and creates nothing.
-- A topic is answered when it takes records. One wrong topic does not touch the others; a name that is there twice
-  fails as INVALID_REQUEST and is answered once.
+- A count of -1 means the broker's default (from version 4). `validate_only` says what would happen, and creates
+  nothing.
+- A topic is answered when it accepts records. One wrong topic does not affect the others; a name that occurs twice
+  fails with INVALID_REQUEST and is answered once.
 - A client beyond its `controller_mutation_rate` is refused from version 6 on, and before that slowed down (KIP-599).
 - From version 5 the answer has the counts and every config; from version 7 the topic's id.
 """
@@ -34,7 +35,7 @@ from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.description import describe_topic
 
-#: About as many configs has a topic.
+#: About how many configs a topic has.
 _CONFIGS_OF_TOPIC: Final = 32
 
 

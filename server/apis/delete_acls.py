@@ -1,6 +1,6 @@
-"""DeleteAcls (31): removes the entries that filters mean, and answers with them.
+"""DeleteAcls (31): removes the entries that match the filters, and answers with them.
 
-Without an authorizer each filter is answered SECURITY_DISABLED, as Kafka does it then.
+Without an authorizer each filter is answered with SECURITY_DISABLED, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DeleteRecords (21): moves log starts forward, -1 to the high watermark (KIP-107).
 
-Each partition is answered for itself with its new low watermark, -1 where it failed: beyond the high watermark is
+Each partition is answered separately with its new low watermark, -1 if it failed: beyond the high watermark is
 OFFSET_OUT_OF_RANGE, a compacted topic POLICY_VIOLATION, a coordinator's topic INVALID_TOPIC_EXCEPTION.
 """
 

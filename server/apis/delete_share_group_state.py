@@ -1,6 +1,6 @@
 """DeleteShareGroupState (86): forget the delivery state of share partitions (KIP-932). Between brokers.
 
-Where there is none, there is nothing to do, and no error.
+If there is none, there is nothing to do, and no error.
 """
 
 from __future__ import annotations

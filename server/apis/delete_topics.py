@@ -73,7 +73,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 
 
 def _check_access(asked: DeleteTopicState, image: MetadataImage, access: Access | None) -> None:
-    """Raise TopicNotAuthorizedError for what the sender may not delete, which it names itself or by an id."""
+    """Raise TopicNotAuthorizedError for what the sender may not delete, whether it is named or given by id."""
     if access is None or access.allows_on_cluster(AclOperation.DELETE, is_asked=False):
         return
     topic = image.topic_by_id(asked.topic_id) if asked.name is None else image.topic(asked.name)

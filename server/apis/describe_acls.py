@@ -1,6 +1,6 @@
-"""DescribeAcls (29): the entries that a filter means, those of one resource together.
+"""DescribeAcls (29): the entries that match a filter, grouped by resource.
 
-Without an authorizer there is nothing to describe: SECURITY_DISABLED, as Kafka has it then.
+Without an authorizer there is nothing to describe: SECURITY_DISABLED, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """DescribeClientQuotas (48): the quotas of the entities that have all of the components asked for, and in strict mode
-no others (KIP-546). `entries` is null only where the request was refused: the Java client does not survive it else."""
+no others (KIP-546). `entries` is null only if the request was refused: otherwise the Java client would crash."""
 
 from __future__ import annotations
 

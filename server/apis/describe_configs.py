@@ -2,7 +2,7 @@
 
 - Each with its value, where that comes from, its synonyms (what else could give it, first the one that does), its
   type and, if asked, a sentence about it. The value of a password is null. Null or no keys mean all of them.
-- The broker '' has what was set for all brokers. A broker answers for itself only.
+- The broker '' has what was set for all brokers. A broker only answers for itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
 
 
 def _expected(asked: DescribeConfigsResource) -> int:
-    """About how many configs will be told of a resource."""
+    """About how many configs will be in the answer for a resource."""
     if asked.configuration_keys:
         return len(asked.configuration_keys)
     if asked.resource_type == ResourceType.TOPIC:

@@ -33,7 +33,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
 
 
 def group_operations(group_id: str, context: RequestContext) -> int:
-    """The bits of what the sender may do to a group."""
+    """The bits of the operations that the sender may do on a group."""
     if context.access is None:
         return ALL_GROUP_OPERATIONS
     return context.access.operations(ALL_GROUP_OPERATIONS, AclResource.GROUP, group_id)

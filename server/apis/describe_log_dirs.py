@@ -64,7 +64,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
 
 
 def disk_space(path: str) -> tuple[int, int]:
-    """Total and usable bytes of the disk, -1 each where there is none (a broker that keeps all in memory)."""
+    """Total and usable bytes of the disk, each -1 if there is none (a broker that keeps everything in memory)."""
     try:
         stat = os.statvfs(path)
     except OSError:

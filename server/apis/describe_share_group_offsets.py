@@ -119,7 +119,7 @@ async def _refused(name: str, partitions: list[int], context: RequestContext) ->
 
 
 async def _end_offset(key: SharePartitionKey, topic: TopicImage, context: RequestContext) -> int:
-    """What consumers may see of a partition ends here; its leader is asked."""
+    """The end of what consumers may see of a partition; its leader is asked."""
     broker = context.broker
     leader = topic.partitions[key.partition].leader
     if leader == broker.node_id:

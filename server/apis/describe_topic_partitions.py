@@ -2,7 +2,7 @@
 
 - No topics means all of them. At most `response_partition_limit` partitions, and never more than
   `max.request.partition.size.limit`; what is left begins at `next_cursor`.
-- The lists of eligible leaders are never null, which the Java admin client does not survive.
+- The lists of eligible leaders are never null, which would crash the Java admin client.
 """
 
 from __future__ import annotations

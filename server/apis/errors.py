@@ -1,4 +1,4 @@
-"""Exceptions into wire error codes. Whole responses that carry nothing but one are made by `kproto.error_responses`.
+"""Turns exceptions into wire error codes. `kproto.error_responses` makes whole responses that carry only a code.
 
 The layers below raise their own exceptions and know no codes; this is the only place where the two meet.
 """
@@ -155,7 +155,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
 
 
 def error_code(error: BaseException) -> ErrorCode:
-    """The code of an exception, or of its nearest base class; UNKNOWN_SERVER_ERROR for what nobody foresaw."""
+    """The code of an exception, or of its nearest base class; UNKNOWN_SERVER_ERROR for the unforeseen."""
     for cls in type(error).__mro__:
         code = ERROR_CODES.get(cls)
         if code is not None:
@@ -168,5 +168,5 @@ MAX_MESSAGE_LENGTH: Final = 4_000
 
 
 def error_message(error: BaseException) -> str:
-    """What a client is told of an error: its words, cut to a length that every client takes."""
+    """What a client is told about an error: its text, cut to a length that every client accepts."""
     return str(error)[:MAX_MESSAGE_LENGTH]

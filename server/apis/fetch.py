@@ -3,7 +3,7 @@
 - Versions 4 to 18; sessions from 7 (KIP-227), topics by id from 13, the follower's state from 15.
 - Whole batches, the first of which holds the offset that was asked for; at least one batch if there is any, whatever
   the limits. Up to the high watermark, the last stable offset for read_committed, the log end for a follower.
-- The answer waits for min_bytes or max_wait_ms; an error is told at once.
+- The answer waits for min_bytes or max_wait_ms; an error is reported at once.
 - Records are empty, never null (librdkafka refuses null). With an error all offsets are -1.
 - aborted_transactions is null unless the fetch is read_committed; ordered by first offset.
 - With `replica.selector.class` a consumer of version 11 or newer is sent to an in-sync replica in its rack, if the
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
     from ottla.server.security.access import Access
 
-#: In one request; a session may have more of them.
+#: Partitions in one request; a session may have more of them.
 MAX_PARTITIONS: Final = 50_000
 
 _AT_ONCE: Final = 128
@@ -110,7 +110,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
 def _fetch_allowed(
     params: FetchParams, partitions: Sequence[AskedPartition], context: RequestContext, access: Access
 ) -> Stages[list[FetchResult]]:
-    """What the sender may read; a session's partitions are looked at each time."""
+    """What the sender may read; a session's partitions are checked each time."""
     topics = context.broker.metadata.topics_by_id
     is_follower = params.is_from_follower
     may_follow = is_follower and access.allows_on_cluster(AclOperation.CLUSTER_ACTION)
@@ -122,7 +122,7 @@ def _fetch_allowed(
         key = partition.name
         if key not in may_read:
             topic = topics.get(partition.topic_id)
-            # Nobody has to be kept from an id that is not known.
+            # There is nothing to hide about an id that is not known.
             name = topic.name if topic is not None else key if isinstance(key, str) else None
             may_read[key] = may_follow or (
                 not is_follower and (name is None or access.allows(AclOperation.READ, AclResource.TOPIC, name))

@@ -1,8 +1,8 @@
 """GetTelemetrySubscriptions (71): which metrics a client is to push, how often and how (KIP-714).
 
-- A client without an instance id is given one. It asks once an interval; sooner is THROTTLING_QUOTA_EXCEEDED, but after
-  a push was refused because what it was told had changed.
-- Sums are asked for as what was added since the last push.
+- A client without an instance id is given one. It asks once in each interval; asking sooner is
+  THROTTLING_QUOTA_EXCEEDED, except after a push was refused because its subscription had changed.
+- Sums are requested as deltas since the last push.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """InitializeShareGroupState (83): begin the delivery state of share partitions at an offset (KIP-932). Between brokers.
 
-A state epoch before the one on record is FENCED_STATE_EPOCH.
+A state epoch lower than the stored one is FENCED_STATE_EPOCH.
 """
 
 from __future__ import annotations

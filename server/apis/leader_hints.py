@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LeaderHint(NamedTuple):
-    """A partition's leader and epoch, -1 where unknown, and where the leader is reached on the request's listener."""
+    """A partition's leader and epoch (-1 if unknown), and the leader's address on the request's listener."""
 
     leader_id: int
     leader_epoch: int
@@ -21,7 +21,7 @@ class LeaderHint(NamedTuple):
 
 
 def leader_hint(context: RequestContext, topic_id: UUID, partition: int) -> LeaderHint:
-    """What the metadata says of a partition's leader."""
+    """What the metadata says about a partition's leader."""
     image = context.broker.metadata
     topic = image.topic_by_id(topic_id)
     if topic is None or not 0 <= partition < len(topic.partitions):

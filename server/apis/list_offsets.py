@@ -120,7 +120,7 @@ def _answer(
     except (ReplicaError, StorageError) as error:
         answer.error_code = _code(error, context.header.api_version)
     except RecordError as error:
-        # A producer's own damage, acknowledged unread: it stays where it is, and so does the search.
+        # The producer itself sent damaged records, and they were acknowledged unread: the search cannot get past them.
         answer.error_code = ErrorCode.CORRUPT_MESSAGE
         name = f"{topic.name}-{asked.partition_index}"
         keys = {"topic": topic.name, "partition": asked.partition_index, "error": str(error)}
@@ -141,5 +141,5 @@ def _code(error: Exception, version: int) -> ErrorCode:
     if isinstance(error, OffsetNotAvailableError) and version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE:
         return ErrorCode.LEADER_NOT_AVAILABLE
     code = error_code(error)
-    # Topics have names here: that one's id is gone means that the topic is.
+    # Topics have names here: if one's id is gone, so is the topic.
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is ErrorCode.UNKNOWN_TOPIC_ID else code

@@ -1,7 +1,7 @@
 """Metadata (3): the brokers, and the topics with who leads what.
 
 - Version 0 asks for all topics with an empty list; from version 1 that is null, and an empty list is no topic.
-- Absent topics are created where request and `auto.create.topics.enable` allow it; the answer then has the topic,
+- Missing topics are created if the request and `auto.create.topics.enable` allow it; the answer then has the topic,
   ready for records. Bad names are INVALID_TOPIC_EXCEPTION.
 - From version 12 topics may be named by id (in 10 and 11 that is INVALID_REQUEST); an unknown id is UNKNOWN_TOPIC_ID.
 - Leader epochs never go back (version 9 and later promise it): the image shows a change only when it is applied.
@@ -145,7 +145,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
 
 
 def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Answer | None:
-    """What is known of a topic, None if it is to be created."""
+    """What is known about a topic; None if it is to be created."""
     broker = context.broker
     if asked.topic_id != _NO_ID:
         topic = broker.metadata.topic_by_id(asked.topic_id)
@@ -177,7 +177,7 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
 async def _create(name: str, context: RequestContext) -> Answer:
     broker = context.broker
     try:
-        # Whose quota is used up gets no topic for now, and asks again (KIP-599).
+        # A client whose quota is used up gets no topic for now, and asks again (KIP-599).
         quota = broker.quotas.mutation_quota(context, strict_from=0)
         return await broker.controller.ensure_topic(name, take_quota=quota.take)
     except InvalidTopicError:

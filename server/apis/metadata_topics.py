@@ -1,4 +1,4 @@
-"""Topics as Metadata tells them, encoded once for all who ask in the same version, until something about them changes.
+"""Topics as Metadata describes them, encoded once for everybody who asks in the same version, until they change.
 
 A client of a topic with a thousand partitions asks for all of them again and again, and so does every other: encoding
 them each time would take milliseconds of the event loop. The first time is done in steps.
@@ -25,7 +25,7 @@ _ENTRY_BYTES: Final = 400
 
 
 class View(NamedTuple):
-    """Who looks: all of a request that an answer about a topic depends on."""
+    """The view of a request: everything in it on which an answer about a topic depends."""
 
     version: int
     #: The living brokers that the request's listener leads to.
@@ -38,7 +38,7 @@ class View(NamedTuple):
 
 
 class EncodedTopics:
-    """Keeps what was encoded, at most `max_bytes` of it; what was asked for least recently goes first."""
+    """Keeps what was encoded, at most `max_bytes` of it; the least recently used goes first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

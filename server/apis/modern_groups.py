@@ -1,4 +1,4 @@
-"""What the Describe requests of groups with one heartbeat share: who is told of which group, and with what errors."""
+"""What the Describe requests of groups with one heartbeat share: who may see which group, and the errors."""
 
 from __future__ import annotations
 

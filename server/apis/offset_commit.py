@@ -3,7 +3,7 @@
 - An offset is answered only when its record is committed to `__consumer_offsets`. A connection may have several commits
   under way; they are committed and answered in the order of the requests.
 - From version 10 topics are named by id alone: an unknown id is UNKNOWN_TOPIC_ID (KIP-848). Before, an unknown name or
-  partition is UNKNOWN_TOPIC_OR_PARTITION; the others of the request are committed all the same.
+  partition is UNKNOWN_TOPIC_OR_PARTITION; the others in the request are committed anyway.
 - A member of a consumer group (KIP-848) commits with its epoch from version 9; UNSUPPORTED_VERSION before.
 - A member of a group that does not exist gets GROUP_ID_NOT_FOUND from version 9, ILLEGAL_GENERATION before.
 - The leader epoch and the metadata string come back as they were committed; null metadata is stored as "".
@@ -71,7 +71,7 @@ def _sort_out(
     answers: Answers,
     offsets: dict[TopicPartition, OffsetToCommit],
 ) -> Stages[OffsetCommitResponseTopic]:
-    """The answer of one topic: what can be committed goes into `offsets`, the rest has failed."""
+    """The answer for one topic: what can be committed goes into `offsets`, the rest has failed."""
     image = context.broker.metadata
     is_large = context.counted is not None
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID

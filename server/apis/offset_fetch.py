@@ -4,7 +4,7 @@
   that the group has committed (from version 2). From version 10 topics are named by id.
 - No committed offset is -1 with leader epoch -1 and metadata "", not an error; nor is a group that does not exist.
 - `require_stable` (version 7): UNSTABLE_OFFSET_COMMIT where a transaction may still change the offset (KIP-447).
-- Version 1 has no place for a group's error but its partitions.
+- Version 1 has no place for a group's error except its partitions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ from ottla.server.security.access import Access
 
 
 class _Answer(NamedTuple):
-    """What is answered for one partition, in every version."""
+    """The answer for one partition, in every version."""
 
     offset: int = -1
     leader_epoch: int = -1
@@ -105,7 +105,7 @@ def _take_out(partitions: Sequence[TopicPartition], answers: _Found, access: Acc
 
 
 def _slices(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
-    """As many at a time as are found at once; one slice if there are none, since the group may have to answer."""
+    """Slices that are found quickly enough; one empty slice if there are none, since the group may have to answer."""
     return [partitions[first : first + _AT_ONCE] for first in range(0, max(1, len(partitions)), _AT_ONCE)]
 
 

@@ -1,8 +1,8 @@
 """What this broker asks of others, in Kafka's requests: the other side of the handlers WriteTxnMarkers and
 AddPartitionsToTxn.
 
-What many ask of one broker at the same time leaves as one request (`Batches`); markers wait for the disks of the other
-side, so they have a connection of their own.
+What many ask one broker at the same time is sent as one request (`Batches`). Markers wait for the other side's disks,
+so they have a connection of their own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MARKER_ERRORS: Final[Mapping[ErrorCode, type[Exception]]] = {
 
 
 class RefusedError(Exception):
-    """Another broker answered with an error that nobody foresaw."""
+    """Another broker answered with an unexpected error."""
 
 
 class _Markers(NamedTuple):
@@ -121,7 +121,7 @@ class PeerBrokers:
         try:
             return await batches.call(_Asked(transactional_id, producer, partitions, joins))
         except ClientError as error:
-            # As Kafka has it: clients try again where they are, instead of looking for another coordinator.
+            # As in Kafka: clients try again at the same broker, instead of looking for another coordinator.
             return dict.fromkeys(partitions, CoordinatorLoadInProgressError(str(error)))
         finally:
             remote_time.note(perf_counter() - started)

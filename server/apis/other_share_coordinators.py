@@ -135,7 +135,7 @@ class PeerShareCoordinators:
         return None
 
     async def _ask(self, node_id: int, request: Request, key: SharePartitionKey) -> Any:
-        """The one partition that a request of one partition is answered with. Raises CoordinatorError."""
+        """The only partition in the answer to a request for one partition. Raises CoordinatorError."""
         answer = await self._call(node_id, request)
         found = _only(
             node_id,
@@ -161,7 +161,7 @@ class PeerShareCoordinators:
 
 
 def _only(node_id: int, found: Sequence[Any]) -> Any:
-    """What a broker answers of the partition that it was asked for: exactly that, or it is not to be believed."""
+    """What a broker answers for the partition that it was asked about: exactly one answer, or it is not believed."""
     if len(found) != 1:
         raise CoordinatorNotAvailableError(f"node {node_id} answered {len(found)} times for one partition")
     return found[0]

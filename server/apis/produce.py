@@ -1,15 +1,15 @@
 """Produce (0): append record batches.
 
 - Versions 3 to 13; below 3 nothing is served, since the record formats of then are gone (KIP-724, KIP-896).
-- Each partition holds exactly one batch of format v2, zstd from version 7 on. It is appended or refused for itself.
+- Each partition holds exactly one batch of format v2, zstd from version 7 on. It is appended or refused separately.
 - acks=0 gets no answer; if anything failed the connection is closed, so that the producer notices. acks=1 is answered
   when the leader has written the batch, acks=all when every in-sync replica has; other values INVALID_REQUIRED_ACKS.
 - log_append_time_ms is -1 unless the topic stamps records itself.
 - Version 8 names the records that were refused and why, version 10 the leader's address beside NOT_LEADER_OR_FOLLOWER
   (KIP-951), version 13 names topics by id: UNKNOWN_TOPIC_ID.
-- Internal topics are written by coordinators alone, INVALID_TOPIC_EXCEPTION: Kafka lets in who calls itself
-  `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
-- A mirror of another cluster's topic is written by what mirrors it alone: INVALID_REQUEST.
+- Only coordinators write to internal topics; others get INVALID_TOPIC_EXCEPTION. Kafka makes an exception for clients
+  that call themselves `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
+- Nobody but the mirror itself writes to a mirror of another cluster's topic: INVALID_REQUEST.
 - A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
 """
 
@@ -81,7 +81,7 @@ def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred
 
 
 class _Produce(Deferred):
-    """One request on its way to its response, which has its shape."""
+    """One request on its way to its response, which has the same shape."""
 
     __slots__ = ("_answers", "_context", "_operation", "_request", "_response", "_version", "entries")
 
@@ -96,7 +96,7 @@ class _Produce(Deferred):
         self._answers: list[ProducedPartition] = []
 
     def sort_out(self) -> Stages[None]:
-        """Begin an answer for each partition: those that can be appended become `entries`, the others have failed."""
+        """Start an answer for each partition: those that can be appended become `entries`, the others have failed."""
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -158,7 +158,7 @@ class _Produce(Deferred):
                 answered.partition_responses.append(refusal)
 
     async def join_transaction(self, transactional_id: str) -> None:
-        """See to it that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
+        """Make sure that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
 
         From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. A guard
         goes with each first batch, begun before the coordinator is asked: should the transaction end before the batch
@@ -220,7 +220,7 @@ class _Produce(Deferred):
         return log.producers is not None and log.producers.admits(*producer, guard)
 
     def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the transaction is open in the partition's log already: then it was let in before."""
+        """Whether the transaction is already open in the partition's log: then it was let in before."""
         try:
             log = self._context.broker.replica_manager.get_partition(*key).log
         except (ReplicaError, storage.StorageError):

@@ -1,6 +1,6 @@
-"""PushTelemetry (72): a client's metrics, which then stand on `/metrics` (KIP-714).
+"""PushTelemetry (72): a client's metrics, which then appear on `/metrics` (KIP-714).
 
-- UNKNOWN_SUBSCRIPTION_ID where what the client was told to push has changed: it asks again.
+- UNKNOWN_SUBSCRIPTION_ID if the client's subscription has changed: it asks again.
 - What cannot be decompressed or decoded is INVALID_RECORD; more than `telemetry.max.bytes` TELEMETRY_TOO_LARGE.
 """
 

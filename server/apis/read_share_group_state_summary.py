@@ -1,7 +1,7 @@
-"""ReadShareGroupStateSummary (87): where share partitions stand, their batches aside (KIP-932). Between brokers.
+"""ReadShareGroupStateSummary (87): the state of share partitions without their batches (KIP-932). Between brokers.
 
-One that nobody has begun is answered with offset -1. Version 1 adds how many records beyond the start offset are over
-(KIP-1226).
+One that was never initialized is answered with offset -1. Version 1 adds how many records after the start offset are
+finished (KIP-1226).
 """
 
 from __future__ import annotations

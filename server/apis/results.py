@@ -15,7 +15,7 @@ from ottla.server.security.access import Access
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
-#: Stands for operations that were not asked for.
+#: Means that operations were not asked for.
 NOT_ASKED: Final = -(1 << 31)
 
 
@@ -29,7 +29,7 @@ def cluster_operations(access: Access | None) -> int:
 
 
 def may_describe(access: Access | None) -> Callable[[str], bool] | None:
-    """Whether the sender may describe a topic, which is not what its request is about; None where everybody may."""
+    """Whether the sender may describe a topic that its request is not about; None if everybody may."""
     return None if access is None else partial(access.allows, AclOperation.DESCRIBE, AclResource.TOPIC, is_asked=False)
 
 
@@ -39,7 +39,7 @@ def outcome(error: BaseException | None) -> tuple[ErrorCode, str | None]:
 
 
 def duplicates(names: Iterable[str]) -> set[str]:
-    """Those that occur more than once."""
+    """The ones that occur more than once."""
     seen: set[str] = set()
     repeated: set[str] = set()
     for name in names:

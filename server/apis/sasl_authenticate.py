@@ -1,6 +1,6 @@
 """SaslAuthenticate (36): one message of a SASL mechanism.
 
-- SASL_AUTHENTICATION_FAILED says why as far as it does not help who guesses; the connection is closed after it.
+- SASL_AUTHENTICATION_FAILED says why, unless that would help somebody who is guessing; then the connection is closed.
 - Version 1 tells how long the session lives, 0 forever.
 - ILLEGAL_SASL_STATE where no exchange is under way.
 """
@@ -20,7 +20,7 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
 
 
 async def answer(request: SaslAuthenticateRequest, sasl: Sasl | None, version: int) -> SaslAuthenticateResponse:
-    """What a listener answers, with SASL or without."""
+    """The answer of a listener, with SASL or without."""
     if sasl is None or sasl.is_complete:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NOT_NOW)
     result = await sasl.authenticate(bytes(request.auth_bytes), version)

@@ -1,8 +1,8 @@
 """SaslHandshake (17): choose a SASL mechanism.
 
 - The answer lists what the listener has; another mechanism is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
-- ILLEGAL_SASL_STATE on a listener without SASL, and where a client is authenticated already; but where its session has
-  an end it may start over at any time, once a second (KIP-368).
+- ILLEGAL_SASL_STATE on a listener without SASL, and if a client is already authenticated; but if its session has an
+  end, it may start over at any time, once a second (KIP-368).
 - After version 0 the mechanism's messages come without a header.
 """
 
@@ -22,7 +22,7 @@ async def handle(request: SaslHandshakeRequest, context: RequestContext) -> Sasl
 
 
 async def answer(request: SaslHandshakeRequest, sasl: Sasl, version: int) -> SaslHandshakeResponse:
-    """What a listener that has SASL answers."""
+    """The answer of a listener that has SASL."""
     code = await sasl.handshake(request.mechanism, version)
     if code is ErrorCode.ILLEGAL_SASL_STATE:
         return SaslHandshakeResponse(error_code=code)

@@ -1,7 +1,7 @@
 """ShareAcknowledge (79): give records of a share group back, without fetching (KIP-932).
 
 - Versions 1 and 2; 2 adds the renewal of locks (KIP-1222).
-- It goes on in the member's share session; epoch -1 ends that, and gives back what the member still holds.
+- It continues the member's share session; epoch -1 ends it, and gives back what the member still holds.
 - Each partition is answered on its own, when what was acknowledged is stored.
 """
 

@@ -9,7 +9,7 @@
   waits for min_bytes or max_wait_ms.
 - Up to the high watermark, or the last stable offset where the group's `share.isolation.level` says so: records of
   aborted transactions are never acquired then.
-- From the second request of a session on, a partition is named only if there is something to say of it.
+- From the second request of a session on, a partition is named only if there is something to say about it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
             # The client asks again at once: let it wait as long as it would for records.
             context.leave_lane()
             purgatory = context.broker.replica_manager.share_fetch_purgatory
-            # Nobody signals the key: it lets the end of the purgatory find who waits.
+            # Nobody signals the key: it only lets the end of the purgatory find the waiting request.
             await purgatory.wait([key], lambda: None, request.max_wait_ms)
         return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
     if session is not None and request.forgotten_topics_data:
@@ -180,7 +180,7 @@ async def _fill(
     session: ShareSession | None,
     context: RequestContext,
 ) -> None:
-    """Add the partitions of which there is something to say, those of one topic under one id."""
+    """Add the partitions about which there is something to say, those of one topic under one id."""
     topics: dict[UUID, ShareFetchableTopicResponse] = {}
     fetched = {result.key: result async for result in context.work.over(results, counts=False)}
     context.work.leave(fetched)

@@ -57,7 +57,7 @@ class AcknowledgementBatch(Protocol):
 
 
 class LeaderNow(NamedTuple):
-    """Who leads a partition, and where that broker is if it may be told."""
+    """Who leads a partition, and that broker's address if the client may know it."""
 
     leader_id: int
     leader_epoch: int
@@ -70,14 +70,14 @@ def is_enabled(context: RequestContext) -> bool:
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey | None:
-    """Whose request it is; None if it does not say so properly."""
+    """The member that sent the request; None if that is not given properly."""
     if group_id is None or not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
         return None
     return SessionKey(group_id, member_id)
 
 
 def partition_error_code(error: Exception) -> ErrorCode:
-    """What members are told of a partition that cannot be served."""
+    """What members are told about a partition that cannot be served."""
     code = _CODES.get(type(error))
     return error_code(error) if code is None else code
 
@@ -110,7 +110,7 @@ async def acknowledge(
     *,
     may_renew: bool,
 ) -> dict[TopicIdPartition, Exception | None]:
-    """Hand on what a member acknowledges; says for each partition why it was refused."""
+    """Pass on what a member acknowledges; returns for each partition why it was refused."""
     outcomes: dict[TopicIdPartition, Exception | None] = {}
     read: dict[TopicIdPartition, list[Acknowledgement]] = {}
     image = context.broker.metadata
@@ -130,7 +130,7 @@ async def acknowledge(
 
 
 def may_read(partition: TopicIdPartition, context: RequestContext) -> bool:
-    """Whether the sender may read a topic; one that is not known is not kept from anybody."""
+    """Whether the sender may read a topic; an unknown one is not kept from anybody."""
     topic = context.broker.metadata.topic_by_id(partition.topic_id)
     if context.access is None or topic is None:
         return True
@@ -138,7 +138,7 @@ def may_read(partition: TopicIdPartition, context: RequestContext) -> bool:
 
 
 def leader_now(context: RequestContext, partition: TopicIdPartition, error: Exception | None) -> LeaderNow | None:
-    """Who leads a partition, if its error says that it is not who was asked."""
+    """Who leads a partition, if its error says that it is not the broker that was asked."""
     if error is None or partition_error_code(error) not in _HINTED or partition.topic_id == ZERO_UUID:
         return None
     hint = leader_hint(context, partition.topic_id, partition.partition)

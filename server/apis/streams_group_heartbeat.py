@@ -2,9 +2,9 @@
 
 - Epoch 0 joins, with the topology and no tasks; the member chooses its own id. Epoch -1 leaves. What a later heartbeat
   leaves out has not changed.
-- Tasks are answered when they have changed, and to whoever joins. Why there are none yet the statuses say.
-- The topology's internal topics are made by whoever's heartbeat finds them missing, in the name of its sender, who
-  needs the right to create them. The next heartbeat finds them there.
+- Tasks are sent when they have changed, and to members that join. The statuses say why there are none yet.
+- The first heartbeat that finds the topology's internal topics missing creates them, in the name of its sender, who
+  needs the right to do so. The next heartbeat finds them there.
 - Static members, task offsets, warm-up tasks and patterns of source topics are refused, as by Kafka 4.3.
 """
 
@@ -239,7 +239,7 @@ def _partitions(topics: Sequence[tuple[str, Sequence[int]]]) -> list[TopicPartit
 
 
 async def _create(missing: Mapping[str, InternalTopic], context: RequestContext) -> str:
-    """Make the internal topics; returns what the member is told of those that could not be made."""
+    """Create the internal topics; returns what the member is told about those that could not be created."""
     access = context.access
     if access is not None and not access.allows_on_cluster(AclOperation.CREATE, is_asked=False):
         denied = [name for name in missing if not access.allows(AclOperation.CREATE, AclResource.TOPIC, name)]

@@ -1,4 +1,4 @@
-"""What subscriptions to clients' metrics can tell a client by (ClientMetricsInstanceMetadata)."""
+"""By what subscriptions to clients' metrics can recognize a client (ClientMetricsInstanceMetadata)."""
 
 from __future__ import annotations
 

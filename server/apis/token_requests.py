@@ -24,7 +24,7 @@ def requester_of(context: RequestContext) -> TokenPrincipal:
 
 
 def check_connection(context: RequestContext) -> None:
-    """Raises DelegationTokenRequestNotAllowedError over a connection that has shown no name, or a token."""
+    """Raises DelegationTokenRequestNotAllowedError if the connection has not authenticated, or by a token."""
     sasl = context.connection.sasl
     if context.principal == ANONYMOUS if sasl is None else sasl.is_token_authenticated:
         raise DelegationTokenRequestNotAllowedError(
@@ -33,7 +33,7 @@ def check_connection(context: RequestContext) -> None:
 
 
 def tokens_of(context: RequestContext) -> DelegationTokens:
-    """Raises DelegationTokensDisabledError where there are none."""
+    """Raises DelegationTokensDisabledError if they are disabled."""
     tokens = context.broker.delegation_tokens
     if tokens is None:
         raise DelegationTokensDisabledError("delegation.token.secret.key is not set.")

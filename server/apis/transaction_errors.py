@@ -1,4 +1,4 @@
-"""Transactions' errors in the APIs that have codes of their own for them."""
+"""The errors of transactions in APIs that have their own codes for them."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator import errors as coordinator
 
-# What a client of before transactions v2 must take for a passing fault and try again, without looking for the leader.
+# What a client from before transactions v2 takes for a temporary error, and tries again without looking for the leader.
 _PASSING: Final = (
     coordinator.CoordinatorLoadInProgressError,
     coordinator.CoordinatorNotAvailableError,

@@ -79,7 +79,7 @@ async def _commit(
 
 
 async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -> None:
-    """See to it that the group's partition belongs to the transaction: no offset may be left without a marker."""
+    """Make sure that the group's partition belongs to the transaction: no offset may be left without a marker."""
     broker = context.broker
     partition = Partition(OFFSETS_TOPIC, broker.group_coordinator.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)

@@ -1,6 +1,6 @@
 """UpdateFeatures (57): the finalized levels of features, all or none (KIP-584).
 
-The first update that fails is told for all of them. Version 0's `allow_downgrade` is a safe downgrade.
+The first update that fails is reported for all of them. Version 0's `allow_downgrade` is a safe downgrade.
 """
 
 from __future__ import annotations

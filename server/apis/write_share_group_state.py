@@ -1,4 +1,4 @@
-"""WriteShareGroupState (85): store what a leader says of share partitions (KIP-932). Between brokers.
+"""WriteShareGroupState (85): store what a leader says about share partitions (KIP-932). Between brokers.
 
 It is answered when it is stored. FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH for an outdated writer.
 """

@@ -26,7 +26,7 @@ from ottla.server.coordinator.transaction.state import Partition
 #: Markers that are written together, and flushed together.
 _WRITTEN_AT_ONCE: Final = 64
 
-# A group coordinator that is not here, or not yet, is to its partition's markers as a leader that is not.
+# For markers, a group coordinator that is not here (yet) is the same as a leader that is not here.
 _NOT_LED: Final = (
     coordinator.CoordinatorNotAvailableError,
     coordinator.CoordinatorLoadInProgressError,

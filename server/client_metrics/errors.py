@@ -1,4 +1,4 @@
-"""What is refused of clients that push metrics (KIP-714)."""
+"""Why clients that push metrics are refused (KIP-714)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ClientMetricsError(Exception):
 
 
 class InvalidTelemetryRequestError(ClientMetricsError):
-    """The client has no valid instance id, or said before that it ends."""
+    """The client has no valid instance id, or has said before that it is ending."""
 
 
 class TelemetryTooEarlyError(ClientMetricsError):

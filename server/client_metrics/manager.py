@@ -2,13 +2,13 @@
 
 What it promises (Kafka's ClientMetricsManager):
 
-- A client is told what the subscriptions that match it ask for: the metrics of all of them, at the shortest interval.
+- A client is told what the matching subscriptions ask for: the metrics of all of them, at the shortest interval.
   When they change, its next push is refused, and it asks again.
 - It may ask, and push, once an interval. A last push, which says so, may come at any time, and nothing after it.
 - A client is forgotten when its connection ends, or after three intervals of silence.
 
-Nothing here runs by itself: who is silent is looked at when somebody else comes, or reads the metrics. There are
-`MAX_CLIENTS` at most, and who was heard of longest ago makes room.
+Nothing here runs by itself: silent clients are noticed when another client comes, or when the metrics are read. There
+are at most `MAX_CLIENTS`; the one that was heard from longest ago makes room.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALL_METRICS: Final = "*"
 LONGEST_INTERVAL_MS: Final = 300_000
 LEAST_EXPIRY_MS: Final = 60_000
 COMPRESSIONS: Final = (4, 3, 1, 2)
-"""What a client may compress with, the best first: zstd, lz4, gzip, snappy. 0, not at all, is taken too."""
+"""The codecs that a client may use, the best first: zstd, lz4, gzip, snappy. 0 (none) is accepted too."""
 
 #: Ids that nobody may have: Uuid.RESERVED of Kafka.
 _RESERVED: Final = frozenset({UUID(int=0), UUID(int=1)})
@@ -124,7 +124,7 @@ class ClientMetrics:
         return len(self._clients)
 
     async def follow(self, delta: MetadataDelta) -> None:
-        """Hear of a change of the subscriptions."""
+        """Note a change of the subscriptions."""
         changed = [it for it in delta.changed_configs if it.type is ResourceType.CLIENT_METRICS]
         for resource in changed:
             configs = delta.after.resource_configs(resource)
@@ -144,7 +144,7 @@ class ClientMetrics:
                 yield client
 
     def ask(self, client_id: UUID, attributes: Mapping[str, str]) -> tuple[UUID, Client]:
-        """GetTelemetrySubscriptions: who the client is from now on, and what it is to push.
+        """GetTelemetrySubscriptions: the client's id from now on, and what it should push.
 
         Raises ClientMetricsError.
         """
@@ -271,7 +271,7 @@ def _subscription(name: str, configs: Mapping[str, str]) -> Subscription:
     try:
         match = parse_match(wanted.get("match", ()))
     except ValueError as error:
-        # It was taken when it was set: by a broker that knew other patterns.
+        # It was accepted when it was set, by a broker that knew other patterns.
         logger.warning("client metrics %s match nobody: illegal pattern %s", name, error, extra={"error": str(error)})
         match = {"client_id": _Nobody()}
     return Subscription(frozenset(wanted.get("metrics", ())), wanted.get("interval.ms", LONGEST_INTERVAL_MS), match)
@@ -297,7 +297,7 @@ def _too_early(client_id: UUID) -> TelemetryTooEarlyError:
 
 
 def _java_text(value: UUID) -> str:
-    """As Kafka writes ids: base64 for URLs."""
+    """An id as Kafka writes it: URL-safe base64."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,7 +1,7 @@
 """Which node is the cluster's controller: the one whose session holds the key `/controller`.
 
 The controller elects leaders and moves reassignments on; every other change of the metadata is made by the node that is
-asked for it. Nothing is unsafe about two nodes that both believe to be the controller for a while: each change is a
+asked for it. It is safe if two nodes both believe for a while that they are the controller: each change is a
 compare-and-swap.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Duty = Callable[["Controller"], Awaitable[None]]
-"""What the controller does: begun when this node is, cancelled when it is no longer."""
+"""What the controller does: started when this node becomes the controller, cancelled when it no longer is."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -41,7 +41,7 @@ class Controllership:
         self._duties = tuple(duties)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             controller_id = self._controller.image.controller_id
             if controller_id == self._controller.node_id:
@@ -67,7 +67,7 @@ class Controllership:
         try:
             await self._controller.become_controller(self._membership.lease)
         except MetadataError:
-            # The membership tells of both, and begins another session if it has to.
+            # The membership reports both, and begins another session if it has to.
             with trio.move_on_after(RETRY_SECONDS):
                 await self._controller.next_image()
 

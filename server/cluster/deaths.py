@@ -1,12 +1,13 @@
 """Notices at once that the process of a broker has died, instead of waiting until its session ends.
 
-A session tells within `broker.session.timeout.ms` that a broker is dead, whatever has become of its machine. Most often
-only the process is: then its connections end, and its port refuses new ones. So each broker keeps a connection to each
-other. Where one ends and nothing listens any more at its address for a while, the broker is fenced: by the controller,
-or by whoever notices that the controller itself is gone. Kafka waits for the session.
+A session shows within `broker.session.timeout.ms` that a broker is dead, whatever happened to its machine. Most often
+only the process has died: then its connections end, and its port refuses new ones. So each broker keeps a connection to
+every other one. If it ends, and for a while nothing listens at the address any more, the broker is fenced: by the
+controller, or by whoever notices that the controller itself is gone. Kafka waits for the session.
 
-A broker that stops in order closes its port as well, and gives its session up within that while. Fencing one that lives
-does no harm beyond an election: it registers again. And it is not fenced again, unless it was reached in between.
+A broker that stops in order closes its port as well, and gives its session up within that while. Fencing a living
+broker does no harm beyond an election: it registers again, and is not fenced a second time unless it was reached in
+between.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GONE_SECONDS: Final = 0.7
-"""How long a port has to refuse connections: less than a second with an election, for so often librdkafka asks."""
+"""How long a port has to refuse connections: together with an election less than a second, which is how often
+librdkafka asks.
+"""
 _AGAIN_SECONDS: Final = 0.1
 _REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 
@@ -64,7 +67,7 @@ class DeathWatch:
     async def _watch(self, broker: BrokerImage, scope: trio.CancelScope) -> None:
         with scope:
             await self._until_gone(broker.node_id)
-            # The controller may be gone as well: then its heir, who may be this broker, goes on.
+            # The controller may be gone as well: then its successor, which may be this broker, takes over.
             while True:
                 if self._controller.image.controller_id in (self._controller.node_id, broker.node_id):
                     try:

@@ -2,8 +2,8 @@
 
 When brokers are fenced they leave the in-sync sets, and what they led is led by a living member of the set, or by an
 eligible leader (KIP-966); where there is none, the partition has no leader until one returns. With
-`auto.leader.rebalance.enable` leadership goes back to the first replica now and then. What is decided is a function of
-the image, so that a controller that begins looks at everything once, and then only at what changes.
+`auto.leader.rebalance.enable` leadership goes back to the first replica now and then. Decisions are a function of the
+image, so a new controller looks at everything once, and then only at what changes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], con
 
 
 async def plan_preferred(image: MetadataImage) -> dict[PartitionKey, PartitionUpdate]:
-    """Elections that give leadership to first replicas that could lead and do not."""
+    """Elections that give leadership to preferred replicas that could lead and do not."""
     live = frozenset(broker.node_id for broker in image.live_brokers())
     changes: dict[PartitionKey, PartitionUpdate] = {}
     pace = Pace()
@@ -103,7 +103,7 @@ class Elections:
         self._wanted = trio.Event()
 
     async def observe(self, delta: MetadataDelta) -> None:
-        """Note what has to be looked at; called for every change of the metadata."""
+        """Note what must be looked at; called for every change of the metadata."""
         if not self._is_active:
             return
         before = {broker.node_id for broker in delta.before.live_brokers()} if delta.changed_brokers else set()

@@ -1,8 +1,8 @@
 """The coordinators' topics grow with the cluster: a duty of the controller.
 
-They are made with as many replicas as there are brokers, which on the first node of three is one. When there are
-brokers for what `offsets.topic.replication.factor` and its like ask for, they are reassigned to that many; and when all
-of those are in sync, `min.insync.replicas` becomes what it would have been from the start.
+They are created with as many replicas as there are brokers, which is one on the first node of three. When there are
+enough brokers for `offsets.topic.replication.factor` and the like, they are reassigned to that many; and when all of
+those are in sync, `min.insync.replicas` becomes what it would have been from the start.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def plan_min_in_sync(image: MetadataImage, config: BrokerConfig) -> Mapping[Conf
         wanted = internal_topic(topic.name, config, len(image.brokers)).configs.get(_MIN_IN_SYNC)
         has = topic.configs.get(_MIN_IN_SYNC)
         in_sync = min(len(state.isr) for state in topic.partitions)
-        # One more than that many, or the loss of one broker would stop the coordinators.
+        # One more than that, or the loss of one broker would stop the coordinators.
         if wanted is not None and has is not None and int(has) < int(wanted) < in_sync:
             changes[ConfigResource(ResourceType.TOPIC, topic.name)] = wanted
     return changes
@@ -77,7 +77,7 @@ class _Spread:
         self._led = Counter(state.replicas[0] for state in topic.partitions)
 
     def grown(self, state: PartitionState, count: int) -> Sequence[int]:
-        """The replicas of a partition with those added that have least, in racks where it has none first."""
+        """The replicas of a partition plus the brokers that hold least; those in racks where it has none come first."""
         replicas = list(state.replicas)
         while len(replicas) < count:
             racks = {self._live[replica].rack for replica in replicas if replica in self._live}
@@ -106,7 +106,7 @@ class GrowingTopics:
             self._wanted.set()
 
     async def run(self, controller: Controller) -> None:
-        """Until cancelled. Raises a MetadataError when the store cannot be reached; then it is begun again."""
+        """Run until cancelled. Raises a MetadataError when the store cannot be reached; it is then started again."""
         while True:
             await self._grow(controller)
             await self._wanted.wait()

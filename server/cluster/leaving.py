@@ -39,11 +39,11 @@ async def hand_over_partitions(controller: Controller) -> None:
 
 
 async def leave_after_loss(store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool) -> None:
-    """Leave the in-sync sets, and be no eligible leader, if what this node had written may be gone: its folder is
-    another one, or the machine ended before all was on the disk (KIP-966).
+    """Leave the in-sync sets, and stop being an eligible leader, if what this node had written may be gone: its folder
+    is a different one, or the machine went down before everything was on the disk (KIP-966).
 
-    To be called before anything is served. First the registration is renewed: who was about to count the process before
-    as in sync finds that it is gone (KIP-903).
+    Must be called before anything is served. First the registration is renewed, so that a leader that is about to count
+    the previous process as in sync finds that it is gone (KIP-903).
     """
     node_id = config.node_id
     key = keys.broker(node_id)

@@ -5,8 +5,8 @@ clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the 
 
 - A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers again when it goes on, in
   the same process.
-- Whether a broker may serve does not depend on its session: leader epochs see to what is acknowledged. If the metadata
-  store cannot be reached, the broker goes on as it is, and renews its session as soon as it can.
+- Whether a broker may serve does not depend on its session: leader epochs protect what is acknowledged. If the metadata
+  store cannot be reached, the broker carries on, and renews its session as soon as it can.
 - A node is known by its data folder. Whoever holds the folder's lock takes the session of the process that had it
   before, which must be dead; a node with another folder under the same id has to wait until that session ends, and is
   refused if it does not. Should a copy of the folder be used elsewhere, the process that was there first ends.
@@ -37,7 +37,7 @@ _LEAVE_SECONDS: Final = 1.0
 class Membership:
     """The session of one node. `run` begins it, renews it until `leave`, and begins another one when it was lost.
 
-    Who stops without `leave` is taken for dead when `session_timeout_ms` have passed.
+    A node that stops without `leave` is considered dead after `session_timeout_ms`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Membership:
     async def claim_id(self) -> None:
         """Make sure that no other node is alive under this id, and wait for the session of one that is dead.
 
-        To be called before anything is done in the name of the id. Raises DuplicateBrokerIdError.
+        Must be called before anything is done in the name of the id. Raises DuplicateBrokerIdError.
         """
         deadline = trio.current_time() + (self._session_timeout_ms + self._heartbeat_interval_ms) / 1000
         is_told = is_over = False
@@ -122,9 +122,9 @@ class Membership:
                 self._tell_back()
 
     async def leave(self) -> None:
-        """Give the session up: this node stops, and the others need not wait until it ends.
+        """Give up the session: this node stops, and the others need not wait for the session to end.
 
-        If the store cannot be reached within a second, they have to.
+        If the store cannot be reached within a second, they have to wait.
         """
         self._life.cancel()
         if self._lease != NO_LEASE:
@@ -135,7 +135,7 @@ class Membership:
                     logger.warning("the session could not be given up: %s", error, extra={"error": str(error)})
 
     async def follow(self, delta: MetadataDelta) -> None:
-        """Hear of a change of the metadata: somebody may have fenced this broker."""
+        """Note a change of the metadata: somebody may have fenced this broker."""
         if self._lease != NO_LEASE and self._node_id in delta.changed_brokers:
             session = delta.after.sessions.get(self._node_id)
             if session is None or session.incarnation != self._incarnation:

@@ -1,7 +1,7 @@
 """Connections from this broker to the others, on the listener for brokers.
 
-All requests of one kind to a broker share a connection (`Peers.call`); who asks for something that takes time, as a
-follower that fetches, has a connection of its own (`Peers.connect`). All belong to the nursery of `Peers.run`.
+All requests of one kind to a broker share a connection (`Peers.call`); anything that takes time, such as a follower's
+fetches, has a connection of its own (`Peers.connect`). All belong to the nursery of `Peers.run`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30.0
 
 
 class Door(NamedTuple):
-    """How a connection to a broker's listener is made, and who this broker says there that it is."""
+    """How a connection to a broker's listener is made, and as whom this broker logs in there."""
 
     open_stream: Callable[[], Awaitable[trio.abc.Stream]]
     login: Login | None = None
@@ -60,17 +60,17 @@ class Peers:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the connections until cancelled; then all of them end."""
+        """Own the connections until cancelled; then all of them are closed."""
         async with trio.open_nursery() as self._nursery:
             try:
                 task_status.started()
                 await trio.sleep_forever()
             finally:
-                self._nursery = None  # nothing begins any more, while what there is ends
+                self._nursery = None  # nothing new begins while the existing ones end
                 self._links.clear()
 
     def close(self) -> None:
-        """Call nobody any more: who waits for an answer is told that the connection is lost."""
+        """Make no more calls; whoever waits for an answer is told that the connection is lost."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
@@ -102,7 +102,7 @@ class Peers:
 
     @asynccontextmanager
     async def connect(self, node_id: int) -> AsyncIterator[TrioConnection]:
-        """A connection of one's own, closed at the end of the block."""
+        """A separate connection, closed at the end of the block."""
         connection = await self._open(self._link(node_id, ""))
         try:
             yield connection
@@ -190,7 +190,7 @@ class _Link:
         self.refusal = ""
 
     def refuse(self, reason: str) -> None:
-        """A connection could not be made: make none for a while, each time for longer."""
+        """A connection could not be made: make none for a while, longer each time."""
         self.refusal = reason
         self.refused_until = trio.current_time() + self.backoff_seconds
         self.backoff_seconds = min(2 * self.backoff_seconds, MAX_BACKOFF_SECONDS)

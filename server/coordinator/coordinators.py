@@ -1,6 +1,6 @@
 """The coordinators of a node, each made when its topic is there or a request first asks for it.
 
-A broker that no group and no transaction has come to has nothing to coordinate, and starts without them.
+A broker that has not been used by any group or transaction has nothing to coordinate, and starts without them.
 """
 
 from __future__ import annotations
@@ -102,13 +102,15 @@ class Coordinators:
             self.transactions.apply(delta)
 
     def answer_waiting(self) -> None:
-        """Answer who waits for other clients, now and from now on: this node stops. Everything else goes on."""
+        """Answer whoever waits for other clients, now and from now on: this node is stopping. Everything else
+        continues.
+        """
         groups: GroupCoordinator | None = vars(self).get("groups")
         if groups is not None:
             groups.answers.close()
 
     def close(self) -> None:
-        """Coordinate nothing any more: who waits is told so at once, and so is who comes later."""
+        """Coordinate nothing any more: waiting and later requests are told so at once."""
         if "persister" in vars(self):
             self.persister.close()
         for made in map(vars(self).get, ("transactions", "groups", "shares")):
@@ -162,7 +164,7 @@ class Coordinators:
 
     @cached_property
     def persister(self) -> ClusterPersister:
-        """What keeps the state of share partitions, for group coordinators and the leaders of partitions."""
+        """The keeper of share partitions' state, for group coordinators and the leaders of partitions."""
         from ottla.server.coordinator.share.cluster import ClusterPersister
 
         return ClusterPersister(

@@ -74,7 +74,7 @@ class GroupIdNotFoundError(CoordinatorError):
 
 
 class NonEmptyGroupError(CoordinatorError):
-    """The group has members, and what is asked needs it empty."""
+    """The group has members, and the request needs it to be empty."""
 
 
 class GroupSubscribedToTopicError(CoordinatorError):
@@ -82,7 +82,7 @@ class GroupSubscribedToTopicError(CoordinatorError):
 
 
 class FencedMemberEpochError(CoordinatorError):
-    """KIP-848: the member's epoch is one that the coordinator has moved on from: rejoin with epoch 0."""
+    """KIP-848: the coordinator has moved on from the member's epoch: rejoin with epoch 0."""
 
 
 class StaleMemberEpochError(CoordinatorError):
@@ -155,11 +155,11 @@ class ConcurrentTransactionsError(CoordinatorError):
 
 
 class LaterEpochError(CoordinatorError):
-    """The log has seen a later epoch of the producer, or of its coordinator: what this one writes counts no more."""
+    """The log has seen a later epoch of the producer, or of its coordinator: what this one writes no longer counts."""
 
 
 class InvalidTransactionStateError(CoordinatorError):
-    """What is asked does not fit the state that the transaction is in."""
+    """The request does not fit the state of the transaction."""
 
 
 class InvalidTransactionTimeoutError(CoordinatorError):
@@ -171,4 +171,4 @@ class TransactionAbortableError(CoordinatorError):
 
 
 class TransactionalIdNotFoundError(CoordinatorError):
-    """No transaction state under this transactional id."""
+    """There is no state for this transactional id."""

@@ -41,7 +41,7 @@ from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a member that has never had an assignment may wait in a rebalance before it is taken for gone."""
+"""How long a member that has never had an assignment may wait in a rebalance before it is considered gone."""
 
 
 class JoinRequest(NamedTuple):

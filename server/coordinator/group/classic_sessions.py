@@ -1,4 +1,4 @@
-"""Sessions of classic members: who is silent for too long is gone.
+"""Sessions of classic members: a member that is silent for too long is gone.
 
 A heartbeat only moves a deadline; one waiting task for each member looks at it when it comes to it.
 """
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Sessions:
-    """The sessions of all classic members on one broker. `expired` is told of each that ended."""
+    """The sessions of all classic members on one broker. `expired` is called with each that has ended."""
 
     def __init__(self, purgatory: Purgatory, expired: Callable[[ClassicGroup, str], None]) -> None:
         self._purgatory = purgatory

@@ -1,7 +1,7 @@
 """Committing, fetching, deleting and expiring offsets.
 
-An offset is in the cache, and answered, only when its append is committed (seed on the ReplicaManager redesign: the
-offset manager talks to the replica manager alone). Kafka's counterpart is OffsetMetadataManager.
+An offset is in the cache, and returned, only when its append is committed. Kafka's counterpart is
+OffsetMetadataManager.
 """
 
 from collections.abc import Callable, Iterable, Mapping

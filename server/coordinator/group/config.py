@@ -8,7 +8,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class GroupConfig(NamedTuple):
-    """The broker settings that groups obey; the names are Kafka's (`group.…`, `offset.…`, `offsets.…`)."""
+    """The broker settings for groups; the names are Kafka's (`group.…`, `offset.…`, `offsets.…`)."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
