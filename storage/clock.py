@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A wall clock. It may jump backwards, as the machine's does; callers must bear that."""
+    """A wall clock. It may jump backwards, as the machine's does; callers must cope with that."""
 
     def time_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00:00Z."""
@@ -24,7 +24,7 @@ class SystemClock:
     __slots__ = ()
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch, as the kernel has them."""
+        """Milliseconds since the epoch, according to the kernel."""
         return time.time_ns() // 1_000_000
 
 

@@ -54,7 +54,7 @@ class LogConfig(NamedTuple):
     flush_messages: int = INT64_MAX
     flush_bytes: int = INT64_MAX
     flush_ms: int = INT64_MAX
-    # Look at every record of a client's batch as Kafka does, not at its header alone.
+    # Look at every record of a client's batch as Kafka does, not just at its header.
     validates_all_records: bool = False
 
 
@@ -64,7 +64,7 @@ class StorageConfig(NamedTuple):
     store_layout: StoreLayout = StoreLayout.PER_TOPIC
     partitions_per_store: int = 10_000
 
-    # A memstore is full, and appends wait for the other one, at the first of these.
+    # A memstore is full, and appends wait for the other one, when the first of these is reached.
     memstore_bytes: int = 8 * 1_048_576
     memstore_batches: int = 65_536
     memstore_records: int = 4_194_304
@@ -89,7 +89,7 @@ class StorageConfig(NamedTuple):
     # Check the CRC of every batch which was read from a file before it is served.
     verify_reads: bool = True
     fd_cache_capacity: int = 32
-    # A file of this size is given up when the disk is full, for metadata and what makes room; 0 keeps none.
+    # A file of this size is given up when the disk is full, for metadata and for whatever makes room; 0 keeps none.
     disk_reserve_bytes: int = 0
 
     producer_id_expiration_ms: int = 86_400_000
@@ -99,9 +99,9 @@ class StorageConfig(NamedTuple):
     cleaner_backoff_ms: int = 15_000
     cleaner_dedupe_buffer_bytes: int = 33_554_432
     cleaner_io_max_bytes_per_second: int = 67_108_864
-    # Sealed segments are read at this rate, so that damage is known before it is met; 0 reads none.
+    # Sealed segments are read at this rate, to find damage before somebody runs into it; 0 reads none.
     scrub_bytes_per_second: int = 0
-    # This long after one pass over all of them the next begins.
+    # How long after one pass over all of them the next one begins.
     scrub_interval_ms: int = 604_800_000
     # A sealed segment is rewritten when this part of it is dead, or when its mean run is shorter than that.
     rewrite_dead_ratio: float = 0.5

@@ -1,8 +1,8 @@
 """Everything the storage layer raises.
 
-The storage layer knows no wire error codes: `ottla.server.apis.errors` maps these classes to them. Each
-docstring says when the error is raised and what the caller may still do. Wherever an append raises, nothing
-has changed: no offset was assigned, no byte was queued.
+The storage layer knows no wire error codes: `ottla.server.apis.errors` maps these classes to them. Each docstring says
+when the error is raised and what the caller may still do. If an append raises, nothing has changed: no offset was
+assigned, no byte was queued.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class StorageError(Exception):
 class StoreOfflineError(StorageError):
     """The store has failed (a write, a sync or a read of the disk) and has stopped for good.
 
-    Nothing that was waiting on it will be acknowledged. The caller answers KAFKA_STORAGE_ERROR; other stores
+    Nothing that was waiting for it will be acknowledged. The caller answers KAFKA_STORAGE_ERROR; other stores
     still work. Only a restart, which recovers from what the disk holds, brings the store back.
     """
 
@@ -25,9 +25,9 @@ class StoreOfflineError(StorageError):
 class DiskFullError(StorageError):
     """There is no room on the disk for now.
 
-    The caller answers KAFKA_STORAGE_ERROR, which clients try again. An append that raises it has changed nothing; one
-    that waits and is told so is not acknowledged, but stays in memory, and is in the log if the disk has room before
-    the node stops. What was acknowledged is served meanwhile.
+    The caller answers KAFKA_STORAGE_ERROR, after which clients try again. An append that raises it has changed nothing.
+    One that is waiting is not acknowledged, but stays in memory, and is in the log if the disk has room before the node
+    stops. Meanwhile, what was acknowledged is served.
     """
 
 
@@ -55,8 +55,8 @@ class CorruptLogError(StorageError):
     """Bytes on disk fail their checksum, contradict each other or are missing, outside the tail that recovery may cut.
 
     No byte of the damaged piece is served. The caller answers CORRUPT_MESSAGE and may read other offsets; `ottla fsck`
-    names the damage. Where a read has met it, `path` and `position` say at which byte of which file, and sound records
-    may follow from the offset `resumes_at` on; else they are empty and -1.
+    names the damage. If a read has found it, `path` and `position` say at which byte of which file, and sound records
+    may follow from the offset `resumes_at` on; otherwise these are empty and -1.
     """
 
     def __init__(self, message: str, *, path: str = "", position: int = -1, resumes_at: int = -1) -> None:
@@ -71,20 +71,20 @@ class DataDirLockedError(StorageError):
 
 
 class DataDirUnusableError(StorageError):
-    """The data directory cannot be written to: it is another user's, or on a file system that is read-only."""
+    """The data directory cannot be written to: it belongs to another user, or is on a read-only file system."""
 
 
 class UnsupportedFormatError(StorageError):
-    """A file was written in a format version this release does not read.
+    """A file was written in a format version that this release does not read.
 
-    Nothing was changed; a release that knows the version still can open it.
+    Nothing was changed; a release that knows the version can still open it.
     """
 
 
 class RefusedRecordsError(StorageError):
-    """The base of the errors by which records are refused; `refused` is what is wrong with which, where that is known.
+    """The base of the errors by which records are refused; `refused` says what is wrong with which record, if known.
 
-    A record is named by its index in the batch. A few name the case well enough: the batch is refused whole.
+    A record is named by its index in the batch. Naming a few of them is enough: the whole batch is refused.
     """
 
     def __init__(self, message: str = "", refused: Sequence[tuple[int, str]] = ()) -> None:
@@ -93,7 +93,7 @@ class RefusedRecordsError(StorageError):
 
 
 class InvalidRecordError(RefusedRecordsError):
-    """The batch breaks a rule that no retry cures.
+    """The batch breaks a rule, so no retry helps.
 
     Among them: a wrong record count, a missing key on a compacted topic, a marker from a client. The append
     is refused whole; the caller answers INVALID_RECORD.
@@ -115,9 +115,9 @@ class RecordTooLargeError(StorageError):
 
 
 class ChecksTakeLongError(StorageError):
-    """The records must be looked at, and that takes longer than an event loop can wait. Nothing has changed.
+    """The records must be checked, which takes longer than an event loop can wait. Nothing has changed.
 
-    The caller asks `PartitionLog.check_ahead`, and appends with what it says.
+    The caller calls `PartitionLog.check_ahead`, and appends with its result.
     """
 
 
@@ -151,7 +151,7 @@ class OutOfOrderSequenceError(ProducerStateError):
 class InvalidProducerEpochError(ProducerStateError):
     """The batch or marker carries an older epoch than the partition has seen: a fenced producer (a zombie).
 
-    The producer may ask for a new epoch with InitProducerId.
+    The producer may request a new epoch with InitProducerId.
     """
 
 
@@ -166,5 +166,5 @@ class InvalidTransactionStateError(ProducerStateError):
 class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a transaction coordinator with an older epoch than one seen before.
 
-    The sender is no longer coordinator and must stop.
+    The sender is no longer the coordinator and must stop.
     """

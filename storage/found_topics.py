@@ -1,4 +1,4 @@
-"""What the folder of a stopped node tells of the topics in it (`ottla restore --metadata-from-data`)."""
+"""What the folder of a stopped node says about the topics in it (`ottla restore --metadata-from-data`)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FoundTopic", "FoundTopics", "find_topics"]
 
-# As a topic's records are only looked at, none of them expires meanwhile.
+# A topic's records are only looked at, so none of them expires meanwhile.
 _LOOKED_AT = LogConfig(delete=False)
 
 
 class FoundTopic(NamedTuple):
-    """A topic with data: what its folder is called, which partitions have records, and how it was described, if it was.
+    """A topic with data: the name of its folder, the partitions with records, and its description, if there is one.
 
     `name` is the folder's, in which long ones are cut short. `description` is in the words of whoever owns the
     metadata.

@@ -1,4 +1,4 @@
-"""How long things took, counted in preallocated classes: one binary search and two additions an observation."""
+"""How long things took, counted in preallocated classes: one binary search and two additions for each observation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 __all__ = ["BOUNDS_SECONDS", "Histogram"]
 
 BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper ends of the classes, each of them included; one more class has what took longer."""
+"""The upper (inclusive) ends of the classes; one more class has what took longer."""
 
 
 class Histogram:
-    """Durations by class, and their sum. Written by one thread; who reads meanwhile sees almost the present."""
+    """Durations by class, and their sum. One thread writes; readers see values that are almost current."""
 
     __slots__ = ("counts", "sum_seconds")
 

@@ -1,4 +1,4 @@
-"""The only door to the file system, with its simulated twins."""
+"""The only way to the file system, and its simulated twins."""
 
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.real_disk import RealDisk

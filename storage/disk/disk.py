@@ -1,8 +1,8 @@
-"""The only door to the file system.
+"""The only way to the file system.
 
-Everything the storage layer does to files goes through a `Disk`, so that a simulated one can crash, tear
-and fail (`ottla.storage.disk.simulated_disk`). All methods are synchronous and may block: callers run small ones
-inline and the rest in a worker thread. Errors are those of the operating system, as `OSError`.
+Everything that the storage layer does with files goes through a `Disk`, so that a simulated one can crash, tear and
+fail (`ottla.storage.disk.simulated_disk`). All methods are synchronous and may block: callers run small ones inline and
+the rest in a worker thread. Errors are the operating system's, as `OSError`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Disk(ABC):
 
     @abstractmethod
     def create(self, path: str) -> Handle:
-        """Make an empty file and open it for reading and writing; FileExistsError if the name is taken."""
+        """Create an empty file and open it for reading and writing; FileExistsError if the name is taken."""
 
     @abstractmethod
     def close(self, handle: Handle) -> None:
@@ -41,14 +41,15 @@ class Disk(ABC):
 
     @abstractmethod
     def pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
-        """Write all buffers one after the other from `position` on; returns the bytes written, which is all.
+        """Write all buffers one after the other, starting at `position`; returns the number of bytes.
 
         Short writes are continued and long lists split. When it raises, any part may have been written.
         """
 
     @abstractmethod
     def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
-        """Fill the buffers from `position` on; returns the bytes read, fewer than asked only at the end of file.
+        """Fill the buffers, starting at `position`; returns the number of bytes, less than requested only at the end of
+        file.
 
         With `nowait` only what the page cache holds is read: fewer bytes (even none) mean that the rest is
         cold, or that the file ends; it never blocks on the device.
@@ -72,7 +73,7 @@ class Disk(ABC):
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name at once; an existing target file is replaced."""
+        """Rename a file or directory atomically; an existing target file is replaced."""
 
     @abstractmethod
     def unlink(self, path: str) -> None:
@@ -92,26 +93,26 @@ class Disk(ABC):
 
     @abstractmethod
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents; an existing directory is no error."""
+        """Make a directory and its missing parents; an existing directory is not an error."""
 
     @abstractmethod
     def rmtree(self, path: str) -> None:
-        """Remove a directory and all that is in it; a missing one is no error."""
+        """Remove a directory and everything in it; a missing one is not an error."""
 
     @abstractmethod
     def lock(self, path: str) -> Handle:
         """Hold an exclusive lock on a file, made if missing, until the handle is closed or the process ends.
 
-        DataDirLockedError if another holder has it.
+        Raises DataDirLockedError if it is held already.
         """
 
     @abstractmethod
     def free_bytes(self, path: str) -> int:
-        """What an unprivileged process may still write to the file system of `path`."""
+        """How many bytes an unprivileged process may still write to the file system of `path`."""
 
     @abstractmethod
     def boot_id(self) -> str:
-        """A name of this run of the kernel: while it is the same, the page cache has survived."""
+        """An id for this run of the kernel: as long as it is the same, the page cache has survived."""
 
     def advise_willneed(self, handle: Handle, position: int, length: int) -> None:  # noqa: B027 (a hint)
         """Ask for a range to be read ahead; a hint that may do nothing."""

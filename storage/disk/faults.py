@@ -13,16 +13,16 @@ class FaultKind(Enum):
     ERROR = "error"
     """It raises OSError. A write may have written a part; a failed sync loses what it should have written."""
     CRASH = "crash"
-    """The process dies within it: it may have happened, or (a write) in part."""
+    """The process dies during it: it may have happened, or (a write) in part."""
     FLIP_BIT = "flip bit"
-    """A read returns, or a write stores, one wrong bit, and nobody is told."""
+    """A read returns, or a write stores, one wrong bit, without an error."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """A rule. It fits operations by name (as in `Disk`; empty: all) and by a part of the path.
+    """A rule. It matches operations by name (as in `Disk`; empty: all) and by a part of the path.
 
-    Of the operations that fit, the first `after` pass, then each fails with `probability`, `count` times at most.
+    Of the matching operations, the first `after` succeed; then each fails with `probability`, at most `count` times.
     """
 
     kind: FaultKind
@@ -37,7 +37,7 @@ class Fault:
 
 
 class FaultInjector:
-    """The rules in force; the first that fits an operation decides."""
+    """The rules in force; the first that matches an operation decides."""
 
     __slots__ = ("_faults", "_rng")
 
@@ -46,7 +46,7 @@ class FaultInjector:
         self._rng = rng
 
     def add(self, fault: Fault) -> Fault:
-        """Put a rule in force; it is returned, to look at `struck` later."""
+        """Add a rule and return it, to look at `struck` later."""
         self._faults.append(fault)
         return fault
 
@@ -55,7 +55,7 @@ class FaultInjector:
         self._faults.clear()
 
     def strike(self, operation: str, path: str) -> Fault | None:
-        """The fault that befalls an operation now, if any."""
+        """The fault that strikes an operation now, if any."""
         for fault in self._faults:
             if fault.operations and operation not in fault.operations:
                 continue

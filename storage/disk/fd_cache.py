@@ -11,7 +11,7 @@ from ottla.storage.disk.disk import Disk, Handle
 
 @dataclass(slots=True)
 class FdCacheCounters:
-    """What the cache has done since it was made."""
+    """Counters of the cache since it was created."""
 
     hits: int = 0
     misses: int = 0
@@ -73,7 +73,7 @@ class FdCache:
         return len(self._descriptors) + self._pinned_dropped
 
     def pinned(self, path: str) -> PinnedFd:
-        """Use a file's descriptor: `with cache.pinned(path) as handle`. Entering raises OSError if it cannot open."""
+        """Use a file's descriptor: `with cache.pinned(path) as handle`. Entering it raises OSError if that fails."""
         return PinnedFd(self, path)
 
     def pin(self, path: str) -> _Descriptor:
@@ -112,7 +112,7 @@ class FdCache:
             self._disk.close(descriptor.handle)
 
     def shed(self) -> None:
-        """Close what nobody uses now: the process has no descriptors left."""
+        """Close what nobody is using: the process has no descriptors left."""
         self._evict(0)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A disk in memory: for tests, and for a broker that is to leave nothing behind.
 
-It keeps what is written until the process ends, up to a limit, beyond which it is full as a device is (ENOSPC). A
-power cut cannot be survived, so syncing does nothing; `ottla.storage.disk.simulated_disk` is the one that tears and
+It keeps what is written until the process ends, up to a limit, beyond which it is full like a device (ENOSPC). It
+cannot survive a power cut, so syncing does nothing; `ottla.storage.disk.simulated_disk` is the one that tears and
 crashes.
 """
 
@@ -46,7 +46,7 @@ class _Open:
 class MemoryDisk(Disk):
     """A `Disk` whose files are byte arrays; all of them together hold at most `limit_bytes`.
 
-    It may be used from several threads, and by one broker after the other: what the first has written, the next finds.
+    It may be used from several threads, and by one broker after another, which finds what the first has written.
     `faults` makes operations fail (`FaultKind.ERROR` only), named as the methods are.
     """
 
@@ -272,7 +272,7 @@ class MemoryDisk(Disk):
         self._directories[parent].discard(name)
 
     def _drop(self, file: _File) -> None:
-        """Its name is gone: its bytes count no longer, though open handles may still read them."""
+        """Its name is gone: its bytes no longer count, though open handles may still read them."""
         self._used_bytes -= len(file.content)
         file.is_linked = False
 

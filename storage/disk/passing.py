@@ -1,4 +1,4 @@
-"""Which errors of the operating system pass: what was tried may be tried again, and nothing is lost meanwhile."""
+"""Which errors of the operating system are temporary: the operation may be tried again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 __all__ = ["RETRY_SECONDS", "is_full", "is_out_of_descriptors", "passes"]
 
 RETRY_SECONDS: Final = 0.1
-"""After it descriptors may be there again."""
+"""How long to wait until there may be descriptors again."""
 
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether the process or the machine has no descriptor left: nothing was opened, nor made."""
+    """Whether the process or the machine has no descriptors left: nothing was opened or created."""
     return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 
@@ -25,5 +25,5 @@ def is_full(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether it is one of the two. A failed sync never passes, whatever its error: see `FileStore`."""
+    """Whether it is one of the two. A failed sync is never temporary, whatever its error: see `FileStore`."""
     return is_out_of_descriptors(error) or is_full(error)

@@ -14,8 +14,9 @@ from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
 
 MAX_WRITE_BYTES: Final = 1_048_576
-"""What one call writes. Of 2 MiB and more Linux makes huge pages in the page cache. Those it takes from free memory in
-one piece, which is what a virtual machine has given back to its host, and to have it again costs 1 s of CPU a GB."""
+"""How much one call writes. For 2 MiB or more Linux uses huge pages in the page cache. It takes these from contiguous
+free memory, which a virtual machine has given back to its host, and getting it back costs 1 s of CPU for each GB.
+"""
 
 
 class RealDisk(Disk):
@@ -69,7 +70,7 @@ class RealDisk(Disk):
         return position - start
 
     def _preadv_nowait(self, handle: Handle, buffers: Sequence[memoryview], position: int) -> int:
-        """One attempt: what did not come at once is cold. Where the kernel refuses to try, all is cold."""
+        """One attempt: what did not come at once is cold. If the kernel refuses to try, everything is cold."""
         if not self._nowait_supported:
             return 0
         try:
@@ -147,7 +148,7 @@ class RealDisk(Disk):
 
 
 def _cut(views: Sequence[memoryview | bytes], limit_bytes: int) -> list[memoryview | bytes]:
-    """So many views as hold so many bytes, the last of them cut; together they must hold more."""
+    """As many views as hold this many bytes, the last one cut; together the views must hold more."""
     cut: list[memoryview | bytes] = []
     for view in views:
         if len(view) >= limit_bytes:
@@ -159,7 +160,7 @@ def _cut(views: Sequence[memoryview | bytes], limit_bytes: int) -> list[memoryvi
 
 
 def _skip_written(views: list[memoryview | bytes], first: int, count: int) -> int:
-    """The index of the first view not yet done after `count` more bytes; a half done one is cut in place."""
+    """The index of the first unfinished view after `count` more bytes; a half-finished one is cut in place."""
     while first < len(views) and count >= len(views[first]):
         count -= len(views[first])
         first += 1

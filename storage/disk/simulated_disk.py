@@ -1,8 +1,8 @@
 """A disk in memory that crashes, tears and fails, the same way each time for the same seed.
 
 A `SimulatedDisk` is one process's view of a `SimulatedMedia`. When the process dies (`crash`) or the machine does
-(`power_loss`) that view is dead for good: whatever still runs with it can do no more harm. The new view which is
-returned is what a restarted process sees.
+(`power_loss`) that view is dead for good: whatever still uses it can do no more harm. The new view that is returned is
+what a restarted process sees.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SimulatedDisk(Disk):
 
     A descriptor's number is given out again as soon as it is free, the least first, as Linux does. `pause` is called
     before each operation, outside of all locks, so that a simulation can let others run there; a write of more than
-    `iov_max` buffers is several operations, as it is several system calls. What was begun with a descriptor and met
-    another file under its number after such a pause is noted in `misdirected`.
+    `iov_max` buffers is several operations, as it is several system calls. If an operation began with a descriptor and
+    met a different file under its number after such a pause, that is noted in `misdirected`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SimulatedDisk(Disk):
             self.pause(name)
 
     def _let_others_run_with(self, name: str, handle: Handle) -> None:
-        """The same before an operation of a descriptor, which others may close meanwhile, and open as another file."""
+        """The same before an operation on a descriptor, which others may meanwhile close and reopen as another file."""
         if self.pause is None:
             return
         meant = self._open_files.get(handle)
@@ -159,8 +159,8 @@ class SimulatedDisk(Disk):
     def _operation(self, name: str, path: str) -> Iterator[Fault | None]:
         """Run the body as one operation, unless the process is dead or a fault stops it.
 
-        The body is given the faults that it must act out itself: flipped bits, and whatever befalls a write or a
-        sync. A crash comes before the body or after it.
+        The body gets the faults that it must act out itself: flipped bits, and whatever happens to a write or a sync. A
+        crash comes before or after the body.
         """
         with self._mutex:
             if self._is_dead:
@@ -386,7 +386,7 @@ class SimulatedDisk(Disk):
         return opened
 
     def _room_bytes(self, file: SimulatedFile, position: int) -> int:
-        """How many bytes a write at `position` may have."""
+        """How many bytes a write at `position` may contain."""
         if self.capacity_bytes is None:
             return _UNLIMITED_BYTES
         return max(0, self.capacity_bytes - self._media.used_bytes) + max(0, len(file.content) - position)

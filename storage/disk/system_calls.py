@@ -1,7 +1,7 @@
-"""The system calls of the data path, and what stands for those that a system has not.
+"""The system calls of the data path, and replacements for those that a system lacks.
 
 Linux has them all. macOS has neither `fdatasync` nor `posix_fadvise` nor `RWF_NOWAIT` nor /proc; some systems lack
-vectored reads and writes at a position. What stands for a call does the same, only slower: it never promises less.
+vectored reads and writes at a position. A replacement does the same, only more slowly: it never promises less.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Buffers = Sequence[memoryview | bytes]
 
 
 class SystemCalls(NamedTuple):
-    """What `RealDisk` calls. `preadv_nowait` raises OSError (EOPNOTSUPP) where reads cannot be kept from waiting."""
+    """What `RealDisk` calls. `preadv_nowait` raises OSError (EOPNOTSUPP) if reads cannot be kept from waiting."""
 
     pwritev: Callable[[int, Buffers, int], int]
     preadv: Callable[[int, Buffers, int], int]
@@ -38,7 +38,7 @@ class SystemCalls(NamedTuple):
 def system_calls(
     system: ModuleType | SimpleNamespace = os, control: ModuleType | SimpleNamespace = fcntl, boot_id: Path = _BOOT_ID
 ) -> SystemCalls:
-    """The calls of a system that has what these modules have."""
+    """The calls of a system whose modules have these functions."""
     fsync = partial(_full_sync, control) if hasattr(control, "F_FULLFSYNC") else system.fsync
     can_tell = hasattr(system, "preadv") and hasattr(system, "RWF_NOWAIT")
     return SystemCalls(
@@ -48,7 +48,7 @@ def system_calls(
         fdatasync=getattr(system, "fdatasync", fsync),
         fsync=fsync,
         advise_willneed=partial(_advise_willneed, system) if hasattr(system, "posix_fadvise") else _say_nothing,
-        # Whether the machine was restarted cannot always be told: then each start finds out what the disk has.
+        # It is not always known whether the machine was restarted: then each start finds out what is on the disk.
         boot_id=partial(_read_boot_id, boot_id, f"unknown-{uuid4().hex}"),
     )
 

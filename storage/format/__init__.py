@@ -1,1 +1,1 @@
-"""What stands in the files of a store, byte for byte. See `docs/storage-format.md`."""
+"""What the files of a store contain, byte for byte. See `docs/storage-format.md`."""

@@ -48,15 +48,15 @@ _PARTITION = struct.Struct(">i")
 
 
 class RunKind:
-    """What a run record says (the low four bits of its flags); all but DATA are without bytes."""
+    """What a run record says (the low four bits of its flags); all kinds except DATA have no bytes."""
 
     DATA = 0
     TRUNCATE = 1
-    """Everything of the partition at and beyond `base_offset` which was written before is void."""
+    """Everything of the partition at and after `base_offset` that was written before this is void."""
     LOG_START = 2
     """The log start offset is now `base_offset`; if `last_offset` is the same, the log was emptied and starts there."""
     DELETE = 3
-    """The partition was deleted: everything of it which was written before is void."""
+    """The partition was deleted: everything of it that was written before this is void."""
 
     MASK = 0x0F
 
@@ -67,9 +67,9 @@ class RunFlag:
     TRANSACTIONAL = 0x10
     CONTROL = 0x20
     CLEANED = 0x40
-    """Compaction has been through: the offsets may have gaps."""
+    """Compaction has been here: the offsets may have gaps."""
     CLIPPED = 0x80
-    """Only in an index: a truncation has lowered the last offset, the bytes beyond are void."""
+    """Only in an index: a truncation has lowered the last offset; the bytes after it are void."""
 
 
 class BlockHeader(NamedTuple):
@@ -86,12 +86,12 @@ class BlockHeader(NamedTuple):
 
     @property
     def head_bytes(self) -> int:
-        """Header and directory: where the first batch stands in the block."""
+        """Header and directory: the position of the first batch in the block."""
         return BLOCK_HEADER_BYTES + self.run_count * RUN_BYTES
 
 
 class Run(NamedTuple):
-    """One record of a directory. `position` is that of its first batch in the segment file, `length` its bytes.
+    """One record of a directory. `position` is where its first batch is in the segment file, `length` its size.
 
     `last_offset` is the last offset of the last batch. `key` is the topic id and the partition, see `log_key`.
     """
@@ -136,7 +136,7 @@ def build_block_head(sequence: int, length: int, written_at_ms: int, runs: list[
 
 
 def parse_block_header(buf: bytes, pos: int = 0) -> BlockHeader | None:
-    """Return the header at `pos`, or None if what stands there cannot be one. The CRC is not checked here."""
+    """Return the header at `pos`, or None if what is there cannot be one. The CRC is not checked here."""
     if len(buf) - pos < BLOCK_HEADER_BYTES:
         return None
     header = BlockHeader._make(_HEADER.unpack_from(buf, pos))
@@ -146,7 +146,7 @@ def parse_block_header(buf: bytes, pos: int = 0) -> BlockHeader | None:
 
 
 def verify_block_head(header: BlockHeader, head: bytes) -> bool:
-    """Say whether the CRC is that of `head`: the block's header and directory, exactly."""
+    """Whether the CRC matches `head`, which is exactly the block's header and directory."""
     return len(head) == header.head_bytes and header.crc == extend(
         extend(0, head[:_CRC_POS]), head[BLOCK_HEADER_BYTES:]
     )

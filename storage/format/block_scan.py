@@ -42,7 +42,7 @@ def scan_heads(
 ) -> Iterator[BlockHead]:
     """Yield the heads of the blocks in [start, end) of a data file, up to the first one that is not sound.
 
-    Sequences must rise by one from block to block. With `skip_damage` the walk goes on at the next sound block.
+    Sequences must rise by one from block to block. With `skip_damage` the walk continues at the next sound block.
     """
     position = start
     sequence: int | None = None
@@ -76,7 +76,7 @@ def read_head(disk: Disk, handle: Handle, position: int, end: int) -> BlockHead 
 
 
 def find_block(disk: Disk, handle: Handle, start: int, end: int) -> int | None:
-    """The position of the first sound block head at or after `start`: what follows damage."""
+    """The position of the first sound block head at or after `start`, used to continue after damage."""
     position = start
     while position < end:
         chunk = read_exactly(disk, handle, position, min(_SEARCH_BYTES, end - position))

@@ -1,9 +1,9 @@
 """The checkpoint of a store: from where recovery must read, and each partition's state up to there.
 
-The partitions' states are those of the moment when a memstore is swapped out, the only one at which all that was
+The partitions' states are from the moment when a memstore is swapped out, the only moment at which everything that was
 appended is in known blocks: they say "as of block S". Recovery replays blocks from the recovery point on and skips, per
-partition, those its state already knows. So no append waits for a checkpoint, and the states of thousands of partitions
-are taken in slices; one that is about to change is taken first.
+partition, those its state already knows. So appends never wait for a checkpoint, and the states of thousands of
+partitions are taken in slices; a state that is about to change is taken first.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def parse_checkpoint(content: bytes) -> tuple[Checkpoint, dict[bytes, bytes]]:
 
 
 class PartitionState(NamedTuple):
-    """What a checkpoint holds of a partition, as of a block. Epochs, transactions and producers are empty if none."""
+    """What a checkpoint says about a partition, as of a block. Epochs, transactions and producers are empty if there
+    are none.
+    """
 
     as_of_sequence: int
     log_start_offset: int

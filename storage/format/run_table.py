@@ -1,7 +1,7 @@
-"""One partition's runs in one segment, packed: 44 bytes a run, searched by bisecting.
+"""One partition's runs in one segment, packed into 44 bytes each, and searched by bisection.
 
-The same bytes stand in memory for the active segment and in the index file of a sealed one, so that sealing joins
-tables and reading slices the file. Offsets ascend. The maximum timestamp is cumulative: that of the run and all runs
+The same bytes are in memory for the active segment and in the index file of a sealed one, so sealing just joins tables,
+and reading just slices the file. Offsets ascend. The maximum timestamp is cumulative: that of the run and all runs
 before it in the table, which makes timestamps bisectable too.
 """
 
@@ -26,7 +26,7 @@ _offset_at = _INT64.unpack_from
 
 
 class RunEntry(NamedTuple):
-    """A data run: offsets, and where its batches stand in the segment's data file."""
+    """A data run: its offsets, and where its batches are in the segment's data file."""
 
     leader_epoch: int
     base_offset: int
@@ -38,7 +38,7 @@ class RunEntry(NamedTuple):
 
 
 class RunTable:
-    """The runs of one partition in one segment, in the order of their offsets, which is that of writing.
+    """The runs of one partition in one segment, in the order of their offsets, which is the order of writing.
 
     `truncated_to` is the least offset to which the partition was truncated while this segment was written: runs of
     older segments at and beyond it are void. A table of a sealed segment is never changed.
@@ -106,7 +106,7 @@ class RunTable:
     def truncate(self, offset: int) -> None:
         """Void everything at and beyond an offset, here and in older segments.
 
-        A run that lies across keeps its bytes and gets a smaller last offset: readers stop there.
+        A run that extends across the offset keeps its bytes and gets a smaller last offset: readers stop there.
         """
         self.truncated_to = min(self.truncated_to, offset)
         count = self._first_at_least(_BASE_POS, offset)
@@ -144,7 +144,7 @@ def voided_from(kind: int, base_offset: int, last_offset: int) -> int:
 
 
 def enter_run(tables: dict[bytes, RunTable], run: Run) -> None:
-    """Enter a run of a block in the tables of its segment, by log key, as a restart or a rebuild reads them."""
+    """Enter a block's run in the tables of its segment, by log key, as a restart or a rebuild does."""
     is_data = run.kind == RunKind.DATA
     offset = INT64_MAX if is_data else voided_from(run.kind, run.base_offset, run.last_offset)
     if not is_data and offset == INT64_MAX:

@@ -1,8 +1,8 @@
 """The index file of a sealed segment: run entries sorted by partition, in checked pages, with a directory of pages.
 
-The directory (one record a page: partition, offsets, timestamps, place) is all that is held in memory, and only after
-the first use. A lookup bisects it and reads one page of at most `PAGE_ENTRIES` entries, whose CRC is checked.
-The file can always be rebuilt from the data file; whoever finds it damaged raises CorruptIndexError and does so.
+Only the directory (one record for each page: partition, offsets, timestamps, place) is held in memory, and only after
+its first use. A lookup bisects it and reads one page of at most `PAGE_ENTRIES` entries, whose CRC is checked. The file
+can always be rebuilt from the data file, which is done when it turns out to be damaged (CorruptIndexError).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class IndexPage(NamedTuple):
 
 
 def sealed_data_length(disk: Disk, handle: Handle, generation: int) -> int | None:
-    """The length of the data file that an index file was made for; None if it is no sound one of this generation."""
+    """The length of the data file for which an index file was made; None if it is no sound one of this generation."""
     try:
         head = _read(disk, handle, 0, INDEX_HEADER_BYTES)
     except CorruptIndexError:

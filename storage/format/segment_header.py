@@ -34,7 +34,7 @@ _CRC_POS = SEGMENT_HEADER_BYTES - 4
 
 BOOT_TAG_BYTES = 12
 NO_BOOT = bytes(BOOT_TAG_BYTES)
-"""The boot tag of a segment of which nobody knows under which boot it was begun."""
+"""The boot tag of a segment if it is not known under which boot it was begun."""
 
 SORTED_FLAG = 0x01
 """The segment was rewritten: its runs are sorted by partition, and as long as they can be."""
@@ -43,9 +43,9 @@ SORTED_FLAG = 0x01
 class SegmentHeader(NamedTuple):
     """The first 64 bytes of a data file.
 
-    `generation` counts the rewrites of the segment. A rewritten segment stands for all that began in [`position`,
-    `end_position`); one that was not has an `end_position` of 0. `boot_tag` says under which boot of the machine it was
-    begun.
+    `generation` counts the rewrites of the segment. A rewritten segment replaces all that began in [`position`,
+    `end_position`); one that was not rewritten has an `end_position` of 0. `boot_tag` says under which boot of the
+    machine it was begun.
     """
 
     magic: bytes
@@ -61,7 +61,7 @@ class SegmentHeader(NamedTuple):
 
 
 def boot_tag(boot_id: str) -> bytes:
-    """The 12 bytes that stand for a boot of the machine; for an unknown one `NO_BOOT`."""
+    """The 12 bytes that identify a boot of the machine; `NO_BOOT` for an unknown one."""
     return sha256(boot_id.encode()).digest()[:BOOT_TAG_BYTES] if boot_id else NO_BOOT
 
 

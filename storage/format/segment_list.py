@@ -1,8 +1,8 @@
-"""The list of a store's sealed segments: by it a file that is lost is told from one that was removed.
+"""The list of a store's sealed segments, by which a lost file can be told from one that was removed.
 
-It is replaced as a whole: after a segment is sealed, and *before* the files of one that nothing stands for are removed.
-So a segment that is listed has files, or a rewritten one stands for it; or its files are lost. One that is not listed,
-and lies before the first that was not sealed, was given up, though its files may still be there.
+It is replaced as a whole: after a segment is sealed, and *before* the files of one that has no replacement are removed.
+So a listed segment has files, or a rewritten one replaces it, or its files are lost. One that is not listed, and comes
+before the first that was not sealed, was given up, though its files may still be there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CRC = struct.Struct(">I")
 
 
 class ListedSegment(NamedTuple):
-    """A sealed segment: what its file name says, which others it stands for, and how long its data file is."""
+    """A sealed segment: what its file name says, which others it replaces, and how long its data file is."""
 
     position: int
     generation: int

@@ -2,7 +2,7 @@
 
 Every block's head, every batch's CRC and place, every index file against its data, the checkpoint, and that each
 partition's offsets ascend. What a start would repair by itself (a torn tail, a missing index) is a warning; damage
-is an error. What is usual, as a store that has no checkpoint yet, is a note, and the folder is sound.
+is an error. What is normal, such as a store without a checkpoint yet, is a note, and the folder is sound.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def error(self, path: str, position: int, message: str) -> None:
-        """Damage: records are lost or cannot be trusted."""
+        """Damage: records are lost, or cannot be trusted."""
         self.findings.append(Finding("error", path, position, message))
 
     def warn(self, path: str, position: int, message: str) -> None:
@@ -68,7 +68,7 @@ class Report:
         self.findings.append(Finding("warning", path, position, message))
 
     def note(self, path: str, position: int, message: str) -> None:
-        """Something that is as it should be, and that the next start takes time for."""
+        """Something that is in order, but takes the next start some time."""
         self.findings.append(Finding("note", path, position, message))
 
     @property
@@ -122,9 +122,9 @@ class _StoreCheck:
         #: The partitions that the checkpoint knows, and where its recovery point's segment begins.
         self._known: frozenset[bytes] = frozenset()
         self._recovery_position = 0
-        #: By path and partition: the first offset that an index lacks of what its data file holds.
+        #: By path and partition: the first offset that is in a data file and missing in its index.
         self._lacking: dict[tuple[str, bytes], int] = {}
-        #: By partition: where offsets go back without a truncation, which is right if it was deleted later.
+        #: By partition: where offsets go back without a truncation; that is fine if the partition was deleted later.
         self._going_back: dict[bytes, list[Finding]] = {}
         self._point: Checkpoint | None = None
 
@@ -156,7 +156,7 @@ class _StoreCheck:
     def _check_checkpoint(self, names: list[str]) -> None:
         path = os.path.join(self._directory, CHECKPOINT_NAME)
         if CHECKPOINT_NAME not in names:
-            # The first checkpoint comes with so much data, or with the stop.
+            # The first checkpoint is taken after this much data, or at the stop.
             say = self._report.warn if self._was_clean else self._report.note
             say(path, -1, "there is no checkpoint; the next start reads all blocks")
             return
@@ -175,7 +175,7 @@ class _StoreCheck:
             self._report.warn(path, -1, f"{error}; the next start writes it again")
 
     def _check_point(self, segments: list[Segment]) -> None:
-        """Whether the segment that the checkpoint speaks of is there, as far as it knows of it."""
+        """Whether the segment to which the checkpoint refers is there, up to the length that it knows."""
         point = self._point
         if point is None:
             return
@@ -292,11 +292,11 @@ class _StoreCheck:
                 self._lacking[path, key] = offset
 
     def _was_deleted(self, segment: Segment, key: bytes) -> bool:
-        """Whether the checkpoint does not know a partition of a segment that it speaks of."""
+        """Whether the checkpoint does not know a partition in a segment to which it refers."""
         return segment.position < self._recovery_position and key not in self._known
 
     def _let_lack(self, tables: Mapping[bytes, RunTable]) -> None:
-        """Indexes may lack what a later segment makes void: they are written without it where that is known by then."""
+        """Indexes may lack what a later segment makes void: if that is known when they are written, it is left out."""
         for path, key in list(self._lacking):
             table = tables.get(key)
             if table is not None and table.truncated_to <= self._lacking[path, key]:

@@ -1,4 +1,4 @@
-"""What is sound in a data file, or in a part of one that a start has set aside, whatever is wrong around it."""
+"""What is sound in a data file, or in a part that a start has set aside, whatever is wrong around it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SoundBatch(NamedTuple):
 
 def salvage(disk: Disk, path: str) -> Iterator[SoundBatch]:
     """Every sound batch of every sound block, in the order of the file. What is not sound is passed over."""
-    # What was cut off begins at this byte of the file that it was cut off from, and speaks of places in that one.
+    # What was cut off began at this byte of the original file, and refers to positions in that file.
     found = _CUT_AT.search(os.path.basename(path))
     cut_at = int(found[1]) if found is not None else 0
     handle = disk.open_read(path)

@@ -25,9 +25,9 @@ READ_BYTES: Final = 8 * 1024 * 1024
 
 
 class Piece(NamedTuple):
-    """A partition's part of one segment: the pages of a sealed index, or run entries where there is none.
+    """A partition's part of one segment: the pages of a sealed index, or run entries if there is none.
 
-    Of its batches those up to `last_offset` count. `size_bytes` is about what they take in the data file.
+    Only its batches up to `last_offset` count. `size_bytes` is about what they take in the data file.
     """
 
     data_path: str
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 def split_piece(disk: Disk, piece: Piece, size_bytes: int) -> list[Piece]:
-    """Parts of a piece of about that size, at the borders of its index's pages; OSError if a file is gone."""
+    """Split a piece into parts of about this size, at the borders of its index's pages; OSError if a file is gone."""
     if not piece.index_path:
         return _split_runs(piece, size_bytes)
     if piece.size_bytes <= size_bytes or len(piece.pages) < 2:

@@ -1,6 +1,6 @@
-"""What a store's files say of its partitions, without a broker and without changing a byte.
+"""What a store's files say about its partitions, without a broker and without changing a byte.
 
-A view follows the rules by which a start recovers: the checkpoint's states, the summaries in the indexes of sealed
+A view follows the same rules as recovery at a start: the checkpoint's states, the summaries in the indexes of sealed
 segments, and the blocks after the recovery point up to the first one that is not whole. It may be of a stopped store,
 of a copy, or of one in use, of which it is then what had been written at that moment.
 """
@@ -67,7 +67,7 @@ class _Partition:
 
     @classmethod
     def restored(cls, content: bytes) -> _Partition:
-        """What a checkpoint knows of the partition."""
+        """What a checkpoint knows about the partition."""
         state = PartitionState.parse(content)
         found = cls(state.as_of_sequence, state.log_start_offset)
         if state.aborted:
@@ -79,7 +79,7 @@ class _Partition:
         return found
 
     def follow(self, content: memoryview, pos: int, header: BatchHeader) -> None:
-        """Take over what a batch says of its transaction."""
+        """Take over what a batch says about its transaction."""
         if header.is_control:
             marker = parse_end_txn_marker(content, pos, header)
             first = self.ongoing.pop(header.producer_id, None) if marker is not None else None

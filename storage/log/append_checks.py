@@ -1,8 +1,9 @@
-"""What a batch must fulfil before a leader appends it (Kafka's `UnifiedLog.analyzeAndValidateRecords`, `LogValidator`).
+"""What must be true of a batch before a leader appends it (Kafka's `UnifiedLog.analyzeAndValidateRecords`,
+`LogValidator`).
 
-By default the checks cost per batch, not per record. Where the topic's settings ask for more (`checks_records`), or the
-header alone does not decide, every record of a client's batch is looked at: as many as the topic takes, and no further
-than they may inflate. Nothing is changed before all checks have passed.
+By default the checks cost time per batch, not per record. If the topic's settings ask for more (`checks_records`), or
+the header alone is not enough to decide, every record of a client's batch is looked at: as many as the topic accepts,
+and only as far as they may inflate. Nothing is changed before all checks have passed.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ __all__ = [
     "checks_records",
 ]
 
-#: How far the records of a batch may inflate where they are looked at: to so many times `max.message.bytes`, or to
-#: 1 MiB. And a batch may hold as many records as `max.message.bytes` has bytes.
+#: How far the records of a batch may inflate if they are looked at: to this many times `max.message.bytes`, or to 1
+#: MiB. And a batch may hold at most as many records as `max.message.bytes` has bytes.
 INFLATION_FACTOR = 16
 _LEAST_INFLATED_BYTES = 1_048_576
 _AT_ONCE_BYTES = 8_192
 
 _LOG_APPEND_TIME_FLAG = 0x08
 _COMPRESSION_MASK = 0x07
-# How many records an error names. The walk ends there: a batch may hold very many.
+# How many records an error names. The check ends there, because a batch may hold very many.
 _NAMED_RECORDS = 100
 _PRODUCERS_OWN = "producer"
 
@@ -71,11 +72,12 @@ def checks_records(config: LogConfig) -> bool:
 def check_leader_batch(
     records: memoryview, config: LogConfig, now_ms: int, *, from_client: bool, checks_all: bool
 ) -> tuple[BatchHeader, memoryview | None]:
-    """Return the header of the one batch in `records` and what takes the batch's place, None if it stays as it is.
+    """Return the header of the one batch in `records`, and what replaces the batch (None if it stays as it is).
 
     Raises one of the errors of an append. `checks_all` is what `checks_records` says of the settings. Without it the
-    header decides, unless it shows that Kafka would refuse or change something in the batch. What takes longer than an
-    event loop can wait is not begun: ChecksTakeLongError, and `check_and_recompress` is for another thread.
+    header decides, unless it shows that Kafka would refuse or change something in the batch. Checks that take longer
+    than an event loop can wait are not begun: ChecksTakeLongError is raised, and `check_and_recompress` is for another
+    thread.
     """
     if checks_all and from_client and len(records) > _AT_ONCE_BYTES:
         raise ChecksTakeLongError(f"records in a batch of {len(records)} bytes are not looked at at once")
@@ -100,8 +102,8 @@ def check_leader_batch(
 def check_and_recompress(records: memoryview, config: LogConfig, now_ms: int) -> CheckedBatch:
     """Check a client's batch as a leader does, look at every record, and bring it into the topic's codec.
 
-    In any thread; raises the errors of an append. As in Kafka, a largest timestamp that is not that of the records is
-    put right.
+    May run in any thread; raises the errors of an append. As in Kafka, a largest timestamp that is not that of the
+    records is corrected.
     """
     header = _check_header(records, config, from_client=True)
     try:
@@ -171,7 +173,7 @@ def _check_records(
 
 
 def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
-    """Look at every record; return the largest timestamp. The first hundred that are refused are named."""
+    """Look at every record; return the largest timestamp. The first hundred refused records are named."""
     needs_keys = config.compact
     stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     stamped = bool(header.attributes & _LOG_APPEND_TIME_FLAG)
@@ -205,7 +207,7 @@ def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -
 
 
 def _target_codec(header: BatchHeader, config: LogConfig) -> Compression:
-    """The codec that the topic keeps the batch in; markers stay as they are."""
+    """The codec in which the topic keeps the batch; markers stay as they are."""
     wanted = config.compression_type
     if wanted == _PRODUCERS_OWN or header.is_control:
         return header.compression
@@ -226,7 +228,7 @@ def _assembled(
 ) -> tuple[BatchHeader, memoryview]:
     """The batch with this header, and these records in its codec, else those that it has.
 
-    RecordTooLargeError if that is beyond `max.message.bytes` now: Kafka looks again, too.
+    Raises RecordTooLargeError if it is now larger than `max.message.bytes`: Kafka checks again, too.
     """
     content = bytes(records[HEADER_SIZE_BYTES:]) if payload is None else compress(header.compression, payload)
     size_bytes = HEADER_SIZE_BYTES + len(content)

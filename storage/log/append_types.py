@@ -1,4 +1,4 @@
-"""What callers of a log hand in and get back."""
+"""What callers of a log pass in and get back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["AppendInfo", "AppendOrigin", "CheckedBatch"]
 
 
 class AppendOrigin(Enum):
-    """Who appends; a client's batches are checked most strictly (Kafka's `AppendOrigin`)."""
+    """Who is appending; a client's batches are checked most strictly (Kafka's `AppendOrigin`)."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that `PartitionLog.check_ahead` has found good under these settings.
+    """A batch that `PartitionLog.check_ahead` has found to be valid under these settings.
 
-    `changed` takes the place of what was offered, unless it is None: the batch in the topic's own codec.
+    `changed`, unless it is None, replaces what was offered: the batch in the topic's own codec.
     """
 
     header: BatchHeader

@@ -37,7 +37,7 @@ __all__ = ["AppendableLog"]
 
 
 class AppendableLog(LogState, ABC):
-    """A log that takes batches, and hands them to its store."""
+    """A log that accepts batches, and hands them to its store."""
 
     __slots__ = (
         "_counts_unsynced",
@@ -77,12 +77,12 @@ class AppendableLog(LogState, ABC):
         self._counts_unsynced = min(config.flush_messages, config.flush_bytes) < INT64_MAX
 
     def named(self, topic: str) -> None:
-        """What the topic is called, where only its id was known."""
+        """Set the topic's name, if only its id was known."""
         self.topic = topic
 
     @abstractmethod
     def on_flushed(self, group: RunGroup) -> None:
-        """A block with this part is written: readers may have it."""
+        """A block with this part is written: readers may see it."""
 
     @abstractmethod
     def forget_tail(self, group: RunGroup) -> None:
@@ -101,16 +101,16 @@ class AppendableLog(LogState, ABC):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether what it was given cannot be written for now, as the disk is full."""
+        """Whether what it was given cannot be written for now, because the disk is full."""
         return self.store.writer.is_stalled
 
     @property
     def may_lack_records(self) -> bool:
-        """Whether something of its store was missing or damaged when that was opened."""
+        """Whether part of its store was missing or damaged when the store was opened."""
         return self.store.has_lost
 
     async def wait_for_room(self) -> None:
-        """Wait until the store takes appends; raises StoreOfflineError or LogClosedError if it never will."""
+        """Wait until the store accepts appends; raises StoreOfflineError or LogClosedError if it never will."""
         await self.store.writer.wait_for_room()
 
     def check_open(self) -> None:
@@ -125,8 +125,8 @@ class AppendableLog(LogState, ABC):
     async def check_ahead(self, records: memoryview, *, now_ms: int) -> CheckedBatch:
         """Look at the records of a client's batch in a worker thread, before it is appended, and change its codec.
 
-        For what an append does not do at once: ChecksTakeLongError. Raises as an append does. The caller limits how
-        many run beside each other: each may take the memory that the records inflate to.
+        For checks that an append does not do at once (ChecksTakeLongError). Raises what an append raises. The caller
+        limits how many run at the same time: each may take as much memory as the records inflate to.
         """
         return await self.store.context.offload(check_and_recompress, records, self.config, now_ms)
 
@@ -155,10 +155,10 @@ class AppendableLog(LogState, ABC):
     ) -> AppendInfo:
         """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
 
-        `fragment` is retained as long as the bytes are needed; without one the caller leaves the memory alone. Raises
+        `fragment` is retained as long as the bytes are needed; without one the caller must not reuse the memory. Raises
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
-        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` said of the same records, which is asked
-        after ChecksTakeLongError; the three arguments before are those of `ProducerStateManager.check`.
+        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead`, called after a ChecksTakeLongError,
+        returned for the same records; the three arguments before it are those of `ProducerStateManager.check`.
         """
         store = self.store
         if self.is_closed or store.writer.refuses or store.checkpoint is not None:
@@ -202,7 +202,7 @@ class AppendableLog(LogState, ABC):
         return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
-        """Append whole batches as the leader numbered them; a cut off last batch is left out.
+        """Append whole batches with the leader's offsets; a last batch that is cut off is left out.
 
         Offsets may have gaps (compaction) but never go back: UnexpectedAppendOffsetError. CorruptBatchError if a batch
         is unsound. In both cases nothing was appended.
@@ -237,7 +237,7 @@ class AppendableLog(LogState, ABC):
         base_offset: int,
         leader_epoch: int,
     ) -> int:
-        """Hand a batch, whose offset and epoch stand in it already, to the store; returns its last offset."""
+        """Hand a batch, which already contains its offset and epoch, to the store; returns its last offset."""
         self.store.writer.add_batch(
             self, header, view, fragment, base_offset, leader_epoch, counts_unsynced=self._counts_unsynced
         )

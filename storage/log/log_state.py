@@ -1,7 +1,7 @@
-"""What is known of one log: offsets, epochs, producers, aborted transactions; and everything that may happen to it.
+"""What is known about one log: offsets, epochs, producers, aborted transactions; and everything that may happen to it.
 
-Whoever changes a log tells what happened by one of the verbs here, and the verb keeps true all that follows from it.
-None of them waits, so nobody sees a change half done.
+Whoever changes a log says what happened by one of the methods here, and the method keeps everything consistent. None of
+them waits, so nobody sees a half-done change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["LogState", "ProducerHistory", "marker_of"]
 
 
 class ProducerHistory:
-    """What the batches of a log say of their producers; each is None as long as there is nothing to say."""
+    """What the batches of a log say about their producers; each is None as long as there is nothing to say."""
 
     __slots__ = ("aborted", "producers")
 
@@ -39,7 +39,7 @@ class ProducerHistory:
         self.aborted: AbortedTransactions | None = None
 
     def replay(self, view: memoryview, header: BatchHeader) -> None:
-        """Take over what a batch that is already in the log says of its producer (followers, recovery)."""
+        """Take over what a batch that is already in the log says about its producer (followers, recovery)."""
         if header.producer_id < 0:
             return
         if self.producers is None:
@@ -63,8 +63,8 @@ class LogState(ProducerHistory):
     the flush settings ask) and may be acknowledged and read. `high_watermark` is the server's: it begins at the
     recovered end, and the server sets it with `set_high_watermark` and moves it with `advance_high_watermark`.
     `first_dirty_offset` is where the next compaction begins; `size_bytes` what the log takes in the files, what is not
-    written yet (`unwritten_bytes`) included. `lineage` rises whenever records are taken from the end: who read the log
-    before knows then that he may have read what is not there any more.
+    written yet (`unwritten_bytes`) included. `lineage` rises whenever records are removed from the end, so earlier
+    readers know that they may have read what is not there any more.
     """
 
     __slots__ = (
@@ -102,13 +102,13 @@ class LogState(ProducerHistory):
         self.unwritten_bytes += size_bytes
 
     def flushed_to(self, offset: int, size_bytes: int) -> None:
-        """Everything below an offset is written, so many bytes more: readers may have it."""
+        """Everything below an offset is written, this many bytes more: readers may see it."""
         self.flushed_end_offset = offset
         self.unwritten_bytes -= size_bytes
         assert self.unwritten_bytes >= 0
 
     def track_producers(self) -> ProducerStateManager:
-        """What is known of its producers, made on first use."""
+        """What is known about its producers; created on first use."""
         if self.producers is None:
             self.producers = ProducerStateManager()
             self.producers.truncate_fully_and_start_at(self.log_end_offset)
@@ -119,7 +119,7 @@ class LogState(ProducerHistory):
         self._note(self.track_producers().apply(plan, base_offset, timestamp_ms))
 
     def adopt_producers(self, history: ProducerHistory) -> None:
-        """What the batches say takes the place of what was known of the producers."""
+        """What the batches say replaces what was known about the producers."""
         self.producers, self.aborted = history.producers, history.aborted
         self.set_high_watermark(self.high_watermark)
 
@@ -141,7 +141,7 @@ class LogState(ProducerHistory):
         return True
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set the high watermark, also back: for a change of role."""
+        """Set the high watermark, even backwards: for a change of role."""
         self.high_watermark = offset
         if self.producers is not None:
             self.producers.advance_high_watermark(offset)
@@ -158,7 +158,7 @@ class LogState(ProducerHistory):
     # It shrinks.
 
     def start_moved(self, offset: int) -> None:
-        """What lies below an offset is gone: it is the new log start offset."""
+        """What is below an offset is gone: it is the new log start offset."""
         self.log_start_offset = offset
         self.log_end_offset = max(self.log_end_offset, offset)
         self.epochs.truncate_from_start(offset)
@@ -168,7 +168,7 @@ class LogState(ProducerHistory):
             self.aborted.truncate_from_start(offset)
 
     def truncated(self, offset: int) -> None:
-        """What lies at and beyond an offset is gone; its producers excepted, see `truncate_producers`.
+        """What is at and after an offset is gone, except for producers: see `truncate_producers`.
 
         All that was appended must be written before.
         """
@@ -187,7 +187,9 @@ class LogState(ProducerHistory):
         return self.producers is None or self.producers.truncate_from_end(offset)
 
     def emptied(self, offset: int) -> None:
-        """Everything is gone; the log goes on at an offset. All that was appended must be written before."""
+        """Everything is gone; the log continues at an offset. Everything that was appended must have been written
+        before.
+        """
         assert not self.unwritten_bytes
         self.lineage += 1
         self.log_start_offset = self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
@@ -207,13 +209,13 @@ class LogState(ProducerHistory):
             self.aborted = self.aborted.replaced_before(end_offset, aborted)
 
     def resized(self, written_bytes: int) -> None:
-        """What the log takes in the files was counted again."""
+        """The log's size in the files was counted again."""
         self.size_bytes = written_bytes + self.unwritten_bytes
 
     # Checkpoints and recovery.
 
     def state(self, as_of_sequence: int) -> tuple[PartitionState, FrozenProducers | None]:
-        """What is known, as of a block, producers apart; nothing of it may be appended to a later one yet."""
+        """What is known, as of a block, except producers; nothing may have been appended to a later one yet."""
         state = PartitionState(
             as_of_sequence,
             self.log_start_offset,
@@ -227,7 +229,7 @@ class LogState(ProducerHistory):
         return state, None if self.producers is None else self.producers.freeze()
 
     def load_state(self, content: bytes) -> bool:
-        """Restore a packed `state`; False if what it says of producers is damaged and must be read again."""
+        """Restore a packed `state`; False if what it says about producers is damaged and must be read again."""
         state = PartitionState.parse(content)
         self.log_start_offset = state.log_start_offset
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = state.log_end_offset
@@ -253,13 +255,13 @@ class LogState(ProducerHistory):
         self.size_bytes += header.size_bytes
 
     def lost_until(self, offset: int, leader_epoch: int) -> None:
-        """What came after the recovery point is lost up to an offset, and the log goes on there."""
+        """What came after the recovery point is lost up to an offset, where the log continues."""
         if leader_epoch >= 0:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         self.log_end_offset = self.flushed_end_offset = self.high_watermark = offset
 
     def end_found(self, offset: int) -> None:
-        """The files end at an offset, whatever a checkpoint had said."""
+        """The files end at an offset, whatever a checkpoint has said."""
         self.log_end_offset = offset
         self.truncated(offset)
         self.flushed_end_offset = self.high_watermark = offset

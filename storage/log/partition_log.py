@@ -55,13 +55,13 @@ class PartitionLog(AppendableLog):
 
     @property
     def prefetch(self) -> Prefetch:
-        """Who reads on where a read has ended."""
+        """The readers that continue where a read has ended."""
         return self._reader.prefetch
 
     # What the store calls.
 
     def on_flushed(self, group: RunGroup) -> None:
-        """A block with this part is written: readers may have it."""
+        """A block with this part is written: readers may see it."""
         if group.last_offsets:
             self.flushed_to(group.last_offsets[-1] + 1, group.size_bytes)
             self._tail.append(group)
@@ -72,12 +72,12 @@ class PartitionLog(AppendableLog):
             del self._tail[0]
 
     def close(self) -> None:
-        """Whoever still knows the log gets LogClosedError from now on; what is kept for its readers is let go."""
+        """Whoever still uses the log gets LogClosedError from now on; what is kept for its readers is released."""
         self.is_closed = True
         self._reader.forget(self)
 
     def reopen(self) -> None:
-        """It was closed to be deleted, and could not be: it is used again, if anybody opens it."""
+        """It was closed to be deleted, but could not be: it is used again if anybody opens it."""
         self.is_closed = False
 
     # Reading.
@@ -101,7 +101,7 @@ class PartitionLog(AppendableLog):
             if offset < tail[first].base_offset:
                 first = bisect_left(tail, offset, key=_last_offset_of)
             elif offset > tail[first].last_offsets[-1]:
-                # The log was cut in a gap: after its last batch there are offsets that no record has.
+                # The log was truncated within a gap: after its last batch there are offsets that no record has.
                 first += 1
             plan.read_tail(tail, first)
         return plan
@@ -113,15 +113,15 @@ class PartitionLog(AppendableLog):
     async def read_batches(self, offset: int, end_offset: int) -> tuple[IOBuf, int]:
         """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).
 
-        For what walks through a log; the first batch is there whatever its size. CorruptLogError where the log is
-        damaged, LogClosedError if it was deleted.
+        For code that walks through a log; the first batch is returned whatever its size. CorruptLogError where the log
+        is damaged, LogClosedError if it was deleted.
         """
         return await self._reader.read_batches(self, offset, end_offset)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[AbortedTransaction]:
         """The aborted transactions with records in [offset, end_offset), by first offset.
 
-        Who reads records as well asks their plan: this index may be newer than they are.
+        Whoever reads records as well must ask their plan: this index may be newer than the records.
         """
         return self.aborted.collect(offset, end_offset) if self.aborted is not None else ()
 
@@ -145,11 +145,11 @@ class PartitionLog(AppendableLog):
 
     @property
     def producer_count(self) -> int:
-        """How many producers DescribeProducers names."""
+        """How many producers DescribeProducers lists."""
         return 0 if self.producers is None else len(self.producers)
 
     def active_producers(self) -> Sequence[ProducerEntry]:
-        """The producers that DescribeProducers names."""
+        """The producers that DescribeProducers lists."""
         return list(self.producers.active_producers()) if self.producers is not None else []
 
     async def rebuild_producers(self) -> None:

@@ -163,7 +163,7 @@ class BlockWriter:
         *,
         counts_unsynced: bool,
     ) -> None:
-        """Take a batch whose offsets were assigned; it will be in the next block."""
+        """Accept a batch whose offsets were assigned; it will be in the next block."""
         memstore = self.active
         group = memstore.groups.get(log)
         if group is None:
@@ -179,7 +179,7 @@ class BlockWriter:
             self.start()
 
     def note_gap(self, log: StoreLog) -> None:
-        """Before the batch that was just added the leader's compaction has left a gap."""
+        """The leader's compaction has left a gap before the batch that was just added."""
         self.active.groups[log].runs[-1].flags_with(RunFlag.CLEANED)
 
     def hold(self) -> None:
@@ -188,10 +188,11 @@ class BlockWriter:
         self._is_held = True
 
     def write_gathered(self, *, more_expected: bool = False) -> None:
-        """Begin to write what came since `hold`.
+        """Begin to write what has come since `hold`.
 
-        Where few append, a small block is written here and now: that takes less time than waking the write loop, which
-        stays for what is large, must be synced or has to wait, and for crowds, whose appends share a block.
+        If few are appending, a small block is written here and now, which takes less time than waking the write loop.
+        The loop is for blocks that are large, must be synced or have to wait, and for crowds, whose appends share a
+        block.
         """
         self._is_held = False
         memstore = self.active
@@ -220,7 +221,7 @@ class BlockWriter:
                 memstore.release()
             return
         except Exception as error:
-            # A fault of the program: what was swapped out is nowhere now, so nothing may follow it.
+            # A bug: what was swapped out is nowhere now, so nothing may follow it.
             self.fail(error, memstore)
             raise
         self._finish(memstore, size_bytes)
@@ -237,7 +238,7 @@ class BlockWriter:
         )
 
     def add_note(self, log: StoreLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1) -> None:
-        """Take a run without bytes: what happened to the log, for those who read the files alone."""
+        """Accept a run without bytes: what happened to the log, for readers that have only the files."""
         self.active.group(log, self._context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
         self._owner.changed(log)
         if not self._is_running:
@@ -281,7 +282,7 @@ class BlockWriter:
         return self._is_running or self._pending is not None or self.active.has_work
 
     def stop(self) -> None:
-        """Take nothing more, and drop what is not being written yet: the store is being closed."""
+        """Accept nothing more, and drop what is not being written yet: the store is being closed."""
         self._stops = True
         self._context.space.remove(self)
         self._room.unpark_all()
@@ -311,7 +312,7 @@ class BlockWriter:
     # A full disk.
 
     def stall(self) -> None:
-        """Refuse appends, and tell who waits for a block."""
+        """Refuse appends, and tell those who wait for a block."""
         self.is_stalled = self.refuses = True
         self._room.unpark_all()
         for memstore in (self._pending, self.active):
@@ -331,12 +332,12 @@ class BlockWriter:
             self._retry.set()
 
     async def _wait_out(self, error: OSError, memstore: Memstore) -> None:
-        """Wait for what a write has lacked, or until there is nothing to wait for."""
+        """Wait for what a write lacked, or until there is nothing to wait for."""
         self._pending = memstore
         if is_full(error):
             await self._context.offload(self._files.undo_write)
             self._context.space.filled(error, memstore.block_bytes())
-            # It was full before: who has asked for another attempt is told as well.
+            # It was full before: whoever has asked for another attempt is told as well.
             self.stall()
         else:
             logger.warning("%s: no file descriptor for writing, trying again", self._files.directory)
@@ -364,8 +365,8 @@ class BlockWriter:
 
     async def _run(self) -> None:
         """Write block after block until nothing is left; what arrives meanwhile gathers in the other memstore."""
-        # Shielded, as a block half accounted for could never be mended. Every wait inside is one for a call of the
-        # disk, which returns, and when nothing is left to write, or the store has failed or is closed, the loop ends.
+        # Shielded, because a half-recorded block could never be repaired. Every wait inside is for a disk call, which
+        # returns; and the loop ends when nothing is left to write, or the store has failed or is closed.
         with trio.CancelScope(shield=True):
             try:
                 while not self._stops and self.error is None and self._has_next:
@@ -406,7 +407,7 @@ class BlockWriter:
             return
         await self._publish(memstore)
         self._finish(memstore, size_bytes)
-        # A block that was written in place has let nobody else run, and so nothing gather.
+        # While a block was written in place nobody else could run, so nothing has gathered.
         await trio.lowlevel.checkpoint()
         while self._context.tail.evict():
             await trio.lowlevel.checkpoint()
@@ -457,7 +458,7 @@ class BlockWriter:
         self._files.advance(size_bytes, memstore.take_runs(), synced=memstore.wants_sync)
 
     def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
-        """Build the block, write it, and sync it if that is asked. May run in a worker thread."""
+        """Build the block, write it, and sync it if that is asked for. May run in a worker thread."""
         files = self._files
         files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes))
         if memstore.wants_sync:
@@ -482,7 +483,7 @@ class BlockWriter:
             listener.on_flushed([group.log for group in groups])
 
     def _finish(self, memstore: Memstore, size_bytes: int) -> None:
-        """Keep the block for the readers of the tail, and wake who waits for it."""
+        """Keep the block for the readers of the tail, and wake whoever waits for it."""
         if memstore.batch_count:
             self._context.tail.add(memstore)
         self._owner.written(memstore, size_bytes)

@@ -47,12 +47,12 @@ class CheckpointBuilder:
         self.armed.set()
 
     def abandon(self) -> None:
-        """The store has stopped: nothing comes of this checkpoint."""
+        """The store has stopped: this checkpoint is abandoned."""
         self.is_abandoned = True
         self.armed.set()
 
     def check(self) -> None:
-        """Raise DiskFullError if it was abandoned; the store serves on, as who asks knows."""
+        """Raise DiskFullError if it was abandoned; the caller knows that the store still serves."""
         if self.is_abandoned:
             raise DiskFullError("a checkpoint was given up, because the disk was full for a moment")
 

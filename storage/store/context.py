@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 class StoreListener(Protocol):
-    """Who learns of durability. Called synchronously on the event loop: it must not wait nor raise."""
+    """Who is told about durability. Called synchronously on the event loop: it must neither wait nor raise."""
 
     def on_flushed(self, logs: Sequence[StoreLog]) -> None:
         """`flushed_end_offset` (or the log start offset) of these logs has moved."""
 
     def on_stalled(self, logs: Sequence[StoreLog]) -> None:
-        """The disk is full: what these logs were given and is not flushed is not acknowledged for now."""
+        """The disk is full: what these logs were given but is not flushed is not acknowledged for now."""
 
     def on_offline(self, logs: Sequence[StoreLog], error: Exception) -> None:
         """The store of these logs has stopped for good: nothing more will be flushed or acknowledged."""
@@ -107,7 +107,7 @@ class StorageContext:
         self.config = config
 
     def listen(self, listener: StoreListener | None) -> None:
-        """Tell this one of durability from now on."""
+        """Tell this one about durability from now on."""
         self.listener = listener
 
     def count_block(self, size_bytes: int, seconds: float) -> None:
@@ -116,7 +116,7 @@ class StorageContext:
         self.written_bytes += size_bytes
 
     def shed_descriptors(self) -> None:
-        """The process has none left: close what is kept open and not used."""
+        """The process has no descriptors left: close those that are kept open and not used."""
         self.fd_cache.shed()
         self.writers.shed()
 

@@ -1,4 +1,4 @@
-"""What is known to be damaged or lost in the files of a node: said once in the log, and told to whoever asks."""
+"""What is known to be damaged or lost in the files of a node: logged once, and told to whoever asks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Damage(NamedTuple):
 
 
 class KnownDamage:
-    """The damage that was met since the start, at most 1,000 places of it; every one is one line in the log.
+    """The damage that was found since the start, at most 1,000 places; each is one line in the log.
 
     It is known by file and position, so that a client which asks for the same record again and again does not fill
-    the log. What lies in a file that is removed is forgotten.
+    the log. Damage in a file that is removed is forgotten.
     """
 
     __slots__ = ("_places", "found_count")
@@ -42,7 +42,7 @@ class KnownDamage:
         return iter(list(self._places.values()))
 
     def found(self, path: str, position: int, message: str) -> bool:
-        """Damage was met; returns whether it is news, which is logged."""
+        """Damage was found; returns whether it is new, in which case it is logged."""
         key = path, position
         if key in self._places:
             return False

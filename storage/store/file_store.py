@@ -57,7 +57,7 @@ class FileStore:
         self.gate = Gate()
         self.is_in_use = False
         self.segments: list[Segment] = []
-        #: Taken out and replaced by nothing: their files go when the list of segments does not name them any more.
+        #: Taken out without a replacement: their files go when the list of segments no longer names them.
         self.retired: list[Segment] = []
         #: What the list of sealed segments on the disk says, and who writes it.
         self.list_content = b""

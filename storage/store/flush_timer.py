@@ -1,4 +1,4 @@
-"""The un-flushed limit in time: a store is synced so long after the first write that is not (`flush.ms`)."""
+"""The time limit for unsynced data: a store is synced this long after the first unsynced write (`flush.ms`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.storage.store.memstore import StoreLog
 
 __all__ = ["FlushTimer"]
 
-# A limit of so many milliseconds is none.
+# A limit of this many milliseconds means no limit.
 _NO_LIMIT_MS = 1 << 53
 
 

@@ -3,8 +3,9 @@
 The rules:
 
 - A store is opening, then serving, then closing, then closed. `LogManager`, its one owner, moves it on.
-- Whoever uses the files of a store is inside its gate: the write loop for as long as it runs, sealing and checkpoints,
-  a pass of the cleaner, each read of a file and each look ahead. Nobody enters unless the store is serving.
+- The life of a store is enforced by its gate. Whoever uses its files is inside: the write loop for as long as it runs,
+  sealing and checkpoints, a pass of the cleaner, each read of a file and each look ahead. Nobody enters unless the
+  store is serving.
 - Closing shuts the gate, cancels what would take long (`interruptible`) and waits until nobody is inside. Only then
   are descriptors closed and files removed. So no descriptor is closed under a call that uses its number.
 """

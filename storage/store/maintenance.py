@@ -80,10 +80,10 @@ class Maintenance:
 async def maintain(store: MessageStore) -> bool:
     """Seal every rolled segment, then take a checkpoint. A failure of the disk stops the store.
 
-    False if there was no room, or no descriptor, and it should be tried again. What is deleted meanwhile is left as it
-    is.
+    Returns False if there was no room, or no descriptor, and it should be tried again. What is deleted meanwhile is
+    left as it is.
     """
-    # The lock first: whoever deletes the store holds it while he waits for the gate.
+    # The lock first: whoever deletes the store holds it while waiting for the gate.
     async with store.lock:
         try:
             with store.gate:
@@ -141,7 +141,7 @@ async def list_sealed_segments(store: MessageStore) -> None:
 
 
 async def _describe_topic(store: MessageStore) -> None:
-    """Let the files say what their topic is, if that is news."""
+    """Write the description of the topic beside its files, if it has changed."""
     content = store.description()
     if content is None or content == store.described or not store.files.segments:
         return

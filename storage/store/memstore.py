@@ -285,7 +285,7 @@ def _key_of(group: RunGroup) -> bytes:
 
 
 class Done:
-    """What waiting for a block comes to: it is written and published, or nobody should wait for it any more."""
+    """How waiting for a block ends: it is written and published, or nobody should wait for it any more."""
 
     __slots__ = ("_event", "is_written")
 
@@ -298,7 +298,7 @@ class Done:
         await self._event.wait()
 
     def end(self, *, is_written: bool) -> None:
-        """Let go who waits."""
+        """Release those who wait."""
         self.is_written = is_written
         self._event.set()
 
@@ -356,17 +356,17 @@ class Memstore:
         return self.done
 
     def written(self) -> None:
-        """Its block is written and published: let go who waits."""
+        """Its block is written and published: release those who wait."""
         if self.done is not None:
             self.done.end(is_written=True)
 
     def refuse(self) -> None:
-        """Its block cannot be written for now: let go who waits, and who comes later waits again."""
+        """Its block cannot be written for now: release those who wait; those who come later wait again."""
         self.wake()
         self.done = None
 
     def wake(self) -> None:
-        """Let go who waits; they look whether the store is still there."""
+        """Release those who wait; they check whether the store is still there."""
         if self.done is not None:
             self.done.end(is_written=False)
 

@@ -1,4 +1,4 @@
-"""Room on the disk: a node whose disk is full serves what it has, takes nothing, and goes on by itself.
+"""Room on the disk: a node whose disk is full serves what it has, accepts nothing, and recovers by itself.
 
 See docs/decisions/0019. The rules:
 
@@ -32,7 +32,7 @@ _MARGIN_BYTES: Final = 1_048_576
 
 
 class SpaceUser(Protocol):
-    """Who writes, and is told whether there is room."""
+    """A writer, which is told whether there is room."""
 
     def stall(self) -> None:
         """The disk is full: refuse what is offered."""

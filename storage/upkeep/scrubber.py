@@ -1,4 +1,4 @@
-"""Reading what nobody reads: each sealed segment from time to time, so that damage is known before it is met.
+"""Reading what nobody reads: each sealed segment from time to time, to find damage before somebody runs into it.
 
 The rules:
 
@@ -6,9 +6,9 @@ The rules:
   records come in, at a tenth of that.
 - It is inside the gate of the store that it reads, which cancels it when the store is closed, and it keeps the segment
   pinned. What it finds in a segment that was replaced or removed meanwhile is nobody's concern.
-- Damage is told once (`context.damage`: a log line, `/readyz`, a metric) and stays in `scrub.json`, from where the next
-  start tells it again. A pass goes on where the last process was.
-- What the page cache holds is read from there: it tells nothing of the disk. Over weeks little of it is.
+- Damage is reported once (`context.damage`: a log line, `/readyz`, a metric) and stays in `scrub.json`, from where the
+  next start reports it again. A pass continues where the last process was.
+- What the page cache holds is read from there, which says nothing about the disk. Over weeks, little is read that way.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Scrubber:
                 continue
             except OSError as error:
                 if is_out_of_descriptors(error):
-                    # Those who serve need them more.
+                    # Those who serve clients need them more.
                     return
                 raise
         has_read = self.read_bytes > began_bytes or self.state.store
