@@ -73,13 +73,13 @@ class KerberosRules:
 def _read(text: str) -> _Rule:
     match = _RULE.fullmatch(text)
     if match is None:
-        raise RuleError(f"{text!r} is no rule: write DEFAULT or RULE:[n:$1@$0](pattern)s/pattern/replacement/g/L")
+        raise RuleError(f"{text!r} is not a rule: write DEFAULT or RULE:[n:$1@$0](pattern)s/pattern/replacement/g/L")
     if match["default"]:
         return _Rule(None)
     count = int(match["count"])
     for number in _PARAMETER.findall(match["format"]):
         if not number or int(number) > count:
-            raise RuleError(f"{text!r} is no rule: ${number} is beyond the {count} parts of the name")
+            raise RuleError(f"{text!r} is not a rule: ${number} is beyond the {count} parts of the name")
     try:
         fits = None if match["fits"] is None else re.compile(match["fits"])
         pattern = None if match["pattern"] is None else re.compile(match["pattern"])
@@ -87,5 +87,5 @@ def _read(text: str) -> _Rule:
         if pattern is not None:
             pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise RuleError(f"{text!r} is no rule: {error}") from None
+        raise RuleError(f"{text!r} is not a rule: {error}") from None
     return _Rule(count, match["format"], fits, pattern, replacement, match["all"] is not None, match["case"] or "")

@@ -243,7 +243,7 @@ class SecuritySettings:
     )
     ssl_endpoint_identification_algorithm: str = string(
         "https",
-        "https: check the name in another broker's certificate; empty: do not.",
+        "With https, the name in another broker's certificate is checked; empty: it is not.",
         importance=LOW,
         update=PER_BROKER,
     )

@@ -45,7 +45,7 @@ def test_without_its_address_the_metadata_is_missed(
     data = tmp_path / "data"
     broker = broker_class(data, "--metadata", f"etcd://{etcd.hosts}/orders")
     done = broker.run("backup", str(tmp_path / "backup"), "--data-dir", str(data))
-    assert b"without metadata: where etcd keeps it, name that with --metadata" in done.stdout
+    assert b"without metadata: if etcd keeps it, name etcd with --metadata" in done.stdout
     assert broker.stop() == 0
     for wrong, words in (
         (f"etcd://{etcd.hosts}/nothing", "holds no cluster"),

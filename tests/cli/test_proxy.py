@@ -116,7 +116,7 @@ def test_settings_may_come_from_a_file_and_flags_win(broker: Any, tmp_path: Path
         ("upstream = 'a:1'\ncache-dir = '/tmp'", "cache-dir needs a cache: say how large it may be with --cache"),
         ("upstream = 'a:1'\ncache = '1GiB'\ncache-dir = '/no'", "/no is not a directory that can be written to"),
         ("upstream = 'a:1'\ncache = '1GiB'\ncache-topics = '('", "cache-topics: '(' is not a regular expression"),
-        ("upstream = 'a:1'\nadvertise = 'a:1'", "advertise: 'a:1' has a port; write the host alone"),
+        ("upstream = 'a:1'\nadvertise = 'a:1'", "advertise: 'a:1' has a port; write only the host"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, text: str, sentence: str) -> None:

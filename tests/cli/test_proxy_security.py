@@ -356,7 +356,7 @@ async def test_what_is_wrong_later_changes_nothing(
             assert await ask(running.port, {**bob, "sasl.password": "old"}) == 1
         caplog.set_level(logging.INFO)
         file.write_text(f"{rules}users.bob=new\n")
-        await until(lambda: "new connections get" in caplog.text)
+        await until(lambda: "new connections use" in caplog.text)
         assert await ask(running.port, {**bob, "sasl.password": "new"}) == 1
 
 

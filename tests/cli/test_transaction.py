@@ -107,7 +107,7 @@ def test_abort_where_it_hangs(broker: Any, connection: BrokerConnection, produce
     broker.run("transaction", "abort", "--partition", "t:0", "--start-offset", "0")
     again = broker.run("transaction", "abort", "--partition", "t:0", "--start-offset", "0", check=False)
     assert again.returncode == 1
-    assert b"no transaction that is open begins at offset 0" in again.stderr
+    assert b"no open transaction begins at offset 0" in again.stderr
 
 
 def test_failures_say_what_is_wrong(broker: Any, producer: Producer) -> None:

@@ -123,7 +123,7 @@ class TestProtocol:
     @pytest.mark.parametrize(
         ("code", "words"),
         [
-            (ErrorCode.UNSUPPORTED_SASL_MECHANISM, "but OAUTHBEARER"),
+            (ErrorCode.UNSUPPORTED_SASL_MECHANISM, "only OAUTHBEARER"),
             (ErrorCode.ILLEGAL_SASL_STATE, "no authentication"),
         ],
     )

@@ -124,8 +124,8 @@ def test_an_open_broker_says_so() -> None:
     ("arguments", "sentence"),
     [
         ({"acls": ["alice read topic:t"]}, "give users as well"),
-        ({"users": USERS, "acls": ["alice reads topic:t"]}, "'reads' is no operation"),
-        ({"users": USERS, "acls": ["alice read"]}, "is no entry"),
+        ({"users": USERS, "acls": ["alice reads topic:t"]}, "'reads' is not an operation"),
+        ({"users": USERS, "acls": ["alice read"]}, "is not an entry"),
         ({"users": USERS, "acls": ["alice read t"]}, "is not a resource"),
         ({"users": USERS, "config": {"listeners": "PLAINTEXT://127.0.0.1:0"}}, "either the setting listeners"),
     ],

@@ -71,7 +71,7 @@ def test_everything_that_the_connector_takes_is_taken() -> None:
         ({"subscribe": None, "assign": "{}"}, "names no partition"),
         ({"kafka.bootstrap.servers": None}, r"kafka\.bootstrap\.servers is missing"),
         ({"startingOffset": "earliest"}, "no option startingoffset. There are .*startingOffsets"),
-        ({"kafka.auto.offset.reset": "earliest"}, r"kafka\.auto\.offset\.reset has no meaning"),
+        ({"kafka.auto.offset.reset": "earliest"}, r"kafka\.auto\.offset\.reset does not apply"),
         ({"kafka.sasl.kerberos.service.name": "kafka"}, "use format\\('kafka'\\)"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is TLS; known are"),
         ({"kafka.isolation.level": "serializable"}, "read_uncommitted, read_committed"),

@@ -256,7 +256,7 @@ HOSTILE: dict[str, tuple[Format, SchemaText, str]] = {
         avro(fields=[{"name": "a", "type": {"type": "bytes", "logicalType": "decimal", "precision": 99}}]),
         "decimal of 99 digits",
     ),
-    "avro, a number": (AvroFormat(), avro(fields=[{"name": "a", "type": 5}]), "is none"),
+    "avro, a number": (AvroFormat(), avro(fields=[{"name": "a", "type": 5}]), "is not valid"),
     "avro, text": (AvroFormat(), SchemaText("AVRO", '"string"'), "not a record"),
     "protobuf, no text of it": (ProtobufFormat(), proto("message {"), r"does not compile: ottla_schema\.proto:"),
     "protobuf, unknown import": (ProtobufFormat(), proto('import "x.proto"; message A {}'), "x.proto"),

@@ -395,13 +395,13 @@ def test_filters_are_made_of_their_tables() -> None:
         ),
         ([{"type": "tenants", "by-principal": 5}], "by-principal: write it as a table"),
         ([{"type": "tenants", "prefix": "a.", "listeners": "("}], "listeners: '(' is not a regular expression"),
-        ([{"type": "tenants", "prefix": "a b"}], "'a b' is no prefix"),
+        ([{"type": "tenants", "prefix": "a b"}], "'a b' is not a prefix"),
         ([{"type": "tenants", "by-address": {"x": "a."}}], "'x' is not a network"),
         (
             [{"type": "tenants", "by-address": {"10.0.0.1": "team", "10.0.0.2": "team-a."}}],
             "the tenant 'team' would see what belongs to 'team-a.': end prefixes with a dot",
         ),
-        ([{"type": "tenants", "prefix": "a."}] * 2, "filter 2: 'tenants' is not a name of its own"),
+        ([{"type": "tenants", "prefix": "a."}] * 2, "filter 2: 'tenants' is already taken"),
     ],
 )
 def test_what_a_table_may_not_say(tables: Any, sentence: str) -> None:

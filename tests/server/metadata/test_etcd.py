@@ -405,7 +405,7 @@ class TestWhatIsRefusedAtTheStart:
         inner = await _open(f"etcd://{shared_etcd.hosts}/outer/inner")
         await inner.commit([], [Put("/a", b"")])
         await inner.close()
-        with pytest.raises(StoreUnavailableError, match="below /outer is no Ottla cluster"):
+        with pytest.raises(StoreUnavailableError, match="below /outer is not an Ottla cluster"):
             await _open(f"etcd://{shared_etcd.hosts}/outer")
         with pytest.raises(StoreUnavailableError, match="lies within the cluster of /outer/inner"):
             await _open(f"etcd://{shared_etcd.hosts}/outer/inner/most")

@@ -57,5 +57,5 @@ def test_nobody(rules: list[str], principal: str) -> None:
     "rule", ["", "default", "RULE:[1:$2]", "RULE:[1:$]", "RULE:[1:$1](", "RULE:[1:$1]s/(/x/", "RULE:[1:$1]s/a/$1/", "x"]
 )
 def test_what_is_no_rule(rule: str) -> None:
-    with pytest.raises(RuleError, match="is no rule"):
+    with pytest.raises(RuleError, match="is not a rule"):
         KerberosRules([rule], "HOME")

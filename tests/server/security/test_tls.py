@@ -437,7 +437,7 @@ class TestSettings:
             ({"ssl.keystore.location": "{server}", "ssl.truststore.location": "/nowhere"}, "cannot be read"),
             ({"ssl.keystore.location": "{server}", "ssl.enabled.protocols": "TLSv1.1"}, "served are TLSv1.2, TLSv1.3"),
             ({"ssl.keystore.location": "{server}", "ssl.cipher.suites": "NONSENSE"}, "none that OpenSSL knows"),
-            ({"ssl.keystore.location": "{server}", "ssl.principal.mapping.rules": "RULE:(/x/"}, "is no rule"),
+            ({"ssl.keystore.location": "{server}", "ssl.principal.mapping.rules": "RULE:(/x/"}, "is not a rule"),
         ],
     )
     def test_what_is_wrong(self, certificates: Certificates, settings: dict[str, str], words: str) -> None:
