@@ -203,7 +203,7 @@ class TestEnds:
         protocol.send(HEARTBEAT)
         (request,) = broker.feed(protocol.data_to_send())
         (found,) = protocol.feed(frame_prefix(6) + request.header.correlation_id.to_bytes(4, "big") + b"\0\0")
-        with pytest.raises(UnexpectedAnswerError, match="answered HEARTBEAT with what is no answer"):
+        with pytest.raises(UnexpectedAnswerError, match="answered HEARTBEAT with something that is not an answer"):
             protocol.parse(found)
         assert protocol.state is State.LOST
 

@@ -419,7 +419,7 @@ async def test_an_answer_that_is_large_and_none_ends_the_connection() -> None:
     async with connected() as (connection, peer), trio.open_nursery() as nursery:
 
         async def call() -> None:
-            with pytest.raises(UnexpectedAnswerError, match="answered METADATA with what is no answer"):
+            with pytest.raises(UnexpectedAnswerError, match="answered METADATA with something that is not an answer"):
                 await connection.call(MetadataRequest(topics=None))
 
         nursery.start_soon(call)

@@ -276,7 +276,7 @@ def test_what_concerns_all_is_refused() -> None:
     asked, answer = call(ElectLeadersRequest(topic_partitions=None))
     assert asked is None
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    with pytest.raises(ValueError, match="offered no CREATE_ACLS"):
+    with pytest.raises(ValueError, match="not offered CREATE_ACLS"):
         run_filter(TENANTS, request_class(ApiKey.CREATE_ACLS)())
 
 

@@ -96,7 +96,7 @@ async def test_a_node_stops_while_others_wait_for_it_and_while_it_waits(run_clus
             assert not connection.is_open
             with pytest.raises(ConnectionLostError):
                 await connection.call(ApiVersionsRequest())
-        with pytest.raises(ConnectionLostError, match="this broker stops"):
+        with pytest.raises(ConnectionLostError, match="this broker is stopping"):
             await peers.call(2, ApiVersionsRequest())
 
 

@@ -56,7 +56,7 @@ async def test_the_folder_knows_its_node(tmp_path: Path) -> None:
     await trio.Path(tmp_path / "node-7").mkdir()
     assert await find_node_id(config(tmp_path), clock) == 7
     await trio.Path(tmp_path / "node-8").mkdir()
-    with pytest.raises(StartupError, match=r"holds data of nodes 7, 8: say by node\.id"):
+    with pytest.raises(StartupError, match=r"holds data of nodes 7, 8: say with node\.id"):
         await find_node_id(config(tmp_path), clock)
 
 

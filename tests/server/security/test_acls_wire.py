@@ -284,7 +284,7 @@ async def test_refusing_is_never_what_fails(serve_acls: Callable[..., Any], capl
 
 class TestSettings:
     def test_another_authorizer_is_not_known(self) -> None:
-        with pytest.raises(ConfigError, match="Ottla knows org"):
+        with pytest.raises(ConfigError, match="it knows org"):
             load(flags={"authorizer.class.name": "com.example.Mine"})
 
     def test_super_users_are_principals(self) -> None:
