@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.simulation.cluster.in_sync import view
+
 if TYPE_CHECKING:
     from ottla.simulation.cluster.machine import Machine
     from ottla.simulation.cluster.world import World
@@ -29,10 +31,12 @@ FAULTS: Final = (
     "full",
     "clock",
     "replace",
+    "untold",
 )
 
 
 _MOMENT_S: Final = 1.0
+_JOINS_WITHIN_S: Final = 10.0
 
 
 class Faults:
@@ -144,9 +148,17 @@ class Faults:
         machine.clock.ahead_ms += by_ms
 
     async def _stop(self, rng: Random) -> None:
+        """A process ends in order, and perhaps cannot hand over what it leads."""
         machine = self._any(rng)
-        if machine.broker is not None and not self._world.pauses.is_held(machine.node_id):
-            await self._down(rng, machine, machine.stop)
+        process, is_cut_off = machine.process, rng.random() < 0.4
+        if process is None or process.broker is None or process.is_stopping:
+            return
+        if self._world.pauses.is_held(machine.node_id):
+            return
+        if is_cut_off:
+            self._world.note(f"node {machine.node_id} does not reach the metadata store")
+            process.store.cut()
+        await self._down(rng, machine, machine.stop)
 
     async def _pause(self, rng: Random) -> None:
         machine = self._any(rng)
@@ -179,13 +191,14 @@ class Faults:
                     network.block(machine.host.address, other)
                 if directions & 2:
                     network.block(other, machine.host.address)
-        if rng.random() < 0.3 and machine.process is not None:
+        if rng.random() < 0.5 and machine.process is not None:
             self._world.note(f"node {machine.node_id} is cut off from the metadata store as well")
             machine.process.store.cut()
-        await self._reopen(rng)
+        # Up to so long that others lead what it leads, and it learns that late.
+        await self._reopen(rng, (0.2, 2.0, 8.0))
 
-    async def _reopen(self, rng: Random) -> None:
-        await _last(rng, (0.2, 2.0, 6.0))
+    async def _reopen(self, rng: Random, seconds: tuple[float, ...] = (0.2, 2.0, 6.0)) -> None:
+        await _last(rng, seconds)
         self._world.note("the network is whole again")
         self._world.network.heal()
         for machine in self._world.machines.values():
@@ -229,6 +242,37 @@ class Faults:
             lease = rng.choice(leases)
             self._world.note(f"lease {lease} is lost")
             await self._world.store.revoke_lease(lease)
+
+    async def _untold(self, rng: Random) -> None:
+        """A process comes back and is in sync again: whoever asked for that is not told, and they part at once."""
+        machine = self._any(rng)
+        if machine.process is None or machine.process.is_stopping:
+            return
+        with trio.CancelScope(shield=True):
+            await machine.kill()
+        await trio.sleep(rng.uniform(1, 3))
+        if machine.process is None:
+            machine.start()
+        leader: Machine | None = None
+        with trio.move_on_after(_JOINS_WITHIN_S):
+            leader = await self._asked_for(machine.node_id)
+        if leader is None or leader.process is None:
+            return
+        self._world.note(f"node {machine.node_id} has joined an in-sync set, and node {leader.node_id} is not told")
+        leader.process.store.cut()
+        self._world.network.block(machine.host.address, leader.host.address)
+        if rng.random() < 0.5:
+            self._world.network.block(leader.host.address, machine.host.address)
+        await self._reopen(rng)
+
+    async def _asked_for(self, node_id: int) -> Machine:
+        """Who leads the next partition of whose in-sync set a node becomes a member."""
+        async with view(self._world.store) as metadata:
+            while True:
+                for change in (await metadata.next()).changed_partitions:
+                    before, after = change.before, change.after
+                    if before is not None and before.leader == after.leader and node_id in {*after.isr} - {*before.isr}:
+                        return self._world.machines[after.leader]
 
 
 async def _last(rng: Random, seconds: tuple[float, ...]) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
 
 PORT = 9092
-_STOP_S = 60.0
+_STOP_S = 8.0
+"""To hand over, to answer who waits, to give up the session."""
+_SLOWEST_STOP_S = 60.0
 _SUPERVISOR_S = 1.0
 
 
@@ -197,10 +199,14 @@ class Machine:
         self.world.note(f"node {self.node_id} stops")
         process.is_stopping = True
         process.node.stop()
-        with trio.move_on_after(_STOP_S):
+        with trio.move_on_at(began + _STOP_S):
+            await process.ended.wait()
+        if not process.ended.is_set() and not self.host.is_unread:
+            self.world.fail(f"node {self.node_id} has not stopped within {_STOP_S:g} s, and its answers are read")
+        with trio.move_on_at(began + _SLOWEST_STOP_S):
             await process.ended.wait()
         if not process.ended.is_set():
-            self.world.fail(f"node {self.node_id} has not stopped within {_STOP_S:g} s")
+            self.world.fail(f"node {self.node_id} has not stopped within {_SLOWEST_STOP_S:g} s")
         self.world.note(f"node {self.node_id} has stopped after {trio.current_time() - began:.3f} s")
         self.disk = self.disk.crash()
 

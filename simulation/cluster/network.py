@@ -117,6 +117,11 @@ class Host:
         """What a new process has of the network."""
         return Stack(self)
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether a peer has not taken what was sent to it, and there is no room for more."""
+        return any(end.outgoing.size_bytes >= self.network.window_bytes for end in self.ends)
+
     def next_port(self) -> int:
         self._next_port += 1
         return self._next_port

@@ -21,6 +21,7 @@ from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults import FAULTS, Faults
 from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
+from ottla.simulation.cluster.in_sync import in_sync_sets_watched
 from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
 from ottla.simulation.cluster.transactions import TransactionalProducer
@@ -95,7 +96,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
     async with trio.open_nursery() as world.nursery:
         for machine in world.machines.values():
             machine.start()
-        async with bounds_watched(world):
+        async with bounds_watched(world), in_sync_sets_watched(world):
             partitions = await _make_topics(world)
             await _work(world, partitions, faults, seconds)
             await until_in_sync(world)

@@ -1,0 +1,39 @@
+"""Faults that are planted in the product can be planted, and what watches in-sync sets sees those that spoil them.
+
+How many seeds all the others take is counted by `python -m ottla.simulation.cluster.planted_faults`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.simulation.cluster.planted_faults import FAULTS, PlantedFault, planted, seeds_until_found
+
+_MOST_SEEDS = 20
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The simulation looks at what nodes log; pytest need not keep it."""
+    logger = logging.getLogger("ottla")
+    logger.propagate = False
+    yield
+    logger.propagate = True
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_planted_and_taken_out(fault: PlantedFault) -> None:
+    sound = [owner.__dict__[attribute] for owner, attribute, _ in fault.changes]
+    with planted(fault):
+        assert [owner.__dict__[attribute] for owner, attribute, _ in fault.changes] != sound
+    assert [owner.__dict__[attribute] for owner, attribute, _ in fault.changes] == sound
+
+
+@pytest.mark.parametrize("name", ["joins without having caught up", "not in sync is elected"])
+def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str) -> None:
+    found = seeds_until_found(next(fault for fault in FAULTS if name in fault.name), most=_MOST_SEEDS)
+    assert found is not None
+    assert "may lead it" in found[1]
