@@ -38,7 +38,7 @@ from compat_tests.spark import session
 from compat_tests.spark.kill_loop import PARTITIONS, TOPIC, Load
 
 TARGET: Final = "copies"
-BATCH_TIMEOUT_S: Final = 400.0
+BATCH_TIMEOUT_S: Final = 1800.0
 READ_TIMEOUT_S: Final = 120.0
 START_TIMEOUT_S: Final = 120.0
 LONGEST_S: Final = {"sink_job": 3.0, "small_driver": 0.5}
@@ -86,7 +86,6 @@ class Job:
 
 def run(program: str, broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
     """Kills so often, lets the job catch up; the exit code of its last run."""
-    broker.start_timeout_s = START_TIMEOUT_S
     client = Confluent(broker.bootstrap)
     for topic in (TOPIC, TARGET):
         client.create_topic(topic, partitions=PARTITIONS)
@@ -173,7 +172,9 @@ def main() -> None:
     kind = OttlaBroker if arguments.broker == "ottla" else ApacheKafka
     with tempfile.TemporaryDirectory(prefix="sink-kill-loop-") as temporary:
         folder = Path(temporary)
-        with kind(folder / "broker") as broker:
+        broker = kind(folder / "broker")
+        broker.start_timeout_s = START_TIMEOUT_S
+        with broker:
             code = run(program, broker, folder, arguments.kills, arguments.seed)
             if code != 0:
                 sys.exit(f"the last run ended with exit code {code}\n{(folder / 'job.log').read_text()[-3000:]}")
