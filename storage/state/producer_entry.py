@@ -66,6 +66,8 @@ class ProducerEntry:
         last_timestamp_ms: int = NONE,
         transaction_first_offset: int = NONE,
         batches: Iterable[BatchMetadata] = (),
+        *,
+        frozen: int = 0,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -74,9 +76,9 @@ class ProducerEntry:
         self.transaction_first_offset = transaction_first_offset
         self.batches = list(batches)
         #: How often its manager had been frozen when this entry was made.
-        self.frozen = 0
+        self.frozen = frozen
 
-    def copy(self) -> ProducerEntry:
+    def copy(self, frozen: int) -> ProducerEntry:
         """The same, to be changed alone."""
         return ProducerEntry(
             self.producer_id,
@@ -85,6 +87,7 @@ class ProducerEntry:
             self.last_timestamp_ms,
             self.transaction_first_offset,
             self.batches,
+            frozen=frozen,
         )
 
     @property

@@ -210,8 +210,10 @@ class ProducerStateManager:
         entry = self._producers.get(producer_id)
         if entry is not None and entry.frozen == self._freezes:
             return entry
-        entry = ProducerEntry(producer_id) if entry is None else entry.copy()
-        entry.frozen = self._freezes
+        if entry is None:
+            entry = ProducerEntry(producer_id, frozen=self._freezes)
+        else:
+            entry = entry.copy(self._freezes)
         self._producers[producer_id] = entry
         return entry
 
