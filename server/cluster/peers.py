@@ -57,6 +57,8 @@ class Peers:
         self._listener = listener
         self._find_door = find_door
         self._links: dict[tuple[int, str], _Link] = {}
+        #: Those that are being made: until they are, they belong to whoever asked for them.
+        self._opening: dict[TrioConnection, _Link] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -66,13 +68,16 @@ class Peers:
                 task_status.started()
                 await trio.sleep_forever()
             finally:
-                self._nursery = None  # nothing new begins while the existing ones end
+                self.close()  # nothing new begins while the existing ones end
                 self._links.clear()
 
     def close(self) -> None:
-        """Make no more calls; whoever waits for an answer is told that the connection is lost."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        """Make no more calls; whoever waits for an answer, or for a connection, is told that it is lost."""
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.cancel_scope.cancel()
+        for connection in list(self._opening):
+            connection.close()
 
     async def call(
         self,
@@ -120,8 +125,9 @@ class Peers:
             link.refused_until = 0.0
             if self._endpoint(delta.after, node_id) != link.endpoint or _process(delta.after, node_id) != link.process:
                 del self._links[node_id, channel]
-                if link.connection is not None:
-                    link.connection.close()
+                for connection in (link.connection, *(it for it, of in self._opening.items() if of is link)):
+                    if connection is not None:
+                        connection.close()
 
     def _endpoint(self, image: MetadataImage, node_id: int) -> Endpoint | None:
         broker = image.brokers.get(node_id)
@@ -161,11 +167,14 @@ class Peers:
             open_stream=None if door is None else door.open_stream,
             security=NO_SECURITY if door is None else Security(door.login),
         )
+        self._opening[connection] = link
         try:
             opened: TrioConnection = await self._nursery.start(connection.run)
         except ClientError as error:
             link.refuse(error.reason if isinstance(error, UnreachableError) else str(error))
             raise
+        finally:
+            del self._opening[connection]
         link.backoff_seconds = FIRST_BACKOFF_SECONDS
         return opened
 

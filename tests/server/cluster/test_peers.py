@@ -29,6 +29,7 @@ class Doors:
         self.image = MetadataImage()
         self.tried: list[int] = []
         self.answering = True
+        self.is_up = True
         self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", find_door=self._find)
 
     async def move(self, *endpoints: Endpoint) -> None:
@@ -41,6 +42,8 @@ class Doors:
 
     async def _open(self, endpoint: Endpoint) -> trio.abc.Stream:
         self.tried.append(endpoint.port)
+        if not self.is_up:
+            await trio.sleep_forever()
         if not self.answering:
             raise ConnectionRefusedError(111, "Connection refused")
         ours, theirs = trio.testing.memory_stream_pair()
@@ -134,6 +137,33 @@ async def test_who_waits_for_an_answer_is_told_when_peers_are_closed(run_cluster
         peers.close()
         with pytest.raises(ConnectionLostError):
             await peers.call(2, ApiVersionsRequest())
+
+
+@pytest.mark.parametrize("how", ["closed", "moved"])
+async def test_a_connection_that_is_being_made_is_waited_for_no_longer(
+    doors: Doors, nursery: trio.Nursery, how: str
+) -> None:
+    """To a machine that is gone, which refuses nothing: of two who wait, one makes the connection."""
+    doors.is_up = False
+    failures: list[Exception] = []
+
+    async def wait() -> None:
+        try:
+            await doors.peers.call(2, ApiVersionsRequest())
+        except ConnectionLostError as error:
+            failures.append(error)
+
+    for _ in range(2):
+        nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    assert doors.tried == [2]
+    if how == "closed":
+        doors.peers.close()
+    else:
+        await doors.move(Endpoint("INTERNAL", "h", 3))
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(failures) == 2
+    assert doors.tried == [2]
 
 
 async def test_who_is_not_registered_is_not_reached(doors: Doors) -> None:
