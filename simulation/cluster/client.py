@@ -110,10 +110,14 @@ class Client:
         self._addresses.update((broker.node_id, (broker.host, broker.port)) for broker in answer.brokers)
         for topic in answer.topics:
             if topic.error_code == ErrorCode.NONE:
+                is_new = self._topic_ids.get(topic.name) != topic.topic_id
                 self._topic_ids[topic.name] = topic.topic_id
                 for state in topic.partitions:
-                    self._leaders[topic.name, state.partition_index] = state.leader_id
-                    self._leader_epochs[topic.name, state.partition_index] = state.leader_epoch
+                    partition = (topic.name, state.partition_index)
+                    # A broker that has just stood still names who led before, perhaps itself (KIP-320).
+                    if is_new or state.leader_epoch >= self._leader_epochs.get(partition, -1):
+                        self._leaders[partition] = state.leader_id
+                        self._leader_epochs[partition] = state.leader_epoch
 
     async def leader(self, partition: Partition) -> int:
         """Who leads a partition, as far as this client knows; asks until somebody does."""

@@ -37,6 +37,7 @@ FAULTS: Final = (
 
 _MOMENT_S: Final = 1.0
 _JOINS_WITHIN_S: Final = 10.0
+_WRONG_BY_MS: Final = 3_500_000
 
 
 class Faults:
@@ -141,11 +142,13 @@ class Faults:
         machine.free_disk()
 
     async def _clock(self, rng: Random) -> None:
-        """The wall clock of a machine jumps, forth or back."""
+        """The wall clock of a machine jumps, forth or back, and is never so wrong that it refuses records of now
+        (`message.timestamp.after.max.ms`, an hour)."""
         machine = self._any(rng)
         by_ms = int(rng.choice((500, 10_000, 3_600_000)) * rng.uniform(-1, 1))
-        self._world.note(f"the clock of node {machine.node_id} jumps by {by_ms} ms")
-        machine.clock.ahead_ms += by_ms
+        ahead_ms = min(max(machine.clock.ahead_ms + by_ms, -_WRONG_BY_MS), _WRONG_BY_MS)
+        self._world.note(f"the clock of node {machine.node_id} jumps by {ahead_ms - machine.clock.ahead_ms} ms")
+        machine.clock.ahead_ms = ahead_ms
 
     async def _stop(self, rng: Random) -> None:
         """A process ends in order, and perhaps cannot hand over what it leads."""

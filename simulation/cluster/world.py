@@ -136,9 +136,12 @@ class LogWatch(logging.Handler):
             world.fail(f"node {node_id} reports an error: {record.getMessage()}")
 
     def _is_of_power(self, record: logging.LogRecord) -> bool:
-        """Whether it says what is left of writes that a power cut has torn, which an engine cannot tell from damage."""
+        """Whether it says what is left of writes that a power cut has torn, which an engine cannot tell from damage.
+
+        What was set aside is told by each start until somebody removes it, and the replicas are filled again.
+        """
         has_lost = any(machine.disk._media.boots > 0 for machine in self._world.machines.values())
-        return has_lost and "set aside" in record.getMessage()
+        return has_lost and any(text in record.getMessage() for text in ("set aside", "files are damaged"))
 
 
 def _is_of_full_disk(record: logging.LogRecord) -> bool:
