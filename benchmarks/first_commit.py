@@ -1,9 +1,10 @@
-"""`python -m benchmarks.first_commit`: how long `ottla table sync` takes to its first commit, and to its end.
+"""`python -m benchmarks.first_commit`: what `ottla table sync` takes to its first commit, and to its last.
 
     python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet]
 
 Each round writes as many topics of 1,000 JSON records as there are tables, and runs one job that keeps them all,
-without a schema, in a process of its own with a JVM of its own, as a person starts it.
+without a schema, in a process of its own with a JVM of its own, as a person starts it. CPU time is that of the job, its
+JVM and Spark's Python processes, without the broker's: on a machine that others use too, look at that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.process_cost import tree_cpu_s
 from benchmarks.workloads import create_topic
 from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
@@ -29,15 +31,27 @@ RECORDS: Final = 1_000
 PARTITIONS: Final = 2
 
 
-class Times(NamedTuple):
-    """Seconds from the command: the first table's commit, the last one's, the end."""
+class Spent(NamedTuple):
+    """What a job has used since its command: seconds, and seconds of CPU."""
 
-    first: float
-    last: float
-    end: float
+    wall_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.wall_s:.1f} s (CPU {self.cpu_s:.1f} s)"
 
 
-def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, number: int) -> Times:
+class Commits(NamedTuple):
+    """What was used until the first table's commit, and until the last one's."""
+
+    first: Spent
+    last: Spent
+
+    def __str__(self) -> str:
+        return f"first commit {self.first}, last {self.last}"
+
+
+def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, number: int) -> Commits:
     """One run, into new tables."""
     names = [f"orders-{number}-{table}" for table in range(tables)]
     lines = [f'bootstrap = "{broker.bootstrap}"', f'checkpoint = "{folder}/checkpoints"']
@@ -57,15 +71,15 @@ def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, number: i
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     assert job.stdout is not None
-    said: list[float] = []
+    said: list[Spent] = []
     rows = 0
     for line in job.stdout:
-        said.append(time.perf_counter() - began)
+        said.append(Spent(time.perf_counter() - began, tree_cpu_s(job.pid)))
         rows += json.loads(line)["rows"]
     code = job.wait()
     if code != 0 or rows != tables * RECORDS:
         raise ValueError(f"the job ended with exit code {code} and {rows} rows")
-    return Times(said[0], said[-1], time.perf_counter() - began)
+    return Commits(said[0], said[-1])
 
 
 def main() -> int:
@@ -83,9 +97,11 @@ def main() -> int:
         found = []
         for number in range(arguments.rounds):
             found.append(measure(broker, Path(name), arguments.tables, arguments.format, number))
-            print("  ".join(f"{what} {value:.1f} s" for what, value in found[-1]._asdict().items()), flush=True)
-    medians = [statistics.median(getattr(times, what) for times in found) for what in Times._fields]
-    print("median:  " + "  ".join(f"{w} {value:.1f} s" for w, value in zip(Times._fields, medians, strict=True)))
+            print(found[-1], flush=True)
+    first, last = (
+        Spent(*(statistics.median(values) for values in zip(*spent, strict=True))) for spent in zip(*found, strict=True)
+    )
+    print(f"medians: {Commits(first, last)}")
     return 0
 
 

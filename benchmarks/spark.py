@@ -1,31 +1,32 @@
 """`python -m benchmarks.spark`: rows a second that Spark reads by its own connector, without a jar, and from files.
 
-    python -m benchmarks.spark [--rounds 3] [--quick]
+    python -m benchmarks.spark [--rounds 3] [--quick] [--divide N] [--busy]
 
 Records of 100 B and of 1 KB in four partitions, read by Spark on two local threads into nothing (`noop`) and into
-Parquet: by Spark's Kafka connector from Apache Kafka and from Ottla, by `format("ottla")` and by
-`format("ottla-segments")`. Within a round everybody has a turn, and the order is another in the next. The medians go
-into benchmarks/results/spark.json and into docs/performance.md: some seven minutes on two cores, `--quick` one.
+Parquet: by Spark's Kafka connector from Apache Kafka and from Ottla, with its defaults and with the options that
+docs/spark.md recommends for scans, by `format("ottla")` and by `format("ottla-segments")`. Within a round everybody has
+a turn, and the order is another in the next. The medians of rows a second and of CPU time a row go into
+benchmarks/results/spark.json and into docs/performance.md: some ten minutes on two cores, `--quick` two, into neither.
+With `--busy`, for a machine that others use too, only CPU time is told.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import report
+from benchmarks import spark_runs
+from benchmarks.spark_runs import Found, Layout, Ratios, Run, timed
 from benchmarks.workloads import create_topic
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker
@@ -34,19 +35,12 @@ from compat_tests.spark import session
 from ottla.pipeline.segments import SegmentsDataSource
 from ottla.pipeline.source import OttlaDataSource
 
-RESULTS: Final = Path("benchmarks/results/spark.json")
-PAGE: Final = Path("docs/performance.md")
-START: Final = "<!-- spark: start -->"
-END: Final = "<!-- spark: end -->"
-
 PARTITIONS: Final = 4
 THREADS: Final = 2
 SINKS: Final = ("noop", "parquet")
 WARM_UP_RECORDS: Final = 200_000
 _FLUSH_TIMEOUT_S: Final = 300.0
 _HEAP_MB: Final = 1024
-
-Rates = dict[str, list[float]]
 
 
 class Workload(NamedTuple):
@@ -58,7 +52,10 @@ class Workload(NamedTuple):
     value_bytes: int
 
     def divided(self, by: int) -> Workload:
-        return self._replace(records=self.records // by, name=f"{self.name}, {self.records // by:,}")
+        return self._replace(records=self.records // by)
+
+    def __str__(self) -> str:
+        return f"{self.records:,} of {self.name}"
 
 
 WORKLOADS: Final = (Workload("100 B", "small", 5_000_000, 100), Workload("1 KB", "large", 1_000_000, 1024))
@@ -72,14 +69,33 @@ class Source(NamedTuple):
     title: str
     format: str
     broker: str
+    options: Mapping[str, str] = MappingProxyType({})
 
 
+TUNED: Final = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.receive.buffer.bytes": "1048576",
+    "minPartitions": str(4 * THREADS),
+}
 SOURCES: Final = {
     "kafka": Source("connector, Apache Kafka", "kafka", "kafka"),
     "connector": Source("connector, Ottla", "kafka", "ottla"),
+    "kafka-tuned": Source("tuned connector, Apache Kafka", "kafka", "kafka", TUNED),
+    "connector-tuned": Source("tuned connector, Ottla", "kafka", "ottla", TUNED),
     "ottla": Source('`format("ottla")`', "ottla", "ottla"),
     "segments": Source('`format("ottla-segments")`', "ottla-segments", "ottla"),
 }
+_RATIOS: Final[Ratios] = {
+    "connector: Ottla / Apache Kafka": ("connector", "kafka"),
+    "tuned connector: Ottla / Apache Kafka": ("connector-tuned", "kafka-tuned"),
+    "`ottla` / connector": ("ottla", "connector"),
+    "`ottla` / tuned connector": ("ottla", "connector-tuned"),
+    "`ottla-segments` / connector": ("segments", "connector"),
+    "`ottla-segments` / tuned connector": ("segments", "connector-tuned"),
+}
+LAYOUT: Final = Layout({name: source.title for name, source in SOURCES.items()}, _RATIOS)
 
 
 class Bench:
@@ -100,7 +116,7 @@ class Bench:
 
     def read(self, source: Source, workload: Workload) -> DataFrame:
         broker = self._brokers[source.broker]
-        options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": workload.topic}
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": workload.topic, **source.options}
         if source.format == "ottla-segments":
             options["path"] = str(broker.folder / "data")
         return self._spark.read.format(source.format).options(**options).load()
@@ -111,18 +127,21 @@ class Bench:
         if found != workload.records:
             raise ValueError(f"{source.title} read {found} of {workload.records} records")
 
-    def rate(self, source: Source, workload: Workload, sink: str) -> float:
-        """Rows a second of one run."""
-        rows = self.read(source, workload)
+    def run(self, source: Source, workload: Workload, sink: str) -> Run:
+        """Read once, into a sink."""
+        writer = self.read(source, workload).write.mode("overwrite")
         target = self._folder / "out"
-        started = time.perf_counter()
-        if sink == "noop":
-            rows.write.format("noop").mode("overwrite").save()
-        else:
-            rows.write.mode("overwrite").parquet(str(target))
-        rate = workload.records / (time.perf_counter() - started)
+
+        def work() -> None:
+            if sink == "noop":
+                writer.format("noop").save()
+            else:
+                writer.parquet(str(target))
+
+        idle = [broker.pid for name, broker in self._brokers.items() if name != source.broker]
+        found = timed(workload.records, work, idle=idle)
         shutil.rmtree(target, ignore_errors=True)
-        return rate
+        return found
 
 
 def fill(bootstrap: str, workload: Workload) -> None:
@@ -140,19 +159,23 @@ def fill(bootstrap: str, workload: Workload) -> None:
         raise TimeoutError(f"{left} records were not acknowledged")
 
 
-def measure(bench: Bench, workloads: tuple[Workload, ...], rounds: int) -> dict[str, Rates]:
-    """The rates of each workload and sink, by source."""
-    found: dict[str, Rates] = {}
+def measure(bench: Bench, workloads: tuple[Workload, ...], rounds: int) -> Found:
+    """The runs of each workload and sink, by source."""
+    found: Found = {}
     for workload in workloads:
         bench.fill(workload)
         for name in SOURCES:
             bench.check(SOURCES[name], workload)
         for sink in SINKS:
-            rates = found[f"{workload.name} into {sink}"] = {name: [] for name in SOURCES}
+            runs = found[f"{workload.name} into {sink}"] = {name: [] for name in SOURCES}
             for turn in range(rounds):
                 for name in SOURCES if turn % 2 == 0 else reversed(SOURCES):
-                    rates[name].append(bench.rate(SOURCES[name], workload, sink))
-                    print(f"{workload.name} | {sink} | {name} | {rates[name][-1]:,.0f} rows/s", flush=True)
+                    run = bench.run(SOURCES[name], workload, sink)
+                    runs[name].append(run)
+                    print(
+                        f"{workload.name} | {sink} | {name} | {run.rows_per_s:,.0f} rows/s, {run.cpu_us:.2f} µs",
+                        flush=True,
+                    )
     return found
 
 
@@ -162,52 +185,18 @@ def brokers(folder: Path) -> Iterator[dict[str, BrokerProcess]]:
         yield {"kafka": kafka, "ottla": ottla}
 
 
-def table(found: dict[str, Rates]) -> str:
-    """One row a workload and sink: thousands of rows a second, and the ratios that matter."""
-    titles = [source.title for source in SOURCES.values()]
-    ratios = ("connector on Ottla / on Kafka", "`ottla` / connector", "`ottla-segments` / connector, / `ottla`")
-    rows = [f"| 1,000 rows/s | {' | '.join((*titles, *ratios))} |", "|---|" + "---:|" * (len(titles) + len(ratios))]
-    for name, rates in found.items():
-        median = {source: statistics.median(values) for source, values in rates.items()}
-        shown = [f"{median[source] / 1000:,.0f}" for source in SOURCES]
-        shown += [
-            _ratio(median["connector"], median["kafka"]),
-            _ratio(median["ottla"], median["connector"]),
-            f"{_ratio(median['segments'], median['connector'])}, {_ratio(median['segments'], median['ottla'])}",
-        ]
-        rows.append(f"| {name} | {' | '.join(shown)} |")
-    return "\n".join(rows)
-
-
-def _ratio(ours: float, theirs: float) -> str:
-    return f"{ours / theirs:.2f}×"  # noqa: RUF001
-
-
-def write_page(found: dict[str, Rates], rounds: int, spark_version: str) -> None:
-    """Replace the part of the page that is between the marks; at its end, if it has none yet."""
-    about = report.machine()
-    text = (
-        f"`python -m benchmarks.spark`: Spark {spark_version} on local[{THREADS}], {PARTITIONS} partitions, 5 million "
-        f"records of 100 B and 1 million of 1 KB, medians of {rounds} alternating runs on {about['cores']} cores of "
-        f"{about['cpu']}, {about['memory_gib']} GiB, Python {about['python']}. All share these cores.\n\n"
-        + table(found)
-    )
-    page = PAGE.read_text()
-    if START not in page:
-        page += f"\n## Spark\n\n{START}\n{END}\n"
-    before, _, rest = page.partition(START)
-    PAGE.write_text(f"{before}{START}\n{text}\n{END}{rest.partition(END)[2]}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="runs of each source")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round, no page")
+    parser.add_argument("--divide", type=int, default=1, metavar="N", help="an N-th of the records")
+    parser.add_argument("--busy", action="store_true", help="others use this machine: tell of CPU time alone")
     arguments = parser.parse_args()
     if reason := session.missing():
         print(reason, file=sys.stderr)
         return 2
-    workloads = tuple(workload.divided(QUICK_DIVISOR) for workload in WORKLOADS) if arguments.quick else WORKLOADS
+    divisor = QUICK_DIVISOR if arguments.quick else arguments.divide
+    workloads = tuple(workload.divided(divisor) for workload in WORKLOADS)
     rounds = 1 if arguments.quick else arguments.rounds
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder, brokers(Path(folder)) as running:
         spark = session.start(threads=THREADS)
@@ -216,16 +205,18 @@ def main() -> int:
             bench.fill(WARM_UP)
             for source in SOURCES.values():
                 for sink in SINKS:
-                    bench.rate(source, WARM_UP, sink)
+                    bench.run(source, WARM_UP, sink)
             found = measure(bench, workloads, rounds)
             version = spark.version
         finally:
             spark.stop()
-    print(table(found))
+    print(spark_runs.table(found, LAYOUT, busy=arguments.busy))
     if not arguments.quick:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps({"machine": report.machine(), "spark": version, "rates": found}, indent=1) + "\n")
-        write_page(found, rounds, version)
+        about = (
+            f"`python -m benchmarks.spark`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
+            f"{' and '.join(map(str, workloads))} records, medians of {rounds} alternating runs"
+        )
+        spark_runs.keep("spark", about, version, found, LAYOUT, busy=arguments.busy)
     return 0
 
 

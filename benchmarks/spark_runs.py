@@ -1,0 +1,106 @@
+"""What the benchmarks of Spark share: a run's speed and its CPU time, and how both are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import report
+from benchmarks.process_cost import tree_cpu_s
+
+__all__ = ["Found", "Layout", "Ratios", "Run", "keep", "table", "timed"]
+
+RESULTS: Final = Path("benchmarks/results")
+
+
+class Run(NamedTuple):
+    """Rows a second, and the CPU that Spark, its Python processes and the broker took for a row, in µs.
+
+    On a machine that others use as well, only the second says much.
+    """
+
+    rows_per_s: float
+    cpu_us: float
+
+
+Found = dict[str, dict[str, list[Run]]]
+"""The runs of each workload, by who ran."""
+Ratios = Mapping[str, tuple[str, str]]
+"""What each ratio is called, who is compared, and with whom."""
+
+
+class Layout(NamedTuple):
+    """The table's rows: whom it names how, and which ratios are below."""
+
+    titles: Mapping[str, str]
+    ratios: Ratios
+
+
+_US_PER_S: Final = 1e6
+
+
+def timed(rows: int, work: Callable[[], object], *, idle: Collection[int] = ()) -> Run:
+    """Run `work`, which handles so many rows.
+
+    What counts is this process and all that it has started, but for the brokers in `idle`.
+    """
+    me = os.getpid()
+    before, started = tree_cpu_s(me, without=idle), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - started
+    return Run(rows / seconds, (tree_cpu_s(me, without=idle) - before) * _US_PER_S / rows)
+
+
+def table(found: Found, layout: Layout, *, busy: bool) -> str:
+    """A column for each workload: medians, and below them the ratios. Above 1 means that the first is ahead."""
+    medians = {
+        workload: {
+            who: Run(*(statistics.median(part) for part in zip(*each, strict=True))) for who, each in runs.items()
+        }
+        for workload, runs in found.items()
+    }
+    unit = "CPU, µs a row" if busy else "1,000 rows/s (CPU, µs a row)"
+    lines = [f"| {unit} | {' | '.join(found)} |", "|---|" + "---:|" * len(found)]
+    for who, title in layout.titles.items():
+        lines.append(f"| {title} | {' | '.join(_cell(held[who], busy=busy) for held in medians.values())} |")
+    for title, (first, second) in layout.ratios.items():
+        shown = [_ratio(held[first], held[second], busy=busy) for held in medians.values()]
+        lines.append(f"| {title} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def keep(name: str, about: str, spark_version: str, found: Found, layout: Layout, *, busy: bool) -> None:
+    """Write the runs into benchmarks/results, and the table into the page, between the marks of this name.
+
+    On a busy machine they have a place of their own, so that earlier rates from a quiet one stay.
+    """
+    place = f"{name} cpu" if busy else name
+    machine = report.machine()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    held = {"machine": machine, "spark": spark_version, "runs": found}
+    (RESULTS / f"{place.replace(' ', '_')}.json").write_text(json.dumps(held, indent=1) + "\n")
+    shared = "with others at work on the same machine" if busy else "which all share"
+    text = (
+        f"{about} on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
+        f"Python {machine['python']}, {shared}.\n\n{table(found, layout, busy=busy)}"
+    )
+    start, end = f"<!-- {place}: start -->", f"<!-- {place}: end -->"
+    before, found_start, rest = report.PAGE.read_text().partition(start)
+    _, found_end, after = rest.partition(end)
+    if not (found_start and found_end):
+        raise ValueError(f"{report.PAGE} has no {start} and {end}")
+    report.PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}")
+
+
+def _cell(run: Run, *, busy: bool) -> str:
+    return f"{run.cpu_us:.2f}" if busy else f"{run.rows_per_s / 1000:,.0f} ({run.cpu_us:.2f})"
+
+
+def _ratio(first: Run, second: Run, *, busy: bool) -> str:
+    cpu, rate = second.cpu_us / first.cpu_us, first.rows_per_s / second.rows_per_s
+    return f"{cpu:.2f}×" if busy else f"{rate:.2f}× ({cpu:.2f}×)"  # noqa: RUF001
