@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.cli import CommandError
+from ottla.cli import CommandError, options
 from ottla.cli.secure import FOLDER, SecureFolder, write_private
 from ottla.server.security.certificates import DAYS, issue
 from ottla.server.settings.config import ConfigError
@@ -19,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", type=Path, default=Path("ottla-data"), metavar="DIR", help="the broker's data folder"
     )
-    parser.add_argument("--days", type=int, default=DAYS, metavar="N", help=f"how long it is valid (default {DAYS})")
+    parser.add_argument(
+        "--days", type=options.count, default=DAYS, metavar="N", help=f"how long it is valid (default {DAYS})"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default NAME.pem; key and certificate")
 
 

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     draining = actions.add_parser(
         "drain", help="move every replica of a broker to the others, so that it can be removed"
     )
-    draining.add_argument("broker", type=int)
+    draining.add_argument("broker", type=options.number)
     draining.set_defaults(act=drain)
     balancing = actions.add_parser("balance", help="move replicas, so that each broker holds about as many")
     balancing.set_defaults(act=balance)

@@ -13,6 +13,7 @@ from ottla.cli.setting_names import did_you_mean
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -82,7 +83,10 @@ def _get(client: Client, arguments: argparse.Namespace) -> None:
     show_all = arguments.all or arguments.names or arguments.type == "logger"
     found = [it for it in result.configs if show_all or it.config_source not in _NOT_SET]
     if missing := set(arguments.names) - {it.name for it in found}:
-        raise CommandError(f"a {arguments.type} has no setting {', '.join(sorted(missing))}: see them with --all")
+        hint = did_you_mean(arguments.type, sorted(missing), ErrorCode.INVALID_CONFIG)
+        raise CommandError(
+            f"a {arguments.type} has no setting {', '.join(sorted(missing))}: see them with --all.{hint}"
+        )
     found.sort(key=lambda it: it.name)
     if arguments.json:
         print(json.dumps([_as_json(config) for config in found], indent=2))

@@ -48,7 +48,7 @@ class _ExplainFormat(argparse.Action):
 def configure(parser: argparse.ArgumentParser) -> None:
     where.allow_minus(parser)
     parser.add_argument("topic", help="the topic to read")
-    parser.add_argument("-p", "--partition", type=int, action="append", help="default: all; may be repeated")
+    parser.add_argument("-p", "--partition", type=options.number, action="append", help="default: all; may be repeated")
     parser.add_argument(
         "-o",
         "--offset",
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="wait for new records instead of stopping at the end")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end (the default without --follow)")
-    parser.add_argument("-c", "--count", type=int, help="stop after this many records")
+    parser.add_argument("-c", "--count", type=options.count, help="stop after this many records")
     parser.add_argument("-f", "--format", help="such as '%%t %%p %%o %%k %%s\\n'; see `ottla consume --help-format`")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print the key as well, followed by this")
     parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records")

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("path", nargs="+", help="a .data file, or a folder with some in it")
     parser.add_argument("--show", choices=LEVELS, default="runs", help="how deep to go (default: runs)")
-    parser.add_argument("--partition", type=int, help="only this partition's runs")
+    parser.add_argument("--partition", type=options.number, help="only this partition's runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
@@ -43,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
             for item in dump_file(disk, path, depth, arguments.partition, partial(explain, _topic_of(path))):
                 is_damaged = is_damaged or item["type"] == "damage" or item.get("crc_ok") is False
                 print(json.dumps(item) if arguments.json else _line(item))
-    except (OSError, StorageError) as error:
+    except OSError as error:
+        raise CommandError(f"cannot read {error.filename}: {error.strerror}") from error
+    except StorageError as error:
         raise CommandError(str(error)) from error
     finally:
         progress.finish()

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", default="ottla-data", help="the folder given to `ottla serve` (default: ottla-data)"
     )
-    parser.add_argument("--node-id", type=int, help="the node to check (default: every node in the folder)")
+    parser.add_argument("--node-id", type=options.number, help="the node to check (default: every node in the folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument(
         "--delete-unknown",

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cli import CommandError
+from ottla.cli import CommandError, options
 from ottla.cli.mirror_groups import differing_groups
 from ottla.cli.mirror_state import (
     CLIENT_PROPERTIES,
@@ -61,7 +61,11 @@ def add_promote(actions: Any) -> None:
         help="only these, as `start` takes them (default: all)",
     )
     parser.add_argument(
-        "--wait", type=float, default=30, metavar="SECONDS", help="how long to wait until everything is copied"
+        "--wait",
+        type=options.seconds,
+        default=30,
+        metavar="SECONDS",
+        help="how long to wait until everything is copied",
     )
     parser.add_argument(
         "--source-is-lost", action="store_true", help="do not ask the source; give up what has not been copied yet"

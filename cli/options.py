@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -30,7 +31,7 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="how to connect: a client's properties, as Kafka's tools take them (default: $OTTLA_COMMAND_CONFIG)",
     )
-    parser.add_argument("--timeout", type=float, default=30, metavar="SECONDS", help="how long to wait for an answer")
+    parser.add_argument("--timeout", type=seconds, default=30, metavar="SECONDS", help="how long to wait for an answer")
 
 
 def add_json(parser: argparse.ArgumentParser, *, instead_of: str = "a table") -> None:
@@ -72,6 +73,32 @@ def port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: write a number from 0 to 65535")
     return int(text)
+
+
+def number(text: str) -> int:
+    """A whole number, for argparse."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def count(text: str) -> int:
+    """How many of something, for argparse: at least one."""
+    if (value := number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is too few: write 1 or more")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time, for argparse: more than nothing, less than forever."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write a number of seconds, such as 30 or 0.5")
+    return value
 
 
 def nodes(text: str) -> int:

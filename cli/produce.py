@@ -38,7 +38,9 @@ class Line(NamedTuple):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("files", nargs="*", help="one record a line; standard input by default")
-    parser.add_argument("-p", "--partition", type=int, help="default: chosen by the key, or spread if there is no key")
+    parser.add_argument(
+        "-p", "--partition", type=options.number, help="default: chosen by the key, or spread if there is no key"
+    )
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="what stands between key and value")
     parser.add_argument(
         "-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records (default: newline)"
@@ -51,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-Z", "--null", action="store_true", help="send empty keys and values as null")
     parser.add_argument("--whole-files", action="store_true", help="each file is one record")
     parser.add_argument("-a", "--acks", choices=["1", "all"], default="all")
-    parser.add_argument("-c", "--count", type=int, help="stop after this many records")
+    parser.add_argument("-c", "--count", type=options.count, help="stop after this many records")
     options.add_bootstrap(parser)
 
 

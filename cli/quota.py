@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.cli.setting_names import did_you_mean
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
@@ -91,4 +92,5 @@ def _alter(client: Client, arguments: argparse.Namespace) -> None:
     answer = client.call_controller(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)]))
     (result,) = answer.entries
     if result.error_code:
-        raise BrokerError(result.error_code, result.error_message, what=_shown(entity))
+        error = BrokerError(result.error_code, result.error_message, what=_shown(entity))
+        raise CommandError(f"{error}{did_you_mean('quota', (op.key for op in ops), error.code)}")

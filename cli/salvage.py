@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="RECORDING", help="write the records to this file, for `ottla replay`; - prints"
     )
-    parser.add_argument("--partition", type=int, help="only this partition's")
+    parser.add_argument("--partition", type=options.number, help="only this partition's")
 
 
 def run(arguments: argparse.Namespace) -> int:

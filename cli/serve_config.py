@@ -57,6 +57,9 @@ def _set_listeners(flags: dict[str, str], arguments: argparse.Namespace) -> None
     listen = arguments.listen or []
     if arguments.port is not None:
         listen = [f"127.0.0.1:{arguments.port}", *listen]
+    for text in listen:
+        if ":" not in text or not text.rpartition(":")[2].isdecimal():
+            raise CommandError(f"{text!r} is not an address to listen on: write HOST:PORT")
     if listen:
         flags["listeners"] = ",".join(map(_named, range(len(listen)), listen))
         flags.setdefault(

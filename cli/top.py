@@ -25,7 +25,7 @@ _FEWEST_LINES: Final = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="default: 2")
+    parser.add_argument("--interval", type=options.seconds, default=2.0, metavar="SECONDS", help="default: 2")
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",

@@ -35,8 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     create = actions.add_parser("create", help="create topics")
     create.add_argument("topics", nargs="+", metavar="topic")
-    create.add_argument("-p", "--partitions", type=int, default=-1, help="default: the broker's num.partitions")
-    create.add_argument("-r", "--replication-factor", type=int, default=-1, help="default: the broker's")
+    create.add_argument(
+        "-p", "--partitions", type=options.count, default=-1, help="default: the broker's num.partitions"
+    )
+    create.add_argument("-r", "--replication-factor", type=options.count, default=-1, help="default: the broker's")
     create.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
     create.add_argument("--if-not-exists", action="store_true", help="do not fail if a topic exists")
     create.set_defaults(act=_create)
@@ -53,9 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     alter = actions.add_parser("alter", help="add partitions, or change settings or the number of replicas")
     alter.add_argument("topic")
-    alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
+    alter.add_argument("-p", "--partitions", type=options.count, help="the new number of partitions")
     alter.add_argument(
-        "-r", "--replication-factor", type=int, help="the new number of replicas; waits until they are in sync"
+        "-r",
+        "--replication-factor",
+        type=options.count,
+        help="the new number of replicas; waits until they are in sync",
     )
     alter.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
     alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="return to the default")

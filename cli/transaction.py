@@ -40,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--state", action="append", default=[], help="only these: Ongoing, Empty, CompleteCommit, … (may be repeated)"
     )
-    listing.add_argument("--producer-id", type=int, action="append", default=[], help="only these (may be repeated)")
+    listing.add_argument(
+        "--producer-id", type=options.number, action="append", default=[], help="only these (may be repeated)"
+    )
     options.add_json(listing)
     listing.set_defaults(act=_list)
 
@@ -59,7 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC:PARTITION",
         help="end a hanging transaction in this partition: one that no coordinator knows any more",
     )
-    abort.add_argument("--start-offset", type=int, help="with --partition: where the hanging transaction begins")
+    abort.add_argument(
+        "--start-offset", type=options.number, help="with --partition: where the hanging transaction begins"
+    )
     abort.set_defaults(act=_abort)
 
     for action in (listing, describe, abort):

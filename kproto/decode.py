@@ -178,6 +178,8 @@ def read_input(source: str) -> bytes:
         data = source.encode()
         if _from_hex(data) is None:
             raise DecodeError(f"{source!r} is neither a file nor hexadecimal text")
+    if not data:
+        raise DecodeError("there is nothing to decode: the input is empty")
     return _from_hex(data) or data
 
 

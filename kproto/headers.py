@@ -56,7 +56,9 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
         tags: tuple[TaggedField, ...] = ()
         if is_flexible:
             tags, pos = read_unknown_tags(buf, pos + 1, buf[pos], len(buf))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
+        raise DecodeError("the request header is malformed: it ends too early") from error
+    except UnicodeDecodeError as error:
         raise DecodeError(f"the request header is malformed: {error}") from error
     header = RequestHeader(
         api_key=key,
@@ -110,7 +112,7 @@ def parse_response_header(api_key: ApiKey, api_version: int, buf: Buffer, pos: i
         if ApiKey(api_key).response_header_version(api_version) == 1:
             tags, pos = read_unknown_tags(buf, pos + 1, buf[pos], len(buf))
     except (struct.error, IndexError) as error:
-        raise DecodeError(f"the response header is malformed: {error}") from error
+        raise DecodeError("the response header is malformed: it ends too early") from error
     return ResponseHeader(correlation_id=correlation_id, unknown_tagged_fields=tags), pos
 
 

@@ -22,6 +22,8 @@ _CLIENT_KEYS: Final = {
 }
 _IP_KEYS: Final = {"connection_creation_rate": int}
 
+QUOTA_NAMES: Final = (*_CLIENT_KEYS, *_IP_KEYS)
+
 
 class Match(IntEnum):
     """How a filter looks at one component of an entity; the numbers are those of DescribeClientQuotas."""

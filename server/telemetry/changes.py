@@ -21,14 +21,14 @@ async def log_changes(delta: MetadataDelta) -> None:
         logger.info("topic %s was deleted", topic.name, extra={"topic": topic.name})
     for topic in delta.created_topics:
         keys = {"topic": topic.name, "partitions": len(topic.partitions)}
-        logger.info("topic %s was created with %d partitions", topic.name, len(topic.partitions), extra=keys)
+        logger.info("topic %s was created, partitions: %d", topic.name, len(topic.partitions), extra=keys)
     for name in {
         change.topic.name
         for change in delta.changed_partitions
         if change.topic.topic_id not in created and not change.before
     }:
         count = len(delta.after.topics[name].partitions)
-        logger.info("topic %s has %d partitions now", name, count, extra={"topic": name, "partitions": count})
+        logger.info("topic %s has more partitions now: %d", name, count, extra={"topic": name, "partitions": count})
     for topic in delta.reconfigured_topics:
         settings = _differing(delta.before.topics[topic.name].configs, topic.configs)
         logger.info("topic %s: changed %s", topic.name, settings, extra={"topic": topic.name, "settings": settings})
@@ -37,7 +37,7 @@ async def log_changes(delta: MetadataDelta) -> None:
         what = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or '(default)'}"
         logger.info("%s: changed %s", what, settings, extra={"settings": settings})
     if delta.quotas_changed:
-        logger.info("client quotas were changed: %d entities have some", len(delta.after.quotas))
+        logger.info("client quotas were changed; users, clients and addresses with quotas: %d", len(delta.after.quotas))
     if delta.features_changed:
         logger.info("features were changed: %s", ", ".join(f"{k}={v}" for k, v in sorted(delta.after.features.items())))
 

@@ -81,6 +81,8 @@ def test_quotas(broker: Any) -> None:
     assert len(json.loads(broker.run("quota", "list", "--json").stdout)) == 2
     assert "whose quota" in refusal(broker, "quota", "set", "producer_byte_rate=1")
     assert "foo" in refusal(broker, "quota", "set", "--user", "ann", "foo=1")
+    misspelt = refusal(broker, "quota", "set", "--user", "ann", "produce_byte_rate=1")
+    assert "Did you mean producer_byte_rate?" in misspelt
     assert broker.run("quota", "set", "--user", "ann", "producer_byte_rate=x", check=False).returncode == 2
 
 

@@ -35,3 +35,8 @@ def test_every_level_is_json(tmp_path: Path, capsys: Any) -> None:
     assert len(bytes.fromhex(items[0]["boot_tag"])) == 12
     assert items[-1]["key"] == "k"
     assert items[-1]["headers"] == [["h", "v"]]
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path, capsys: Any) -> None:
+    assert main(["dump", str(tmp_path / "none.data")]) == 1
+    assert capsys.readouterr().err == f"ottla dump: cannot read {tmp_path}/none.data: No such file or directory\n"

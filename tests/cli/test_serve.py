@@ -138,7 +138,8 @@ def test_it_warns_when_it_listens_beyond_this_machine(start: Make, tmp_path: Pat
     [
         (["--set", "num.partitons=3"], "Did you mean num.partitions?"),
         (["--set", "num.partitions=many"], "num.partitions"),
-        (["--listen", "somewhere"], "is not a listener"),
+        (["--listen", "somewhere"], "'somewhere' is not an address to listen on: write HOST:PORT"),
+        (["--listen", "9092"], "'9092' is not an address to listen on: write HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "ports go from 0 to 65535"),
         (["--port", "0", "--http", "198.51.100.1:0"], "cannot listen on 198.51.100.1"),
         (["--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "cannot be advertised"),

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 
 def topics(broker: Any) -> dict[str, Any]:
     listed = json.loads(broker.run("topic", "list", "--json").stdout)
@@ -110,3 +112,23 @@ def test_wrong_usage_is_exit_code_2(broker: Any) -> None:
     assert broker.run(check=False).returncode == 2
     assert broker.run("nonsense", check=False).returncode == 2
     assert broker.run("topic", "create", "t", "-c", "novalue", check=False).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("topic create t -p 0", "'0' is too few: write 1 or more"),
+        ("topic create t -r many", "'many' is not a whole number"),
+        ("consume t -p x", "'x' is not a whole number"),
+        ("consume t -c -1", "'-1' is too few: write 1 or more"),
+        ("produce t -c 0", "'0' is too few: write 1 or more"),
+        ("topic list --timeout soon", "'soon' is not a time: write a number of seconds, such as 30 or 0.5"),
+        ("topic list --timeout -1", "'-1' is not a time"),
+        ("topic list --timeout inf", "'inf' is not a time"),
+        ("cluster drain one", "'one' is not a whole number"),
+    ],
+)
+def test_a_number_that_cannot_be_is_wrong_usage(broker: Any, arguments: str, words: str) -> None:
+    result = broker.run(*arguments.split(), check=False)
+    assert result.returncode == 2
+    assert words in result.stderr.decode()

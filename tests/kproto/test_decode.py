@@ -142,6 +142,18 @@ def test_what_cannot_be_read_is_said(arguments: list[str], capsys: pytest.Captur
     assert capsys.readouterr().err.startswith("unreadable: ")
 
 
+def test_no_input_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
+    assert decode.main([]) == 1
+    assert capsys.readouterr().err == "unreadable: there is nothing to decode: the input is empty\n"
+
+
+@pytest.mark.parametrize("arguments", [["0012"], ["00", "--response", "FETCH:16"]])
+def test_a_header_that_is_cut_short_is_said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert decode.main(arguments) == 1
+    assert capsys.readouterr().err.endswith("header is malformed: it ends too early\n")
+
+
 def test_the_broken_field_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert decode.main([RESPONSE[:-40].hex(), "--response", "FETCH:16"]) == 1
     assert "responses[0] -> partitions[0] -> records" in capsys.readouterr().err.replace("  ", " ")
