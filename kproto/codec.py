@@ -45,7 +45,18 @@ def parse_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Requ
 
     Bytes after it are ignored, as Kafka ignores them: librdkafka's Metadata v13 for all topics has three too many.
     """
-    return parse_prefix(_served_request(api_key, version), version, buf, pos)[0]
+    # As `parse_prefix`, but for the calls: it is done for every request.
+    run, takes_view, cls = _request_parser(api_key, version)
+    data: Any = buf
+    if takes_view:
+        data = memoryview(buf)
+    elif type(buf) is not bytes:
+        data = bytes(buf)
+    try:
+        request: Request = run(data, pos)[0]
+    except _MALFORMED as error:
+        raise DecodeError(f"{cls.__name__} v{version} is malformed: {error}") from error
+    return request
 
 
 def parse_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Response:
@@ -148,7 +159,13 @@ def prepare_steps(api_key: ApiKey, version: int) -> None:
 
 def build(message: Message, version: int) -> bytes:
     """The encoded message. Copies record batches once; `build_parts` does not."""
-    return b"".join(build_parts(message, version))
+    cls = type(message)
+    parts: list[Buffer] = []
+    try:
+        _builder(cls, version)(message, parts.append)
+    except _UNFIT as error:
+        raise EncodeError(f"{cls.__name__} does not fit version {version}: {error}") from error
+    return b"".join(parts)
 
 
 def build_parts(message: Message, version: int) -> list[Buffer]:
@@ -187,6 +204,12 @@ def _parser_in_steps(cls: type[Message], version: int) -> Callable[..., Steps[tu
 def _builder_in_steps(cls: type[Message], version: int) -> Callable[..., Steps[None]]:
     _builder(cls, version)
     return compile_builder(cls, version, flexible=cls.FLEXIBLE_VERSIONS.includes(version), in_steps=True)
+
+
+@cache
+def _request_parser(api_key: int, version: int) -> tuple[Callable[..., tuple[Any, int]], bool, type[Request]]:
+    cls = _served_request(api_key, version)
+    return *_parser(cls, version), cls
 
 
 @cache

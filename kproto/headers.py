@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
 
 _REQUEST_START = struct.Struct(">hhi")
+_START_SIZE = _REQUEST_START.size
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _CORRELATION_ID = struct.Struct(">i")
 
@@ -45,17 +46,28 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
 
     Raises UnsupportedApiError, which carries what an answer needs, for a key or version that Kafka 4.3 does not serve.
     """
+    # Written out, for it is done for every request: calls cost.
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(buf, pos)
         served = _served(api_key, api_version)
         if served is None:
             raise UnsupportedApiError(api_key, api_version, correlation_id)
         key, is_flexible = served
-        pos += _REQUEST_START.size
-        client_id, pos = _parse_client_id(buf, pos)
+        pos += _START_SIZE
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, pos)
+        pos += 2
+        client_id = None
+        if length >= 0:
+            end = pos + length
+            if end > len(buf):
+                raise DecodeError("the client id is longer than the request")
+            client_id = str(buf[pos:end], "utf-8")
+            pos = end
         tags: tuple[TaggedField, ...] = ()
         if is_flexible:
-            tags, pos = read_unknown_tags(buf, pos + 1, buf[pos], len(buf))
+            pos += 1
+            if buf[pos - 1]:
+                tags, pos = read_unknown_tags(buf, pos, buf[pos - 1], len(buf))
     except (struct.error, IndexError) as error:
         raise DecodeError("the request header is malformed: it ends too early") from error
     except UnicodeDecodeError as error:
@@ -78,16 +90,6 @@ def _served(api_key: int, api_version: int) -> tuple[ApiKey, bool] | None:
     except ValueError:
         return None
     return (key, key.is_flexible(api_version)) if key.is_valid(api_version) else None
-
-
-def _parse_client_id(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, pos)
-    pos += _CLIENT_ID_LENGTH.size
-    if length < 0:
-        return None, pos
-    if length > len(buf) - pos:
-        raise DecodeError("the client id is longer than the request")
-    return str(buf[pos : pos + length], "utf-8"), pos + length
 
 
 def build_request_header(

@@ -30,8 +30,11 @@ class Releasable(Protocol):
 class RequestFrame(Releasable, Protocol):
     """A request's bytes without their length prefix, and the memory that holds them."""
 
-    body: memoryview
-    fragment: Fragment
+    @property
+    def body(self) -> memoryview | bytes: ...
+
+    @property
+    def fragment(self) -> Fragment: ...
 
 
 class RequestConnection(Protocol):
@@ -159,7 +162,7 @@ class RequestContext:
         return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
 
     @property
-    def frame(self) -> memoryview:
+    def frame(self) -> memoryview | bytes:
         """The request's bytes, header included."""
         assert self._frame is not None
         return self._frame.body

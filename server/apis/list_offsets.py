@@ -28,7 +28,7 @@ from ottla.kproto.records import RecordError
 from ottla.server.apis.errors import error_code
 from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
-from ottla.server.replica.offset_lookup import OffsetSpec, find_offset
+from ottla.server.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
 from ottla.server.replica.partition import Isolation
 from ottla.storage.errors import StorageError
 
@@ -83,7 +83,9 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[List
             elif image is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                yield from _answer(request, asked, image, context, answer)
+                search = _answer(request, asked, image, context, answer)
+                if search is not None:
+                    yield from search
     return response
 
 
@@ -107,16 +109,37 @@ def _answer(
     topic: TopicImage,
     context: RequestContext,
     answer: ListOffsetsPartitionResponse,
-) -> Stages[None]:
+) -> Stages[None] | None:
+    """Fill the answer, or return what fills it after a search by time."""
+    isolation, may_read_from_follower = _isolation(request), request.replica_id == _DEBUGGING_CONSUMER
     try:
         partition = context.broker.replica_manager.get_partition(topic.topic_id, asked.partition_index)
-        found = yield from find_offset(
+        found = known_offset(partition, asked.timestamp, isolation, asked.current_leader_epoch, may_read_from_follower)
+    except (ReplicaError, StorageError) as error:
+        answer.error_code = _code(error, context.header.api_version)
+        return None
+    if found is None:
+        search = find_offset(
             partition,
             asked.timestamp,
-            isolation=_isolation(request),
+            isolation=isolation,
             current_leader_epoch=asked.current_leader_epoch,
-            may_read_from_follower=request.replica_id == _DEBUGGING_CONSUMER,
+            may_read_from_follower=may_read_from_follower,
         )
+        return _fill_by_search(search, asked, topic, context, answer)
+    _fill(answer, found, context)
+    return None
+
+
+def _fill_by_search(
+    search: Stages[FoundOffset],
+    asked: ListOffsetsPartition,
+    topic: TopicImage,
+    context: RequestContext,
+    answer: ListOffsetsPartitionResponse,
+) -> Stages[None]:
+    try:
+        _fill(answer, (yield from search), context)
     except (ReplicaError, StorageError) as error:
         answer.error_code = _code(error, context.header.api_version)
     except RecordError as error:
@@ -125,10 +148,12 @@ def _answer(
         name = f"{topic.name}-{asked.partition_index}"
         keys = {"topic": topic.name, "partition": asked.partition_index, "error": str(error)}
         logger.warning("%s cannot be searched by time: damaged records: %s", name, error, extra=keys)
-    else:
-        answer.timestamp, answer.offset = found[:2]
-        if context.header.api_version >= _FIRST_VERSION_WITH_EPOCHS:
-            answer.leader_epoch = found[2]
+
+
+def _fill(answer: ListOffsetsPartitionResponse, found: FoundOffset, context: RequestContext) -> None:
+    answer.timestamp, answer.offset, leader_epoch = found
+    if context.header.api_version >= _FIRST_VERSION_WITH_EPOCHS:
+        answer.leader_epoch = leader_epoch
 
 
 def _isolation(request: ListOffsetsRequest) -> Isolation:

@@ -20,7 +20,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.server.errors import CloseConnectionError
-from ottla.server.network.receiver import Frame, FrameReceiver
+from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.network.transport import Transport
 from ottla.server.security.errors import NoRuleError
 from ottla.server.security.principal import ANONYMOUS
@@ -319,6 +319,8 @@ class Connection:
                     self._check_session(sasl, context)
                 if not self._answer_at_once(context):
                     return False
+                if self._receiver.is_idle:
+                    return True  # it came by itself
             return self._receiver.is_settled()
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
@@ -448,7 +450,7 @@ class Connection:
             self._resting = None
         self._muted_until = 0.0
 
-    def _accept(self, frame: Frame) -> RequestContext:
+    def _accept(self, frame: Frame | LoneFrame) -> RequestContext:
         try:
             context = self._dispatcher.accept(frame, self)
         except BaseException:

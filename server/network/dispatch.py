@@ -36,8 +36,8 @@ from ottla.server.waiting import remote_time
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Response
+    from ottla.server.apis.context import RequestFrame
     from ottla.server.broker import Broker
-    from ottla.server.network.receiver import Frame
     from ottla.server.served.api import Api, ApiTable
 
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
@@ -62,7 +62,7 @@ class Dispatcher:
     def find_api(self, api_key: int, api_version: int) -> Api:
         return self._apis.find(api_key, api_version)
 
-    def accept(self, frame: Frame, connection: RequestConnection) -> RequestContext:
+    def accept(self, frame: RequestFrame, connection: RequestConnection) -> RequestContext:
         """Read a frame's header. Raises CloseConnectionError, and then has taken nothing."""
         try:
             header, body_start = headers.parse_request_header(frame.body)
@@ -286,10 +286,7 @@ def _encode(response: Response, context: RequestContext, version: int) -> list[B
 
 def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
     """Put the frame's length and the response header in front of a body's pieces."""
-    size_bytes = 0
-    for part in parts:
-        size_bytes += len(part)
-    context.response_bytes = size_bytes
+    context.response_bytes = size_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
     if context.api.key.response_header_version(version) == 0:
         prefix = _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id)
     else:

@@ -14,17 +14,19 @@ from typing import Final
 
 import trio
 
+from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import FrameError
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.transport import Transport
 from ottla.server.waiting.request_budget import Claim, RequestBudget
-from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import SCRATCH_BYTES, BufferPool, MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 
 _LENGTH_AND_API = Struct(">ihh")
 
-_MIN_SHARED_BYTES: Final = 512
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_MIN_SHARED_BYTES: Final = SCRATCH_BYTES
 _MAX_SHARED_BYTES: Final = 64 * 1024
 # This many small frames of a burst are taken in one turn of the event loop.
 _MAX_TAKEN_AT_ONCE: Final = 4
@@ -51,6 +53,22 @@ class Frame:
         self.fragment.release()
 
 
+class LoneFrame:
+    """A small request that came by itself: its bytes are copied, and it holds no memory of the pool."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    @property
+    def fragment(self) -> Fragment:
+        raise AssertionError("a request whose bytes somebody keeps is received into a fragment")
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
 class FrameReceiver:
     """The frames of one transport, in order.
 
@@ -69,6 +87,7 @@ class FrameReceiver:
         "_fragment",
         "_is_after_large",
         "_is_ended",
+        "_may_be_lone",
         "_needed",
         "_pool",
         "_share",
@@ -116,6 +135,7 @@ class FrameReceiver:
         self._unbroken_bytes = 0  # of a large frame since others could run
         self._is_after_large = False
         self._is_ended = False
+        self._may_be_lone = True
         #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
         self.is_quiet = True
 
@@ -137,7 +157,7 @@ class FrameReceiver:
         """Whether bytes have come after the last frame."""
         return self._end > self._start
 
-    def next_at_once(self) -> Frame | None:
+    def next_at_once(self) -> Frame | LoneFrame | None:
         """The next frame, if it is a small one and here; None if it is not, and `next` has to be asked for it.
 
         For whoever knows that something may have come. Raises as `next` does.
@@ -147,6 +167,8 @@ class FrameReceiver:
             if self._is_ended or not self._share.has_room:
                 return None
             self._is_after_large = False
+            if self._may_be_lone and self._shared_bytes == _MIN_SHARED_BYTES:
+                return self._next_lone()
             self._fragment = self._pool.acquire(self._shared_bytes)
             self._start = self._end = 0
         elif self._is_after_large:
@@ -170,6 +192,32 @@ class FrameReceiver:
         if count == 0:
             self._is_ended = True
             return None
+        return self._take()
+
+    def _next_lone(self) -> Frame | LoneFrame | None:
+        """A frame that is small and comes by itself, as most do; with anything else, go on as usual."""
+        memory = self._pool.scratch
+        try:
+            count = self._transport.receive_into(memory)
+        except BlockingIOError:
+            self._expects_more = False
+            self.is_quiet = True
+            return None
+        if count >= _LENGTH_AND_API.size:
+            size_bytes, api_key, _ = _LENGTH_AND_API.unpack_from(memory)
+            if api_key == _PRODUCE:
+                self._may_be_lone = False  # its records stay where they are received
+            elif size_bytes == count - PREFIX_SIZE and count < _MIN_SHARED_BYTES and size_bytes <= self.max_frame_bytes:
+                return LoneFrame(bytes(memory[PREFIX_SIZE:count]))
+        elif count == 0:
+            self._is_ended = True
+            return None
+        fragment = self._fragment = self._pool.acquire(_MIN_SHARED_BYTES)
+        fragment.memory[:count] = memory[:count]
+        self._start, self._end = 0, count
+        self._expects_more = count == _MIN_SHARED_BYTES
+        if self._expects_more:
+            self._shared_bytes *= 2
         return self._take()
 
     async def next(self) -> Frame | None:

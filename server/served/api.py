@@ -202,9 +202,9 @@ class Api:
         self.metrics: ApiMetrics | None = None
         self._handler = handler
         self.handler: Handler
-        self.parse: Callable[[int, memoryview, int], Request]
+        self.parse: Callable[[int, codec.Buffer, int], Request]
         self.build_parts: Callable[[Any, int], list[Buffer]]
-        self.parse_in_steps: Callable[[int, memoryview, int, codec.Begun], codec.Steps[Request]]
+        self.parse_in_steps: Callable[[int, codec.Buffer, int, codec.Begun], codec.Steps[Request]]
         self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
 
     def __repr__(self) -> str:

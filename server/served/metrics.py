@@ -120,6 +120,13 @@ def _count_metadata(errors: _Errors, response: Any) -> None:
             _count(errors, topic.error_code)
 
 
+def _count_partitions(errors: _Errors, response: Any) -> None:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                _count(errors, partition.error_code)
+
+
 def _count_in_steps(errors: _Errors, answer: Any) -> Steps[None]:
     """What `_counter_of` counts, and the special ones: an element's own code, or those of the elements in it."""
     code = getattr(answer, "error_code", 0) or getattr(answer, "partition_error_code", 0)
@@ -138,6 +145,8 @@ _SPECIAL: dict[ApiKey, _ErrorCounter] = {
     ApiKey.PRODUCE: _count_produce,
     ApiKey.FETCH: _count_fetch,
     ApiKey.METADATA: _count_metadata,
+    ApiKey.LIST_OFFSETS: _count_partitions,
+    ApiKey.OFFSET_COMMIT: _count_partitions,
 }
 
 

@@ -31,6 +31,7 @@ def _small_sizes() -> tuple[int, ...]:
 SMALL_SIZES = _small_sizes()
 # It takes some 0.3 ms a MiB.
 _UNMAPPED_AT_ONCE_BYTES = 1_048_576
+SCRATCH_BYTES = SMALL_SIZES[0]
 POISON = b"\xdb"
 """What a poisoning pool fills returned memory with."""
 
@@ -102,7 +103,7 @@ class BufferPool:
     memory in use is never touched. Not thread-safe: acquire and release on the event loop's thread.
     """
 
-    __slots__ = ("_sizes", "_tick", "_tiers", "_unmapping", "config", "counters")
+    __slots__ = ("_sizes", "_tick", "_tiers", "_unmapping", "config", "counters", "scratch")
 
     def __init__(self, config: PoolConfig | None = None) -> None:
         self.config = config = config or PoolConfig()
@@ -113,6 +114,8 @@ class BufferPool:
         ]
         self._tiers = [_Tier(size_bytes, self._take_back) for size_bytes in self._sizes]
         self._tick = 0
+        #: For what is looked at in the very step that fills it; nobody holds it.
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._unmapping = Unmapping()
         for tier in self._tiers[len(SMALL_SIZES) :]:
             for _ in range(config.num_buffers):

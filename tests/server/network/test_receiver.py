@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.errors import CloseConnectionError
-from ottla.server.network.receiver import Frame, FrameReceiver
+from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool
 
@@ -71,6 +71,26 @@ class Stage:
             frame.release()
         return bodies
 
+    async def all_at_once(self) -> list[bytes]:
+        """All frames, received as a connection does that serves small requests without its task."""
+        bodies: list[bytes] = []
+        is_over = False
+        while not is_over:
+            await self.receiver._transport.wait_readable()
+            frames: list[Frame | LoneFrame] = []
+            while (frame := self.receiver.next_at_once()) is not None:
+                frames.append(frame)
+            if not self.receiver.is_quiet:
+                last = await self.receiver.next()
+                is_over = last is None
+                frames += [] if last is None else [last]
+            # Only now: what was received later has not changed what came before.
+            bodies += [bytes(frame.body) for frame in frames]
+            for frame in frames:
+                frame.release()
+        self.receiver.close()
+        return bodies
+
     def assert_nothing_held(self) -> None:
         self.pool.check_no_leak()
         assert self.budget.used_bytes == 0
@@ -88,6 +108,69 @@ def cut(data: bytes, seed: int, max_chunk: int) -> list[bytes]:
         chunks.append(data[:size])
         data = data[size:]
     return chunks
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.lists(
+        st.one_of(st.integers(4, 30), st.integers(490, 520), st.integers(4, 70_000)), min_size=1, max_size=12
+    ),
+    api_keys=st.sampled_from([(2, 2), (0, 0), (2, 0), (3, 2)]),
+    seed=st.integers(0, 1 << 30),
+    max_chunk=st.sampled_from([None, 20, 1_000, 40_000]),
+)
+def test_frames_that_come_by_themselves_arrive_whole_too(
+    sizes: list[int], api_keys: tuple[int, int], seed: int, max_chunk: int | None
+) -> None:
+    bodies = [
+        struct.pack(">hh", api_keys[number % 2], 7) + random.Random(seed + number).randbytes(size - 4)
+        for number, size in enumerate(sizes)
+    ]
+    chunks = [framed(body) for body in bodies] if max_chunk is None else cut(framed(*bodies), seed, max_chunk)
+
+    async def receive() -> None:
+        stage = Stage(chunks)
+        assert await stage.all_at_once() == bodies
+        stage.assert_nothing_held()
+
+    trio.run(receive)
+
+
+async def test_a_small_request_by_itself_takes_no_memory_of_the_pool() -> None:
+    body = struct.pack(">hh", 2, 7) + b"list offsets"
+    stage = Stage([framed(body)])
+    stage.receiver._transport.ready = True  # type: ignore[attr-defined]
+    frame = stage.receiver.next_at_once()
+    assert frame is not None
+    assert frame.body == body
+    assert stage.pool.counters.in_use == stage.budget.used_bytes == 0
+    assert stage.receiver.is_settled()
+    assert stage.receiver.next_at_once() is None
+    assert stage.receiver.is_quiet
+
+
+async def test_records_are_received_into_memory_that_stays() -> None:
+    body = struct.pack(">hh", 0, 9) + b"records"
+    stage = Stage([framed(body), framed(body)])
+    for _ in range(2):
+        stage.receiver._transport.ready = True  # type: ignore[attr-defined]
+        frame = stage.receiver.next_at_once()
+        assert frame is not None
+        assert frame.body == body
+        assert frame.fragment.references > 0
+        frame.release()
+        assert stage.receiver.is_settled()
+
+
+async def test_nothing_is_received_while_the_share_of_small_requests_is_spent() -> None:
+    stage = Stage([framed(struct.pack(">hh", 2, 7))])
+    stage.receiver._transport.ready = True  # type: ignore[attr-defined]
+    spent = stage.budget.small.limit_bytes
+    stage.budget.small.charge(spent)
+    assert stage.receiver.next_at_once() is None
+    assert not stage.receiver.is_quiet
+    stage.budget.small.refund(spent)
+    assert stage.receiver.next_at_once() is not None
 
 
 @settings(deadline=None, max_examples=150)
