@@ -57,6 +57,7 @@ def _handle(request: OffsetCommitRequest, context: RequestContext) -> Stages[Ans
             generation_id=request.generation_id_or_member_epoch,
             producer=None,
             knows_epochs=version >= _FIRST_VERSION_WITH_EPOCHS,
+            may_be_alone=not context.connection.has_more,
         )
     except CoordinatorError as error:
         _fail(answers, error, version)

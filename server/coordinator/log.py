@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from ottla.server.event_loop.stages import Stages
+
 
 class CoordinatorLog(Protocol):
     """One internal topic, as coordinators see it.
@@ -11,8 +13,8 @@ class CoordinatorLog(Protocol):
     to clients like any other topic's data (seed on the ReplicaManager redesign).
     """
 
-    async def append(self, partition: int, records: bytes) -> int:
-        """Append one record batch and return its base offset once it is committed.
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        """Append one record batch and return its base offset once it is committed, which may be at once.
 
         Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError or LaterEpochError;
         then nothing may be taken as stored.

@@ -25,6 +25,7 @@ from ottla.server.coordinator.replay import (
     UnreadableRecordError,
     replay_batches,
 )
+from ottla.server.event_loop.stages import Rest, Stages, begin, finish
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
@@ -201,26 +202,47 @@ class CoordinatorPartition(Generic[S]):
 
     # Writing
 
-    def submit(self, write: Write) -> None:
-        """Give a write its place among the partition's, which are committed in this order. The partition serves."""
+    def submit(self, write: Write, *, may_be_alone: bool = False) -> None:
+        """Give a write its place among the partition's, which are committed in this order. The partition serves.
+
+        One that `may_be_alone` is committed here and now where nothing else is under way and the log lets it: that
+        costs less than a task. Others wait for a turn of the event loop, and share a batch with what that brings.
+        """
         assert self.life is Life.SERVING
         if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
             raise CoordinatorNotAvailableError(f"{self} has too many writes waiting")
-        if not self._is_writing:
-            self._scope = trio.CancelScope()
-            self._start_soon(self._drain)
-            self._is_writing = True
         self._queue.append(write)
         self._unsettled_bytes += write.size_bytes
+        if self._is_writing:
+            return
+        self._is_writing = True
+        rest = None
+        if may_be_alone and self._last_batch <= 1:
+            rest = self._commit_here()
+            if rest is None and not self._queue:
+                self._is_writing = False
+                return
+        self._scope = trio.CancelScope()
+        self._start_soon(self._drain, rest)
 
-    async def _drain(self) -> None:
-        """The partition's one writer: it lives while there is something to write."""
+    def _commit_here(self) -> Rest[None] | None:
+        """Begin to commit in the turn of whoever submits; what is left to wait for, if anything is."""
+        try:
+            return begin(self._commit())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
+            self._fail("cannot follow its log", error)
+            return None
+
+    async def _drain(self, rest: Rest[None] | None) -> None:
+        """The partition's one writer: it lives while there is something to write. A `rest` comes first."""
         remote_time.begin_background()
         try:
             with self._scope:
+                if rest is not None:
+                    await rest
                 while self._queue:
                     await self._linger()
-                    await self._commit()
+                    await finish(self._commit())
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
             self._fail("cannot follow its log", error)
         finally:
@@ -243,14 +265,14 @@ class CoordinatorPartition(Generic[S]):
             count = len(self._queue)
             await trio.lowlevel.checkpoint()
 
-    async def _commit(self) -> None:
+    def _commit(self) -> Stages[None]:
         self._under_way = [self._queue.popleft()]
         if not self._decide(self._under_way[0]):
             return
         self._gather(self._under_way)
         self._last_batch = len(self._under_way)
         try:
-            offset = await self._log.append(self.index, self._build(self._under_way))
+            offset = yield from self._log.begin_append(self.index, self._build(self._under_way))
         except CoordinatorError as error:
             self._settle_under_way(error)
             return

@@ -1,6 +1,7 @@
 """Coordinators' logs on the replica manager: the seed's offset manager that talks to the replica manager alone."""
 
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from ottla.server.coordinator.errors import (
     LaterEpochError,
     NotCoordinatorError,
 )
+from ottla.server.event_loop.stages import Stages
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
@@ -40,14 +42,18 @@ class ReplicaLog:
             raise CoordinatorNotAvailableError("the coordinators' topic does not exist")
         return TopicIdPartition(topic_id, partition)
 
-    async def append(self, partition: int, records: bytes) -> int:
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
         """Append one batch; returns its base offset once all in-sync replicas have it."""
-        key = self._key(partition)
-        entries = {key: Records(memoryview(bytearray(records)))}
-        results = await self._replica_manager.append(
-            entries, required_acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS, origin=AppendOrigin.COORDINATOR
+        manager = self._replica_manager
+        operation = yield from manager.begin_append(
+            [(self._key(partition), Records(memoryview(bytearray(records))))],
+            required_acks=ACKS_ALL,
+            timeout_ms=NO_TIMEOUT_MS,
+            origin=AppendOrigin.COORDINATOR,
         )
-        result = results[key]
+        if not operation.is_complete:
+            yield partial(manager.finish_append, operation)
+        (result,) = operation.results
         if result.error is not None:
             raise _translated(result.error) from result.error
         return result.base_offset

@@ -39,8 +39,8 @@ from ottla.storage.clock import Clock
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of one internal topic on one broker. Whoever made it ends it by `close`.
 
-    `nursery` runs the tasks that load and write. If it is cancelled without a `close`, the partitions no longer write,
-    and each write that comes is refused.
+    `nursery` runs the tasks that load and write. If it is cancelled without a `close`, each write that has to wait is
+    refused.
     """
 
     def __init__(
@@ -170,11 +170,15 @@ class CoordinatorRuntime(Generic[S]):
         *,
         producer: Producer | None = None,
         shard: S | None = None,
+        may_be_alone: bool = False,
     ) -> Write:
-        """The first half of `write`: the records have their place in the order of the partition's writes."""
+        """The first half of `write`: the records have their place in the order of the partition's writes.
+
+        With `may_be_alone` they may be committed and replayed already when it returns.
+        """
         write = Write(records, producer)
         if records:
-            self._submit(index, write, shard)
+            self._submit(index, write, shard, may_be_alone=may_be_alone)
         else:
             write.settle(None)
         return write
@@ -195,11 +199,11 @@ class CoordinatorRuntime(Generic[S]):
         self._submit(index, write, None)
         await _wait_noted(write)
 
-    def _submit(self, index: int, write: Write, shard: S | None) -> None:
+    def _submit(self, index: int, write: Write, shard: S | None, *, may_be_alone: bool = False) -> None:
         partition = self._serving(index)
         if shard is not None and shard is not partition.shard:
             raise NotCoordinatorError(f"{partition} has moved away and come back")
-        partition.submit(write)
+        partition.submit(write, may_be_alone=may_be_alone)
 
 
 async def _wait_noted(write: Write) -> None:

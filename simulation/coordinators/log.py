@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
+from functools import partial
 from random import Random
 
 import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError
+from ottla.server.event_loop.stages import Stages
 
 
 class SimulatedLog:
@@ -26,6 +28,10 @@ class SimulatedLog:
         self.refusing: set[int] = set()
         #: Seconds that half of an append takes at most.
         self.slowness = 0.0
+
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        base_offset: int = yield partial(self.append, partition, records)
+        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         await self._pause()

@@ -438,8 +438,12 @@ class GroupCoordinator:
         generation_id: int,
         producer: Producer | None,
         knows_epochs: bool,
+        may_be_alone: bool = False,
     ) -> commits.Commit:
-        """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes."""
+        """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes.
+
+        With `may_be_alone` they may be committed when it returns (`CoordinatorPartition.submit`).
+        """
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         committers.check_commit(
@@ -460,7 +464,8 @@ class GroupCoordinator:
             now_ms=self._clock.time_ms(),
             is_living=self._topics.is_living,
         )
-        return commits.Commit(self._runtime.begin_write(shard.partition, written, producer=producer), refused)
+        write = self._runtime.begin_write(shard.partition, written, producer=producer, may_be_alone=may_be_alone)
+        return commits.Commit(write, refused)
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
         """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""

@@ -1,8 +1,9 @@
-"""OffsetCommit: what a request of an old version says of how long an offset is kept."""
+"""OffsetCommit: how long an offset is kept, and when it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import trio
@@ -13,18 +14,56 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.server.apis import offset_commit
+from ottla.server.apis.context import Deferred
+
+SETTINGS = {"offsets.topic.num.partitions": "1"}
+
+
+def commit_of(offset: int, retention_ms: int = -1) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    return OffsetCommitRequest(group_id="g", retention_time_ms=retention_ms, topics=topics)
+
+
+async def committed(node: Any, commit: OffsetCommitRequest) -> int:
+    """The answer's error code, once the group's partition is loaded."""
+    await node.create_topic("t", 1)
+    client = await node.connect()
+    await node.broker.controller.ensure_topic("__consumer_offsets")
+    loading = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+    with trio.fail_after(30):
+        while (code := (await client.call(commit, 4)).topics[0].partitions[0].error_code) in loading:
+            await trio.lowlevel.checkpoint()
+    return int(code)
 
 
 async def test_an_endless_retention_is_no_error(serve_node: Callable[..., Any]) -> None:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=4)
-    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
-    commit = OffsetCommitRequest(group_id="g", retention_time_ms=(1 << 63) - 1, topics=topics)
-    async with serve_node({"offsets.topic.num.partitions": "1"}) as node:
-        await node.create_topic("t", 1)
-        client = await node.connect()
-        await node.broker.controller.ensure_topic("__consumer_offsets")
-        loading = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
-        with trio.fail_after(30):
-            while (code := (await client.call(commit, 4)).topics[0].partitions[0].error_code) in loading:
-                await trio.lowlevel.checkpoint()
-        assert code == ErrorCode.NONE
+    async with serve_node(SETTINGS) as node:
+        assert await committed(node, commit_of(4, (1 << 63) - 1)) == ErrorCode.NONE
+
+
+async def test_a_lone_commit_is_stored_at_once_and_one_with_more_after_it_gathers(
+    serve_node: Callable[..., Any],
+) -> None:
+    async with serve_node(SETTINGS) as node:
+        assert await committed(node, commit_of(4)) == ErrorCode.NONE
+
+        def begun(offset: int, *, has_more: bool) -> Deferred:
+            connection = SimpleNamespace(has_more=has_more)
+            context: Any = SimpleNamespace(
+                broker=node.broker, connection=connection, header=SimpleNamespace(api_version=8), counted=None
+            )
+            answer = offset_commit.handle(commit_of(offset), context)
+            assert isinstance(answer, Deferred)
+            return answer
+
+        lone = [begun(number, has_more=False) for number in range(3)]
+        assert all(answer.is_ready for answer in lone)
+        ahead = [begun(number, has_more=True) for number in range(3)]
+        assert not any(answer.is_ready for answer in ahead)
+        for answer in [*lone, *ahead]:
+            await answer.wait()
+            response: Any = answer.response()
+            assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+        assert not begun(9, has_more=False).is_ready  # those before it came together

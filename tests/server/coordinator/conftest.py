@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
+from ottla.server.event_loop.stages import Stages
 
 
 class MemoryLog:
@@ -28,18 +30,26 @@ class MemoryLog:
         self.appends = 0
         self._ends: dict[int, int] = defaultdict(int)
 
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        base_offset: int = yield partial(self.append, partition, records)
+        return base_offset
+
     async def append(self, partition: int, records: bytes) -> int:
         await self.gate.wait()
         await trio.lowlevel.checkpoint()
         if self.error is not None:
             raise self.error
+        base_offset = self.store(partition, records)
+        await self.told.wait()
+        return base_offset
+
+    def store(self, partition: int, records: bytes) -> int:
         self.appends += 1
         batch = bytearray(records)
         base_offset = self._ends[partition]
         patch_base_offset_and_epoch(memoryview(batch), 0, base_offset, 0)
         self.batches[partition].append(bytes(batch))
         self._ends[partition] = base_offset + parse_batch_header(batch, 0).record_count
-        await self.told.wait()
         return base_offset
 
     async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:

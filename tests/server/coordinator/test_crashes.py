@@ -5,6 +5,7 @@ The log in memory survives the coordinator; the next one over the same log is th
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
@@ -27,6 +28,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroupState
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
@@ -213,6 +215,10 @@ class Deadly:
     def __init__(self, log: Any) -> None:
         self._log = log
         self.is_deadly = False
+
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        base_offset: int = yield partial(self.append, partition, records)
+        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         offset: int = await self._log.append(partition, records)

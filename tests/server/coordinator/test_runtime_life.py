@@ -4,8 +4,9 @@ Whatever happens when, every write is settled exactly once, and what a shard hol
 """
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.server.event_loop.stages import Stages
 from ottla.storage.clock import ManualClock
 
 UNREADABLE = CoordinatorRecord(b"unreadable", None)
@@ -53,8 +55,19 @@ class Journal:
         self.life.append("unloaded")
 
 
+class Haste(Enum):
+    """How far an append gets before it has to wait for anything."""
+
+    NONE = "none"
+    STORED = "stored"  # it is in the log, and waits to be told so
+    COMMITTED = "committed"
+
+
 class SteppedLog:
-    """A log whose appends and reads end when the test says so: `begun` appends have their place, and wait."""
+    """A log whose appends and reads end when the test says so: `begun` appends have their place, and wait.
+
+    `haste` says of the next append how far it gets at once.
+    """
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
@@ -64,16 +77,33 @@ class SteppedLog:
         self.reading = trio.Event()
         self.reading.set()
         self.read_error: Exception | None = None
+        self.haste: Callable[[], Haste] = lambda: Haste.NONE
+
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        haste = self.haste()
+        base_offset: int
+        if haste is Haste.NONE:
+            base_offset = yield partial(self.append, partition, records)
+            return base_offset
+        if self.refusal is not None:
+            raise self.refusal
+        base_offset = self.memory.store(partition, records)
+        if haste is Haste.STORED:
+            yield self._be_told
+        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         if self.refusal is not None:
             raise self.refusal
         base_offset: int = await self.memory.append(partition, records)  # from here on it is in the log
+        await self._be_told()
+        return base_offset
+
+    async def _be_told(self) -> None:
         told = trio.Event()
         self.begun.append(told)
         with trio.CancelScope(shield=not self.heeds_cancellation):
             await told.wait()
-        return base_offset
 
     async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         await self.reading.wait()
@@ -106,8 +136,11 @@ class World:
         self.shards.append(Journal(partition))
         return self.shards[-1]
 
-    def begin(self, *names: str, partition: int = 0) -> list[Write]:
-        return [self.runtime.begin_write(partition, [CoordinatorRecord(name.encode(), b"v")]) for name in names]
+    def begin(self, *names: str, partition: int = 0, may_be_alone: bool = False) -> list[Write]:
+        return [
+            self.runtime.begin_write(partition, [CoordinatorRecord(name.encode(), b"v")], may_be_alone=may_be_alone)
+            for name in names
+        ]
 
 
 @pytest.fixture
@@ -312,6 +345,81 @@ async def test_a_request_that_is_cancelled_while_its_write_waits_is_written_all_
         assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
 
 
+# Writes that may be alone
+
+
+async def test_a_lone_write_is_committed_before_it_is_begun_to_wait_for(stepped: SteppedLog) -> None:
+    stepped.haste = lambda: Haste.COMMITTED
+    async with running(stepped) as world:
+        for name in ("a", "b"):
+            (write,) = world.begin(name, may_be_alone=True)
+            assert write.is_done
+            assert write.error is None
+        assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
+        stepped.refusal = CoordinatorNotAvailableError("no room")
+        (refused,) = world.begin("c", may_be_alone=True)
+        assert refused.error is stepped.refusal
+
+
+async def test_writes_that_come_while_a_lone_one_waits_gather_and_keep_their_order(stepped: SteppedLog) -> None:
+    stepped.haste = lambda: Haste.STORED
+    async with running(stepped) as world:
+        writes = world.begin("a", "b", "c", may_be_alone=True)
+        assert stepped.keys(0) == [b"a"]
+        assert not any(write.is_done for write in writes)
+        await settle()
+        stepped.tell()
+        await settle()
+        assert stepped.keys(0) == [b"a", b"b", b"c"]
+        assert [write.is_done for write in writes] == [True, False, False]
+        stepped.tell()
+        await settle()
+        # They came together: the next one waits for others, and goes by itself again when none came.
+        stepped.haste = lambda: Haste.COMMITTED
+        (gathering,) = world.begin("d", may_be_alone=True)
+        assert not gathering.is_done
+        await settle()
+        (alone,) = world.begin("e", may_be_alone=True)
+        assert alone.is_done
+        assert world.runtime.shard(0).held == [b"a", b"b", b"c", b"d", b"e"]
+        assert len(stepped.memory.batches[0]) == 4
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_partition_goes_while_a_lone_write_waits_to_be_told(stepped: SteppedLog, turns: int) -> None:
+    """Before the task that goes on with it has run, too."""
+    stepped.haste = lambda: Haste.STORED
+    async with running(stepped) as world:
+        (write,) = world.begin("a", may_be_alone=True)
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        world.runtime.resign(0)
+        assert_refused(write)
+        world.runtime.elect(0)
+        await settle()
+        stepped.tell()
+        await settle()
+        former, present = world.shards
+        assert former.held == []
+        assert present.held == stepped.keys(0) == [b"a"]
+
+
+async def test_everything_is_cancelled_while_a_lone_write_waits_to_be_told(stepped: SteppedLog) -> None:
+    stepped.haste = lambda: Haste.STORED
+    async with running(stepped) as world:
+        writes = world.begin("a", "b", may_be_alone=True)
+    assert_refused(*writes)
+
+
+async def test_a_lone_write_that_cannot_be_replayed_ends_its_partition(stepped: SteppedLog) -> None:
+    stepped.haste = lambda: Haste.COMMITTED
+    async with running(stepped) as world:
+        write = world.runtime.begin_write(0, [UNREADABLE], may_be_alone=True)
+        assert_refused(write)
+        assert world.runtime.failed == [0]
+        assert world.shards[0].life == ["loaded", "unloaded"]
+
+
 # Records that cannot be read
 
 
@@ -394,6 +502,7 @@ class History:
         self.rng = random.Random(seed)
         self.written: list[Written] = []
         stepped.heeds_cancellation = self.rng.random() < 0.5
+        stepped.haste = lambda: self.rng.choice(list(Haste))
         self._weights = {
             self.elect: 4.0,
             self.resign: 2.0,
@@ -425,7 +534,10 @@ class History:
             if self.rng.random() < 0.3:
                 write = self.runtime.begin_planned_write(partition, partial(self._plan, key, shard), shard=shard)
             else:
-                write = self.runtime.begin_write(partition, [CoordinatorRecord(key, b"v")], shard=shard)
+                alone = self.rng.random() < 0.5
+                write = self.runtime.begin_write(
+                    partition, [CoordinatorRecord(key, b"v")], shard=shard, may_be_alone=alone
+                )
         except (NotCoordinatorError, CoordinatorLoadInProgressError):
             return
         self.written.append(Written(write, partition, key, shard))

@@ -18,6 +18,7 @@ from ottla.server.coordinator.errors import (
     ProducerFencedError,
 )
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch, TransactionStatus
+from ottla.server.event_loop.stages import Stages
 from tests.server.coordinator.transactions import MINUTE_MS, P0, World, running
 
 
@@ -28,6 +29,10 @@ class RefusingLog:
         self.log = log
         self.refused: set[int] = set()
         self.refusals = 0
+
+    def begin_append(self, partition: int, records: bytes) -> Stages[int]:
+        base_offset: int = yield partial(self.append, partition, records)
+        return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
         if partition in self.refused or self.refusals:

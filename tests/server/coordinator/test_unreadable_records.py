@@ -29,6 +29,7 @@ from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction.shard import TransactionShard
+from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.storage.clock import ManualClock
 
@@ -202,7 +203,8 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_groups(
         groups = node.broker.group_coordinator
         await until_loaded(groups)
         broken, whole = (next(g for g in "abcdefgh" if groups.partition_for(g) == index) for index in (0, 1))
-        await ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id).append(0, record(key, value))
+        log = ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id)
+        await finish(log.begin_append(0, record(key, value)))
     async with serve_node(settings) as node:
         client = await node.connect()
         assert await fetched(client, broken) == ErrorCode.NOT_COORDINATOR
@@ -222,7 +224,7 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_transactions(
         await until_loaded(transactions)
         broken, whole = (next(t for t in "abcdefgh" if transactions.partition_for(t) == index) for index in (0, 1))
         log = ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id)
-        await log.append(0, record(b"\x00\x00zz", b"junk"))
+        await finish(log.begin_append(0, record(b"\x00\x00zz", b"junk")))
     async with serve_node() as node:
         client = await node.connect()
         request = DescribeTransactionsRequest(transactional_ids=[broken, whole])
