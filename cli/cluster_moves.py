@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.cli import CommandError
+from ottla.cli.options import counted
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.messages.alter_partition_reassignments import (
@@ -71,8 +72,8 @@ def plan_drain(broker: int, others: Cluster) -> dict[Placed, list[int]]:
             target = _least_loaded(loads, others.racks, [it for it in replicas if it != broker])
             if target is None:
                 raise CommandError(
-                    f"{placed.topic}-{placed.partition} has {len(replicas)} replicas, and {len(others.racks)} other "
-                    "brokers are alive: lower its --replication-factor, or start another broker"
+                    f"{placed.topic}-{placed.partition} needs a broker for each replica ({len(replicas)}), and only "
+                    f"{len(others.racks)} others are alive: lower its --replication-factor, or start another broker"
                 )
             loads[target] += 1
             moves[placed] = [target if it == broker else it for it in replicas]
@@ -184,7 +185,7 @@ def _wait(client: Client, moves: Mapping[Placed, list[int]]) -> None:
             raise BrokerError(response.error_code, response.error_message)
         under_way = {Placed(topic.name, it.partition_index) for topic in response.topics for it in topic.partitions}
         if not under_way & moves.keys():
-            print(f"{len(moves)} partitions have moved")
+            print(f"{counted(len(moves), 'partition')} moved")
             return
         time.sleep(_POLL_SECONDS)
 

@@ -116,7 +116,8 @@ def _follow(here: Client, there: Client, topics: str, bar: MirrorBar, *, until_e
         bar.show(found)
         if until_equal and found.is_whole:
             bar.finish()
-            print(f"{len(found.topics)} topics are the same here as there, with {found.records:,} offsets")
+            offsets = options.counted(found.records, "offset")
+            print(f"the same here as there: {options.counted(len(found.topics), 'topic')}, {offsets}")
             return
         time.sleep(_POLL_SECONDS)
 

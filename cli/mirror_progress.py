@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.options import counted
+
 if TYPE_CHECKING:
     from ottla.cli.mirror_state import Comparison
 
@@ -39,6 +41,6 @@ class MirrorBar:
         bar = ("#" * int(share * _BAR_WIDTH)).ljust(_BAR_WIDTH, ".")
         left = f", {found.lag / rate:,.0f} s left" if rate > 0 and found.lag else ""
         return (
-            f"mirroring [{bar}] {share:4.0%}  {len(found.topics)} topics, "
+            f"mirroring [{bar}] {share:4.0%}  {counted(len(found.topics), 'topic')}, "
             f"{found.copied:,} of {found.records:,} records, lag {found.lag:,}, {rate:,.0f} a second{left}"
         )

@@ -182,9 +182,9 @@ def _some(lags: Mapping[TopicPartition, int]) -> str:
 
 def _say_what_to_do(here: Client, topics: int, aborted: int) -> None:
     brokers = ",".join(f"{it.host}:{it.port}" for it in here.metadata([]).brokers)
-    print(f"{topics} topics are writable here now")
+    print(f"writable here now: {options.counted(topics, 'topic')}")
     if aborted:
-        print(f"{aborted} transactions that were open in them are aborted")
+        print(f"aborted, because they were open in them: {options.counted(aborted, 'transaction')}")
     print(f"Move the clients:\n  bootstrap.servers={brokers}")
     print("  and how they log in here: security.protocol, sasl.* and ssl.*, where this cluster asks for it")
     print("  producers may be started; transactional ids and groups keep their names")

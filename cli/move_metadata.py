@@ -14,6 +14,7 @@ from ottla.cli import CommandError
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.pause import lock_owner
 from ottla.cli.backup.snapshot import node_dirs
+from ottla.cli.options import counted
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.move import Place, move
 from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
@@ -40,7 +41,7 @@ def move_metadata(arguments: argparse.Namespace) -> int:
     except (ConfigError, MetadataError) as error:
         raise CommandError(str(error)) from None
     how = f"--metadata {arguments.target}" if "://" in arguments.target else f"--data-dir {arguments.target}"
-    print(f"{count} keys moved; start every node with {how}")
+    print(f"{counted(count, 'key')} moved; start every node with {how}")
     return 0
 
 

@@ -68,6 +68,11 @@ def plain_number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """How many, in words: `1 topic`, `2,000 topics`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def port(text: str) -> int:
     """A TCP port, or 0, for argparse."""
     if not text.isdecimal() or int(text) > 65535:

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             count = write_recording(file, topics, _told(_in_time(readers), progress))
     progress.finish()
     if arguments.file != "-":
-        print(f"{count} records of {len(topics)} topics", file=sys.stderr)
+        print(f"{options.counted(count, 'record')} of {options.counted(len(topics), 'topic')}", file=sys.stderr)
     return 0
 
 

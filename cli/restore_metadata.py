@@ -13,6 +13,7 @@ import trio
 
 from ottla.cli import CommandError
 from ottla.cli.backup.snapshot import METADATA_FILE, node_dirs
+from ottla.cli.options import counted
 from ottla.storage.errors import DataDirLockedError, StorageError
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"topics": sorted(topics), "guessed": guessed}))
         return 0
-    print(f"{path} has {len(topics)} topics again; empty ones, quotas, users and brokers' settings are not in it")
+    found = counted(len(topics), "topic")
+    print(f"{path} has {found} again; empty ones, quotas, users and brokers' settings are not in it")
     for name in guessed:
-        print(f"guessed: {name} has {len(topics[name].replicas)} partitions with records; its settings are not known")
+        print(f"guessed: {name}, with {counted(len(topics[name].replicas), 'partition')}; its settings are not known")
     return 0
 
 

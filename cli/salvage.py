@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         offsets = _offsets(disk, arguments)
         if arguments.to is None:
             for (topic, partition), (first, last, count) in sorted(offsets.items()):
-                print(f"{topic}-{partition}: {count} records, offsets {first} to {last}")
+                print(f"{topic}-{partition}: {options.counted(count, 'record')}, offsets {first} to {last}")
             if not offsets:
                 print("no sound record")
             return 0
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     finally:
         progress.finish()
-    print(f"{count} records: look at them, then `ottla replay` sends them", file=sys.stderr)
+    print(f"{options.counted(count, 'record')}: look at the file; `ottla replay` sends what is in it", file=sys.stderr)
     return 0
 
 

@@ -35,7 +35,7 @@ def test_a_move_from_one_cluster_to_another(source: Broker, tmp_path: Path) -> N
         itself = here.run("mirror", "start", "--from", here.address, check=False)
         assert b"is this cluster itself" in itself.stderr
         begun = here.run("mirror", "start", "--from", source.address, "--topics", "ord*", "--wait")
-        assert b"1 topics are the same here as there, with 3 offsets" in begun.stdout
+        assert b"the same here as there: 1 topic, 3 offsets" in begun.stdout
         refused = here.run("produce", "orders", stdin=b"mine\n", check=False)
         assert b"INVALID_REQUEST" in refused.stderr
 
@@ -43,7 +43,7 @@ def test_a_move_from_one_cluster_to_another(source: Broker, tmp_path: Path) -> N
         source.run("produce", "orders", stdin=b"four\n")
         here = Broker(tmp_path / "mirror", "--set", "ottla.mirror.interval.ms=200")
         promoted = here.run("mirror", "promote", "--wait", "30")  # which waits until all is copied
-        assert b"1 topics are writable here now" in promoted.stdout
+        assert b"writable here now: 1 topic\n" in promoted.stdout
         assert here.address.encode() in promoted.stdout
         status = json.loads(here.run("mirror", "status", "--json").stdout)
         assert status == {"source": None, "topics": []}
@@ -62,6 +62,6 @@ def test_the_line_says_how_far_it_is() -> None:
     parts = {TopicPartition("orders", 0): 600, TopicPartition("orders", 1): 400}
     assert "[...." in bar.line(Comparison(["orders"], 1000, parts), 10.0)
     text = bar.line(Comparison(["orders"], 1000, {TopicPartition("orders", 0): 500}), 15.0)
-    assert text.startswith("mirroring [###############...............]  50%  1 topics, 500 of 1,000 records")
+    assert text.startswith("mirroring [###############...............]  50%  1 topic, 500 of 1,000 records")
     assert text.endswith(", lag 500, 100 a second, 5 s left")
     assert "100%" in bar.line(Comparison([], 0, {}), 20.0)

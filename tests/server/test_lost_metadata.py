@@ -121,7 +121,7 @@ async def test_without_a_description_it_is_guessed(serve_node: Serve, capsys: An
         path.unlink()
     lose_metadata(data_dir)
     assert await restore(data_dir) == 0
-    assert "guessed: t has 3 partitions" in capsys.readouterr().out
+    assert "guessed: t, with 3 partitions" in capsys.readouterr().out
     async with serve_node() as node:
         topic = node.broker.metadata.topic("t")
         assert (topic.topic_id, len(topic.partitions)) == (topic_id, 3)
