@@ -27,7 +27,7 @@ class LogSettings:
         ("ottla-data",), "Folder of the data, used where log.dirs is unset.", importance=HIGH
     )
     log_dirs: tuple[str, ...] | None = strings(
-        None, "Folders of the data; Ottla uses one, and the first of a list.", importance=HIGH
+        None, "Folders for the data; Ottla uses one: the first in the list.", importance=HIGH
     )
     cordoned_log_dirs: tuple[str, ...] = strings(
         (), "Data folders that receive no new partitions.", update=PER_BROKER, in_use=False
