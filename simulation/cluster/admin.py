@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,13 +15,19 @@ from ottla.kproto.messages.alter_partition_reassignments import (
 )
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.server.metadata.image import ResourceType
 from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
     from ottla.simulation.cluster.surroundings import Surroundings
 
-__all__ = ["Administrator", "make_topic"]
+__all__ = ["Administrator", "configure_group", "make_topic"]
 
 
 async def make_topic(client: Client, name: str, partitions: int) -> None:
@@ -34,6 +40,19 @@ async def make_topic(client: Client, name: str, partitions: int) -> None:
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return
         client.note(f"cannot make {name} yet: {code.name}")
+        await trio.sleep(0.3)
+
+
+async def configure_group(client: Client, group: str, settings: Mapping[str, str]) -> None:
+    """Set what a group has of its own; asks until it is set."""
+    configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()]
+    resource = AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name=group, configs=configs)
+    while True:
+        answer = await client.any_node(IncrementalAlterConfigsRequest(resources=[resource]))
+        code = ErrorCode(answer.responses[0].error_code)
+        if code is ErrorCode.NONE:
+            return
+        client.note(f"cannot configure {group} yet: {code.name}")
         await trio.sleep(0.3)
 
 

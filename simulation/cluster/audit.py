@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
+Logs = dict["Partition", dict[int, bytes]]
 
-async def audit(world: Surroundings, partitions: Sequence[Partition], *, patience_s: float) -> None:
-    """Nothing is wrong any more, and nobody writes: what partitions hold must be what the history promises."""
+
+async def audit(world: Surroundings, partitions: Sequence[Partition], *, patience_s: float) -> list[Logs]:
+    """Nothing is wrong any more, and nobody writes: what partitions hold must be what the history promises.
+
+    Returns what readers of uncommitted records see, and what those of committed records do.
+    """
     auditors = [Auditor(world, f"auditor{kind}", partitions, is_committed=bool(kind)) for kind in range(2)]
     with trio.move_on_after(patience_s) as patience:
         async with trio.open_nursery() as nursery:
@@ -28,3 +33,4 @@ async def audit(world: Surroundings, partitions: Sequence[Partition], *, patienc
     for partition in partitions:
         world.history.check_log(partition, auditors[0].records[partition])
     world.history.check_committed(auditors[1].records)
+    return [auditor.records for auditor in auditors]

@@ -73,6 +73,11 @@ def bounds(broker: Broker) -> Iterator[Bound]:
     # One fetch of a connection is answered before the next.
     fetches = replicas.fetch_purgatory
     yield Bound("fetches that wait", fetches.watching, listeners.connection_count)
-    for purgatory in (fetches, replicas.append_purgatory, replicas.delete_records_purgatory):
+    for purgatory in (
+        fetches,
+        replicas.append_purgatory,
+        replicas.delete_records_purgatory,
+        replicas.share_fetch_purgatory,
+    ):
         most = 2 * purgatory.watching + _SLACK
         yield Bound(f"deadlines in the purgatory of {purgatory.name}", len(purgatory._deadlines), most)

@@ -27,9 +27,8 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from ottla.kproto.schema import Request
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, find_coordinator
+from ottla.simulation.cluster.group_client import GroupClient
+from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
@@ -95,38 +94,17 @@ class Offsets:
             self._acknowledged[partition] = max(offset, self.least(partition))
 
 
-class _Member(Client):
+class _Member(GroupClient):
     """What members of both protocols do."""
 
     def __init__(self, world: Surroundings, name: str, offsets: Offsets, topic: str) -> None:
-        super().__init__(world, name)
+        super().__init__(world, name, offsets.group)
         self.offsets = offsets
         self.topic = topic
         self.owned: list[Partition] = []
         self.positions: dict[Partition, int] = {}
         self.member_id = ""
         self.generation = -1
-        self._coordinator = -1
-
-    async def ask(self, request: Request, *, timeout_s: float = 4.0) -> Any:
-        """The coordinator's answer; None if there is none, or another broker is the coordinator."""
-        if self._coordinator < 0:
-            self._coordinator = await find_coordinator(self, self.offsets.group, is_transaction=False)
-        try:
-            answer = await self.call(self._coordinator, request, timeout_s=timeout_s)
-        except ClientError:
-            self._coordinator = -1
-            await trio.sleep(self.rng.uniform(0, 0.1))
-            return None
-        code = ErrorCode(getattr(answer, "error_code", 0))
-        if code in COORDINATOR_MOVES:
-            await self.moved()
-            return None
-        return answer
-
-    async def moved(self) -> None:
-        self._coordinator = -1
-        await trio.sleep(self.rng.uniform(0.05, 0.3))
 
     def expelled(self, what: str, code: ErrorCode) -> None:
         """It owns nothing until it has joined again."""
@@ -163,10 +141,8 @@ class _Member(Client):
         return True
 
     async def fetch_offsets(self, request: OffsetFetchRequest) -> Any:
-        if self._coordinator < 0:
-            self._coordinator = await find_coordinator(self, self.offsets.group, is_transaction=False)
         try:
-            answer = (await self.call(self._coordinator, request, at_most=9)).groups[0]
+            answer = (await self.call_coordinator(request, at_most=9)).groups[0]
         except ClientError:
             await self.moved()
             return None
@@ -198,7 +174,7 @@ class _Member(Client):
         for partition, offset in committed.items():
             self.offsets.begin(partition, offset)
         try:
-            answer = await self._call_coordinator(request)
+            answer = await self.call_coordinator(request, at_most=9)
         except ClientError:
             await self.moved()
             # Whether it was done is not known: a later one of a higher offset overtakes it.
@@ -218,11 +194,6 @@ class _Member(Client):
             await self.moved()
         elif refused:
             self.expelled("commits", min(refused))
-
-    async def _call_coordinator(self, request: Request) -> Any:
-        if self._coordinator < 0:
-            self._coordinator = await find_coordinator(self, self.offsets.group, is_transaction=False)
-        return await self.call(self._coordinator, request, at_most=9)
 
 
 class ClassicMember(_Member):

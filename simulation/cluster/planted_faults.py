@@ -23,6 +23,8 @@ from ottla.server.cluster.membership import Membership
 from ottla.server.coordinator import replica_log
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.share.cluster import ClusterPersister
+from ottla.server.coordinator.share.state import DeliveryState
 from ottla.server.coordinator.transaction import coordinator, decisions
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.metadata import partition_changes
@@ -36,6 +38,9 @@ from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
+from ottla.server.share import in_flight
+from ottla.server.share.partition import SharePartition
+from ottla.server.share.records import Run
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.simulation.cluster.simulation import simulate
 from ottla.storage.disk.fd_cache import FdCache
@@ -129,6 +134,15 @@ def _fetch_from_the_end(self: Any, offset: int, start: int, leader_end: int, now
     return bool(_record_fetch(self, max(offset, leader_end), start, leader_end, now_ms, epoch))
 
 
+def _begin_without_limit(self: Any, start_offset: int, state: Any) -> None:
+    self._follow_config = lambda: None
+    _begin_share(self, start_offset, state)
+    self._in_flight.max_delivery_count = 1_000
+
+
+_ANYBODYS: Final = (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED)
+_GIVEN_BACK_TO_NOBODY: Final = {**in_flight._STATES, in_flight.RELEASE: DeliveryState.ARCHIVED}
+_begin_share: Final[Callable[..., Any]] = SharePartition._begin
 _plan: Final[Callable[..., Any]] = FetchOperation._plan
 _settle: Final[Callable[..., Any]] = AppendOperation._settle
 _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
@@ -180,6 +194,15 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("coordinators do not wait for the other replicas", ((replica_log, "ACKS_ALL", 1),)),
     PlantedFault("a group's coordinator forgets what it reads", ((GroupShard, "replay", lambda self, *_: None),)),
     PlantedFault("offsets of a transaction are committed at once", ((OffsetCache, "put_pending", _put_at_once),)),
+    PlantedFault("what becomes of shared records is not stored", ((ClusterPersister, "write", _nothing),)),
+    PlantedFault(
+        "shared records that are held are given to others",
+        ((Run, "is_available", property(lambda self: self.state in _ANYBODYS and self.before is None)),),
+    ),
+    PlantedFault(
+        "shared records that are given back are given to nobody", ((in_flight, "_STATES", _GIVEN_BACK_TO_NOBODY),)
+    ),
+    PlantedFault("shared records are delivered for ever", ((SharePartition, "_begin", _begin_without_limit),)),
     PlantedFault("memory of requests is not given back", ((MemoryBudget, "refund", lambda self, size_bytes: None),)),
     PlantedFault("more requests of a connection are begun than may be", ((Connection, "_wait_in_flight", _nothing),)),
     PlantedFault("the tail cache lets go of nothing", ((TailCache, "evict", lambda self: False),)),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import trio
 
-from ottla.simulation.cluster.admin import Administrator, make_topic
+from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.simulation.cluster.admin import Administrator, configure_group, make_topic
 from ottla.simulation.cluster.attempts import Partition
 from ottla.simulation.cluster.audit import audit
 from ottla.simulation.cluster.bounds import bounds_watched
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.consumer import Consumer
+from ottla.simulation.cluster.deliveries import Deliveries
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
 from ottla.simulation.cluster.epoll import simulated_epoll
@@ -24,6 +26,7 @@ from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offse
 from ottla.simulation.cluster.in_sync import in_sync_sets_watched
 from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
+from ottla.simulation.cluster.share_members import Drainer, ShareMember
 from ottla.simulation.cluster.transactions import TransactionalProducer
 from ottla.simulation.cluster.world import LogWatch, World
 from ottla.simulation.storage import determinism
@@ -31,6 +34,7 @@ from ottla.simulation.storage import determinism
 __all__ = ["Outcome", "simulate"]
 
 EVENTS: Final = "events"
+SHARED: Final = "shared"
 _LIMIT_S: Final = 1_000.0
 _PATIENCE_S: Final = 90.0
 """How long what clients have begun may take when nothing is wrong any more."""
@@ -100,7 +104,9 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
             partitions = await _make_topics(world)
             await _work(world, partitions, faults, seconds)
             await until_in_sync(world)
-            await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
+            logs = await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
+            for deliveries in world.deliveries:
+                await drain(world, deliveries, {each: logs[deliveries.is_committed][each] for each in partitions})
             await check_replicas(world)
             await check_nothing_held(world)
         await stop_all(world)
@@ -121,16 +127,28 @@ async def _work(world: World, partitions: list[Partition], faults: Faults, secon
         world.fail(f"clients have not ended within {_PATIENCE_S:g} s, and nothing is wrong")
 
 
+async def drain(world: World, deliveries: Deliveries, logs: Mapping[Partition, Collection[int]]) -> None:
+    """Let a share group have what it has not had: nothing that it was to be given is lost."""
+    deliveries.check_holders()
+    with trio.move_on_after(_PATIENCE_S):
+        await Drainer(world, deliveries, logs, world.share_leader).run()
+    missing = deliveries.missing(logs)
+    world.check(not missing, f"{deliveries.group} is not given {'; '.join(missing[:3])}, and nothing is wrong")
+
+
 class _Founder(Client):
-    """Makes the topics that all clients use."""
+    """Makes the topics that all clients use, and lets the share group begin with the first record."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "founder")
         self.partitions: list[Partition] = [(EVENTS, index) for index in range(self.rng.choice((1, 2, 3)))]
+        self._isolation = self.rng.choice(("read_committed", "read_uncommitted"))
 
     async def work(self) -> None:
         for topic in (EVENTS, MOVED):
             await make_topic(self, topic, len(self.partitions))
+        settings = {"share.auto.offset.reset": "earliest", "share.isolation.level": self._isolation}
+        await configure_group(self, SHARED, settings)
 
 
 async def _make_topics(world: World) -> list[Partition]:
@@ -138,6 +156,11 @@ async def _make_topics(world: World) -> list[Partition]:
         await trio.sleep(0.05)
     founder = _Founder(world)
     await founder.run()
+    resource = ConfigResource(ResourceType.GROUP, SHARED)
+    images = [machine.image for machine in world.machines.values()]
+    while not all(image is not None and image.resource_configs(resource) for image in images):
+        await trio.sleep(0.01)
+        images = [machine.image for machine in world.machines.values()]
     return founder.partitions
 
 
@@ -170,11 +193,42 @@ def _consumer_group(world: World, partitions: list[Partition]) -> list[Client]:
     return [ConsumerMember(world, f"member{number}", offsets, partitions) for number in range(world.rng.randint(1, 3))]
 
 
+def _share_group(world: World, partitions: list[Partition]) -> list[Client]:
+    """With somebody whose records they are given."""
+    rng = world.rng
+    image = next(machine.image for machine in world.machines.values() if machine.image is not None)
+    configs = image.resource_configs(ConfigResource(ResourceType.GROUP, SHARED))
+    deliveries = Deliveries(
+        world,
+        SHARED,
+        limit=int(world.settings["group.share.delivery.count.limit"]),
+        lock_s=int(world.settings["group.share.record.lock.duration.ms"]) / 1000,
+        is_committed=configs["share.isolation.level"] == "read_committed",
+    )
+    world.deliveries.append(deliveries)
+    source = _transactions if rng.random() < 0.3 else _producers
+    members = [
+        ShareMember(world, f"sharer{number}", deliveries, partitions, world.share_leader)
+        for number in range(rng.randint(1, 3))
+    ]
+    return [*source(world, partitions, "giver"), *members]
+
+
 def _movers(world: World, partitions: list[Partition]) -> list[Client]:
     """With somebody whose records they move."""
     source = _transactions if world.rng.random() < 0.3 else _producers
     return [*source(world, partitions, "source"), *(Mover(world, f"mover{number}", partitions) for number in range(2))]
 
 
-_KINDS: Final = (_producers, _producers, _transactions, _movers, _movers, _classic_group, _consumer_group)
+_KINDS: Final = (
+    _producers,
+    _producers,
+    _transactions,
+    _movers,
+    _movers,
+    _classic_group,
+    _consumer_group,
+    _share_group,
+    _share_group,
+)
 """What there may be; records are what most is promised of."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.simulation.cluster.history import History
 from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk
@@ -16,6 +17,10 @@ from ottla.simulation.cluster.network import Network
 from ottla.simulation.cluster.pauses import PROCESS, Pauses
 from ottla.simulation.cluster.surroundings import Connect
 from ottla.simulation.storage.workers import Workers
+
+if TYPE_CHECKING:
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.deliveries import Deliveries, Giver
 
 __all__ = ["SETTINGS", "World"]
 
@@ -34,6 +39,17 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.prune.interval.ms": "2000",
+    "share.coordinator.cold.partition.snapshot.interval.ms": "2000",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.session.timeout.ms": "3000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.assignment.interval.ms": "200",
+    "group.share.initialize.retry.interval.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "1500",
 }
 """What every node has: sessions are short, and there are few internal partitions."""
 
@@ -44,6 +60,7 @@ _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
     "ottla.max.in.flight.requests.per.connection": ("1", "2"),
     "ottla.open.files": ("1", "2"),
     "ottla.tail.cache.bytes": ("0", "600", "3000"),
+    "share.coordinator.snapshot.update.records.per.snapshot": ("0", "3"),
 }
 """What half of all seeds have as well: caches are so small that they are full, and files are read."""
 
@@ -71,6 +88,8 @@ class World:
         self.nursery: trio.Nursery
         #: Clients begin nothing new any more.
         self.is_ending = False
+        #: What share groups were given.
+        self.deliveries: list[Deliveries] = []
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:
@@ -96,6 +115,15 @@ class World:
         if not condition:
             self.fail(finding)
 
+    def share_leader(self, node_id: int, group: str, partition: Partition) -> Giver | None:
+        """What a node has in memory of a group's share of a partition."""
+        broker = self.machines[node_id].broker
+        made = None if broker is None else broker.share.made
+        topic = None if broker is None else broker.metadata.topics.get(partition[0])
+        if made is None or topic is None:
+            return None
+        return made._partitions.get(SharePartitionKey(group, topic.topic_id, partition[1]))
+
 
 def _settings(rng: Random, nodes: int) -> dict[str, str]:
     copies = str(min(nodes, 3))
@@ -111,6 +139,9 @@ def _settings(rng: Random, nodes: int) -> dict[str, str]:
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": str(min(nodes, 2)),
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": str(min(nodes, 2)),
+        "group.share.delivery.count.limit": rng.choice(("3", "5", "10")),
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.simulation.cluster import simulation
 from ottla.simulation.cluster.simulation import simulate
 
 
@@ -37,8 +38,19 @@ def test_one_node_alone() -> None:
     assert outcome.acknowledged
 
 
-def test_nothing_is_left_of_a_seed() -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_share_groups(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other clients: there is always somebody to whom records are given."""
+    monkeypatch.setattr(simulation, "_KINDS", (simulation._share_group,))
+    outcome = simulate(seed, seconds=4, faults=("kill", "pause", "cut", "store", "reset"))
+    outcome.check()
+    assert any("is given" in line for line in outcome.trace)
+
+
+def test_nothing_is_left_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its nodes, that is, in the process that has lived it: the second time all that is kept for good is there."""
+    # pytest's handlers keep what nodes log, with the errors in it, and those have seen everything.
+    monkeypatch.setattr(logging.getLogger("ottla"), "handlers", [])
     left = []
     for _ in range(2):
         simulate(2, seconds=2).check()
