@@ -366,8 +366,8 @@ class FetchOperation:
         positions = self._positions
         if positions is None:
             positions = self._positions = {result.partition: i for i, result in enumerate(self.results)}
-        for key in self.signalled:
-            position = positions[key]
+        # In the order of the request, as at the first look: what comes first may take all that may be answered.
+        for position in sorted([positions[key] for key in self.signalled]):
             old = self.results[position]
             self._planned_bytes -= old.planned_bytes
             old.release()

@@ -340,6 +340,24 @@ async def test_what_changes_while_many_partitions_are_looked_at(node: Node, nurs
     assert [index for index, result in enumerate(results) if result.size_bytes] == [0]
 
 
+async def test_who_is_asked_for_first_has_what_may_be_answered(node: Node, nursery: trio.Nursery) -> None:
+    """In whatever order the partitions come to have records while a fetch waits."""
+    topic = await node.create_topic("many", partitions=LOOK_AT_ONCE)
+    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(LOOK_AT_ONCE)]
+    results: list[FetchResult] = []
+
+    async def fetch() -> None:
+        results.extend(await node.manager.fetch(FetchParams(max_wait_ms=3_600_000, min_bytes=1, max_bytes=1), asked))
+
+    nursery.start_soon(fetch)
+    await wait_all_tasks_blocked()
+    appended = {key(topic, index): batch_of(b"value") for index in reversed(range(LOOK_AT_ONCE))}
+    await node.manager.append(appended, required_acks=0, timeout_ms=0)
+    node.flush()
+    await wait_all_tasks_blocked()
+    assert [index for index, result in enumerate(results) if result.size_bytes] == [0]
+
+
 async def test_no_partitions_are_answered_at_once(node: Node) -> None:
     with trio.fail_after(0):
         assert await node.manager.fetch(FetchParams(max_wait_ms=10_000, min_bytes=1), []) == []

@@ -68,16 +68,19 @@ def resident() -> Counter[str]:
 
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Whatever the order of sets, and wherever objects lie in memory."""
-    code = "import sys; from tests.simulation.cluster.test_cluster import digests; print(*digests(range(3)))"
+    code = (
+        "import sys; holes = [object() for _ in range(int(sys.argv[1]))][::3];"
+        "from tests.simulation.cluster.test_cluster import digests; print(*digests(range(3)))"
+    )
     found = {
         subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, objects],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             check=True,
             capture_output=True,
             text=True,
         ).stdout
-        for hash_seed in ("0", "1")
+        for hash_seed, objects in (("0", "0"), ("1", "10000"))
     }
     assert len(found) == 1
     assert len(set(next(iter(found)).split())) == 3
