@@ -57,11 +57,14 @@ async def configure_group(client: Client, group: str, settings: Mapping[str, str
 
 
 class Administrator(Client):
-    """Does one thing after the other, and leaves no topic behind."""
+    """Does one thing after the other, and leaves no topic behind. `unlucky` is the node that may lose power."""
 
-    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(
+        self, world: Surroundings, name: str, partitions: Sequence[Partition], unlucky: int | None = None
+    ) -> None:
         super().__init__(world, name)
         self._partitions = partitions
+        self._unlucky = unlucky
         self._pause_s = world.rng.choice((0.5, 2.0))
 
     async def work(self) -> None:
@@ -73,10 +76,18 @@ class Administrator(Client):
                 await self._make_and_delete()
 
     async def _move(self) -> None:
-        """Give a partition other replicas, or the same in another order."""
+        """Give a partition other replicas, or the same in another order.
+
+        Like Kafka, Ottla takes replicas away at once if only one of those that stay is in sync. So nobody but the
+        unlucky one may be taken away while it stays: what it loses with its power would be lost for good.
+        """
         topic, index = self.rng.choice(self._partitions)
         machines = list(self.world.addresses)
         replicas = self.rng.sample(machines, min(len(machines), self.rng.choice((2, 3, 3))))
+        if self._unlucky in replicas:
+            others = [machine for machine in machines if machine != self._unlucky]
+            is_for_all = len(others) < 2 or self.rng.random() < 0.5
+            replicas = self.rng.sample(machines if is_for_all else others, len(machines) if is_for_all else 2)
         moved = ReassignablePartition(partition_index=index, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5_000, topics=[ReassignableTopic(name=topic, partitions=[moved])]

@@ -115,7 +115,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
 async def _work(world: World, partitions: list[Partition], faults: Faults, seconds: float) -> None:
     """Let clients work while faults come, then end what they have begun when nothing is wrong any more."""
     async with trio.open_nursery() as crowd:
-        for client in _clients(world, partitions):
+        for client in _clients(world, partitions, faults.unlucky):
             crowd.start_soon(client.run)
         with trio.move_on_after(seconds):
             await faults.run()
@@ -164,14 +164,14 @@ async def _make_topics(world: World) -> list[Partition]:
     return founder.partitions
 
 
-def _clients(world: World, partitions: list[Partition]) -> list[Client]:
+def _clients(world: World, partitions: list[Partition], unlucky: int) -> list[Client]:
     """Those of one seed: a reader, and one or two kinds of others."""
     rng = world.rng
     clients: list[Client] = [Consumer(world, "reader", with_moved(partitions), is_committed=rng.random() < 0.5)]
     for kind in dict.fromkeys(rng.choices(_KINDS, k=rng.randint(1, 2))):
         clients += kind(world, partitions)
     if len(world.machines) > 1 and rng.random() < 0.3:
-        clients.append(Administrator(world, "admin", partitions))
+        clients.append(Administrator(world, "admin", partitions, unlucky))
     return clients
 
 
