@@ -22,6 +22,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator import errors as coordinator
 from ottla.server.coordinator.transaction.state import Partition
+from ottla.server.event_loop.pace import Pace
 
 #: Markers that are written together, and flushed together.
 _WRITTEN_AT_ONCE: Final = 64
@@ -57,24 +58,26 @@ async def _write_some(
 class _Asked:
     """One marker on its way into its partitions."""
 
-    def __init__(self, marker: WritableTxnMarker, partitions: Sequence[Partition], known: Sequence[Partition]) -> None:
+    def __init__(
+        self, marker: WritableTxnMarker, known: dict[Partition, None], codes: dict[Partition, ErrorCode]
+    ) -> None:
         self._marker = marker
         self._known = known
-        self._codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._codes = codes
 
     @classmethod
     async def of(cls, marker: WritableTxnMarker, context: RequestContext) -> Self:
         image = context.broker.metadata
         work = context.work
-        partitions = [
-            Partition(topic.name, index)
+        # Each once, however often it is named.
+        codes = {
+            Partition(topic.name, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for topic in marker.topics
             async for index in work.over(topic.partition_indexes)
-        ]
-        # Each once, however often it is named.
-        known = {partition async for partition in work.over(partitions) if image.partition(*partition) is not None}
-        work.leave(partitions)
-        return cls(marker, partitions, sorted(known))
+        }
+        known = {partition: None async for partition in work.over(codes) if image.partition(*partition) is not None}
+        work.leave(codes, known)
+        return cls(marker, known, codes)
 
     async def write(self, context: RequestContext) -> None:
         marker = EndTxnMarker(
@@ -86,8 +89,11 @@ class _Asked:
         failed = await context.broker.transaction_markers.write(
             self._known, marker, transaction_version=self._marker.transaction_version
         )
-        self._codes |= dict.fromkeys(self._known, ErrorCode.NONE)
-        self._codes |= {partition: _code(error) for partition, error in failed.items()}
+        pace = Pace()
+        for partition in self._known:
+            await pace.rest()
+            error = failed.get(partition)
+            self._codes[partition] = ErrorCode.NONE if error is None else _code(error)
 
     async def answer(self, context: RequestContext) -> WritableTxnMarkerResult:
         work = context.work

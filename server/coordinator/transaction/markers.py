@@ -113,6 +113,7 @@ class ReplicaMarkers:
                 transaction_version=transaction_version,
             )
             for key, result in results.items():
+                await pace.rest()
                 if result.error is not None:
                     failed[names[key]] = result.error
         return failed
