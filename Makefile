@@ -12,6 +12,9 @@ LISTEN ?= 127.0.0.1:9092
 SPARKS := 4.0 4.1 4.2
 LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli pipeline testing simulation)
 
+# Hundreds of processes are started by the tests: each would compile all modules anew where the environment says this.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
