@@ -89,12 +89,21 @@ def _main(words: list[str]) -> int:
     try:
         return int(module.run(arguments))
     except CommandError as error:
-        from ottla.cli.options import colored
-
-        print(f"{colored(f'ottla {name}:', 'red', sys.stderr)} {error}", file=sys.stderr)
+        _print_failure(name, str(error))
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _print_failure(name, f"{error.filename}: {error.strerror}")
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _print_failure(name: str, text: str) -> None:
+    from ottla.cli.options import colored
+
+    print(f"{colored(f'ottla {name}:', 'red', sys.stderr)} {text}", file=sys.stderr)
 
 
 @contextmanager

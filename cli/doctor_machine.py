@@ -46,6 +46,9 @@ def data_folder(path: str) -> Iterator[Finding]:
         yield fail(subject, f"{place} is a file", "name a folder with --data-dir")
         return
     if not os.access(place, os.W_OK | os.X_OK):
+        if os.statvfs(place).f_flag & os.ST_RDONLY:
+            yield fail(subject, f"{place} is on a read-only file system", "name another folder with --data-dir")
+            return
         yield fail(subject, f"{place} may not be written to by this user", f"chown it, or run as the owner of {place}")
         return
     yield ok(subject, f"{folder} is there" if place == folder else f"{folder} will be created")

@@ -64,9 +64,13 @@ def _data_files(paths: Sequence[str]) -> Iterator[str]:
         if not os.path.isdir(path):
             yield path
             continue
-        for folder, folders, names in os.walk(path):
+        for folder, folders, names in os.walk(path, onerror=_refuse):
             folders.sort()
             yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".data"))
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _line(item: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ and with `--yes` removes it. Without the cluster's metadata it refuses: then eve
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 from collections import Counter
@@ -85,17 +86,26 @@ def _check(path: Path) -> Report:
     """Check the folder of one node. Nobody else may use it meanwhile."""
     disk = RealDisk()
     try:
-        lock = disk.lock(str(path / LOCK_FILE))
+        lock = _lock(disk, path)
     except DataDirLockedError:
         raise CommandError(f"{refusal(path.absolute())}: stop it first") from None
-    except StorageError as error:
-        raise CommandError(str(error)) from error
     progress = options.Progress("checked")
     try:
         return check_node(WatchedDisk(progress, size_of([str(path)])), str(path))
     finally:
         progress.finish()
-        disk.close(lock)
+        if lock is not None:
+            disk.close(lock)
+
+
+def _lock(disk: RealDisk, path: Path) -> int | None:
+    """The folder's lock; None where nothing can be written, so that no broker can run there either."""
+    try:
+        return disk.lock(str(path / LOCK_FILE))
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return None
 
 
 def _check_metadata(path: Path, report: Report) -> None:
@@ -232,4 +242,7 @@ async def _open_metadata(data_dir: Path, metadata: str | None) -> tuple[str, Met
     path = data_dir / SQLITE_FILE
     if not path.exists():
         raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
-    return str(path), await open_sqlite_store(path, SystemClock().time_ms)
+    try:
+        return str(path), await open_sqlite_store(path, SystemClock().time_ms)
+    except StoreUnavailableError as error:
+        raise CommandError(str(error)) from None

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             topics[topic] = max(topics.get(topic, 0), partition + 1)
         with _output(arguments.to) as file:
             count = write_recording(file, topics, _entries(disk, arguments))
-    except (OSError, StorageError) as error:
+    except StorageError as error:
         raise CommandError(str(error)) from error
     finally:
         progress.finish()

@@ -175,8 +175,12 @@ def make_folder(disk: Disk, path: str) -> None:
 
 
 def node_ids_in(data_dir: Path) -> list[int]:
-    """The ids of the nodes that keep data in a folder, in order."""
-    found = (_NODE_DIR.fullmatch(path.name) for path in data_dir.glob("node-*") if path.is_dir())
+    """The ids of the nodes that keep data in a folder, in order. Raises OSError for a folder that may not be read."""
+    try:
+        names = os.listdir(data_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = (_NODE_DIR.fullmatch(name) for name in names if (data_dir / name).is_dir())
     return sorted(int(matched[1]) for matched in found if matched is not None)
 
 

@@ -64,7 +64,7 @@ def back_up(
                 copied_bytes += kept.size_bytes
                 report(copied_bytes, total_bytes)
     except OSError as error:
-        raise BackupError(str(error)) from None
+        raise BackupError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
     manifest = {
         "format_version": FORMAT_VERSION,
         "ottla_version": version,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.pause import lock_owner, paused
-from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE, RESERVE_FILE
+from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE, RESERVE_FILE, node_ids_in
 
 SNAPSHOT_PREFIX: Final = ".snapshot-"
 METADATA_FILE: Final = "cluster.sqlite"
@@ -64,7 +64,7 @@ def taken(data_dir: Path) -> Iterator[Snapshot]:
 
 def node_dirs(data_dir: Path) -> list[Path]:
     """The folders of the nodes that keep their data here."""
-    return sorted(path for path in data_dir.glob("node-*") if path.is_dir())
+    return [data_dir / f"node-{node_id}" for node_id in node_ids_in(data_dir)]
 
 
 class _Linker:

@@ -7,6 +7,7 @@ exclusive or) tells of rows that are missing, or old.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from pathlib import Path
@@ -82,8 +83,10 @@ def upgrade_from_1(connection: sqlite3.Connection) -> None:
 
 def check_file(path: Path) -> str | None:
     """What is wrong with a file that nobody uses, by SQLite's whole check and ours; None if nothing is. Blocks."""
+    # Even to read, SQLite would make a file beside this one, which a read-only file system does not allow.
+    is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
     try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{path}?mode=ro{'&immutable=1' if is_read_only else ''}", uri=True)
         try:
             (outcome,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if outcome != "ok":

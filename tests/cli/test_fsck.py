@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,6 +37,45 @@ async def _make_node(data_dir: Path) -> None:
             log = await manager.open_log(topic_id, "topic", 0, LogConfig())
             batch = memoryview(bytearray(build_batch([Record(value=b"x", timestamp_ms=1)])))
             log.append_as_leader(batch, None, leader_epoch=0, now_ms=1)
+
+
+@pytest.fixture
+def read_only(tmpfs: Path) -> Path:
+    """The folder of a node on a file system that takes no changes."""
+    trio.run(_make_node, tmpfs)
+    libc = ctypes.CDLL(None, use_errno=True)
+    remount, read_only = 32, 1
+    assert libc.mount(None, str(tmpfs).encode(), None, remount | read_only, None) == 0
+    return tmpfs
+
+
+def test_a_read_only_folder_is_checked_all_the_same(read_only: Path, capsys: Any) -> None:
+    assert main(["fsck", "--data-dir", str(read_only)]) in (0, 3)  # whether blocks wait for repair is chance
+    said = capsys.readouterr().out
+    assert "cluster.sqlite" not in said
+    assert "2 stores" in said
+
+
+def test_nothing_is_removed_from_a_read_only_folder(read_only: Path, capsys: Any) -> None:
+    assert main(["fsck", "--data-dir", str(read_only), "--delete-unknown", "--yes"]) == 1
+    assert f"ottla fsck: The metadata store {read_only}/cluster.sqlite cannot be opened" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["fsck --data-dir {}", "backup --data-dir {} {}/backup", "dump {}"])
+def test_a_folder_that_may_not_be_read_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, words: str
+) -> None:
+    def refuse(path: Any, *_: object) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refuse)
+    name, *rest = words.format(*[tmp_path] * 2).split()
+    assert main([name, *rest]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"ottla {name}: ")
+    assert str(tmp_path) in said
+    assert said.endswith(": Permission denied\n")
 
 
 def _folders(data_dir: Path) -> int:
