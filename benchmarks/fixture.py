@@ -88,7 +88,7 @@ def warm_starts(runs: int) -> list[float]:
 
 
 def resets(runs: int) -> dict[str, list[float]]:
-    """A reset of a broker with topics of so many partitions, with a hundred records in each topic, in ms."""
+    """A reset of a broker with topics of this many partitions, with a hundred records in each topic, in ms."""
     shapes = {"1 topic": (1, 1), "5 topics of 3 partitions": (5, 3), "1 topic of 50 partitions": (1, 50)}
     with Broker() as broker:
         return {name: [_reset(broker, *shape) for _ in range(runs)] for name, shape in shapes.items()}

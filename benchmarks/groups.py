@@ -153,7 +153,7 @@ def _joined(wires: list[Wire], group_id: str) -> list[HeartbeatRequest]:
 
 
 def _beat(wires: list[Wire], requests: list[list[HeartbeatRequest]], seconds: float) -> None:
-    """One heartbeat of every member, spread evenly over so many seconds."""
+    """One heartbeat of every member, spread evenly over this many seconds."""
     started = time.perf_counter()
     for number in range(GROUPS):
         for wire, wire_requests in zip(wires, requests, strict=True):

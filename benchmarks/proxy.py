@@ -61,7 +61,7 @@ def latency(bootstrap: str, admin: BrokerProcess) -> Figures:
 
 
 def resident_mb(bootstrap: str, pid: int) -> float:
-    """The proxy's memory with so many connections, each of which has asked for something."""
+    """The proxy's memory with this many connections, each of which has asked for something."""
     wires = [Wire(bootstrap) for _ in range(_CONNECTIONS)]
     for wire in wires:
         wire.call(MetadataRequest(topics=[]), 12)

@@ -132,7 +132,7 @@ def _produce(port: int, seconds: float) -> Figures:
 
 
 def _exchange(port: int, seconds: float, request: bytes, *, under_way: int) -> Figures:
-    """Send the request again and again for so long, with so many under way."""
+    """Send the request again and again for this long, with this many under way."""
     room = memoryview(bytearray(1 << 20))
     waits: list[float] = []
     moved_bytes = waiting = 0

@@ -188,7 +188,7 @@ def at_once(folder: Path, certificates: Certificates) -> Figures:
     """So many connections at once: until the last one is encrypted, and how long that held the broker's event loop."""
     settings = _tls_settings(certificates) | {"listeners": f"SSL://{HOST}:0", "ottla.loop.hold.warning.ms": "0.5"}
     with TwoListeners(folder / "at-once", overrides=settings) as broker:
-        _handshake(broker.port, certificates.context)  # what is loaded with the first one is no part of it
+        _handshake(broker.port, certificates.context)  # what is loaded with the first one is not part of it
         seconds = asyncio.run(_many(broker.port, certificates.context))
         broker.stop()
         log = broker.log_path.read_text(errors="replace")

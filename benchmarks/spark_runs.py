@@ -45,7 +45,7 @@ _US_PER_S: Final = 1e6
 
 
 def timed(rows: int, work: Callable[[], object], *, idle: Collection[int] = ()) -> Run:
-    """Run `work`, which handles so many rows.
+    """Run `work`, which handles this many rows.
 
     What counts is this process and all that it has started, but for the brokers in `idle`.
     """

@@ -14,7 +14,7 @@ _NOTHING: Final = Result(0, {})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One figure of a workload, and what was aimed at: so many times as good as Kafka, or no more than a limit."""
+    """One figure of a workload, and what was aimed at: a number of times as good as Kafka, or no more than a limit."""
 
     title: str
     workload: str
@@ -23,7 +23,7 @@ class Target:
     at_most: float | None = None
 
     def aim(self) -> str:
-        """The target in the terms of the figure: of what should be small, at most so many times Kafka's."""
+        """The target in the terms of the figure: of what should be small, at most a number of times Kafka's."""
         if self.at_most is not None:
             return f"≤ {self.at_most:g}"
         assert self.times is not None

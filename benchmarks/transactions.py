@@ -57,7 +57,7 @@ def transact(producer: Producer, topic: str, records: int, *, commit: bool = Tru
 
 
 def transactions(broker: BrokerProcess, records: int) -> Figures:
-    """How many transactions of so many records one producer commits in a second."""
+    """How many transactions of this many records one producer commits in a second."""
     topic = f"transactions-{records}"
     create_topic(broker, topic, PARTITIONS)
     producer = producer_of(broker, topic)

@@ -36,7 +36,7 @@ _HOST: Final = "--host"
 
 
 class AclTextError(ValueError):
-    """A text is no entry, or no part of one."""
+    """A text is not an entry, or not part of one."""
 
 
 class AclTarget(NamedTuple):

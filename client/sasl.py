@@ -63,7 +63,7 @@ class _OAuthBearer:
             self._is_sent = True
             return self._message
         self.is_complete = not answer
-        # What is wrong with the token stands in the answer; the broker says it again, in words, when it was read.
+        # The answer says what is wrong with the token; the broker says it again, in words, when it was read.
         return b"\x01" if answer else b""
 
 

@@ -355,7 +355,7 @@ class TrioConnection:
         return RequestTimedOutError(f"the broker at {self.address} did not answer {call.key.name} in time")
 
     def _lose(self, error: ClientError) -> None:
-        """End `run`; who waits is told of this error, unless another came first."""
+        """End `run`; everyone who waits gets this error, unless another came first."""
         self._protocol.lose(error)
         self._life.cancel()
 

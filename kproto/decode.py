@@ -150,7 +150,7 @@ def _decode_frame(frame: bytes, response_to: tuple[ApiKey, int] | None) -> Decod
 def _decode_cut(
     data: bytes, response_to: tuple[ApiKey, int] | None, failure: ProtocolError
 ) -> Iterator[Decoded | ProtocolError]:
-    """What is no frame without its length prefix may be frames with theirs, the last of which is cut short."""
+    """What is not a frame without its length prefix may be frames with theirs, the last of which is cut short."""
     whole = list(_whole_frames(data))
     try:
         decoded = [_decode_frame(frame, response_to) for frame in whole]

@@ -208,8 +208,9 @@ class LogManager:
         """Delete open partitions' logs; the last one of a store takes the files with it.
 
         What a call deletes of a store is one write, and held against the event loop: of a large topic, a few dozen.
-        Whoever still uses a log gets LogClosedError; what is being written or read of the store's files is waited for.
-        Raises StorageError or OSError if the disk refuses: then a log is what it was, or empty, for whoever opens it.
+        Everyone who still uses a log gets LogClosedError; what is being written or read of the store's files is waited
+        for. Raises StorageError or OSError if the disk refuses: then a log is what it was, or empty, for whoever opens
+        it.
         """
         deleted: dict[MessageStore, list[PartitionLog]] = {}
         for partition in partitions:

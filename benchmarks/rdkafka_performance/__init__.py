@@ -1,7 +1,7 @@
 """Load through `rdkafka_performance`, which librdkafka's examples measure brokers by.
 
 It is on the path, or else built of the source that Debian's `librdkafka-dev` brings as an example, unchanged. That was
-written to be built inside librdkafka's own tree: the few private definitions that it takes from there stand in `src/`.
+written to be built inside librdkafka's own tree: the few private definitions that it takes from there are in `src/`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def compile_builder(
     """The function `build(message, write)`, which hands the encoded pieces to `write` in order.
 
     Record batches are handed over as they are, so that the caller may send them without a copy. Beside EncodeError the
-    function lets out what Python says of a value of a wrong type or range (struct.error, TypeError, AttributeError,
-    ValueError).
+    function lets through what Python raises for a value of a wrong type or range (struct.error, TypeError,
+    AttributeError, ValueError).
 
     `in_steps` makes it a generator, which stops after each STEP_ELEMENTS elements of arrays.
     """

@@ -33,7 +33,7 @@ MAX_STRING_SIZE: Final = 0x7FFF
 
 
 STEP_ELEMENTS: Final = 128
-"""A codec in steps stops after so many elements, some ten microseconds; a power of two."""
+"""A codec in steps stops after this many elements, about ten microseconds; a power of two."""
 
 FEW: Final = 64
 """Arrays of fewer numbers than this are read and written by formats that are at hand."""

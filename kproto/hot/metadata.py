@@ -101,7 +101,7 @@ def build_in_steps(response: MetadataResponse, version: int) -> codec.Steps[list
 
 
 def _around(response: MetadataResponse, count: int, version: int) -> tuple[bytes, bytes]:
-    """What stands before so many topics of a response, and behind them."""
+    """What comes before and after this many topics in a response."""
     around = MetadataResponse(
         throttle_time_ms=response.throttle_time_ms,
         brokers=response.brokers,

@@ -44,7 +44,7 @@ class EndTxnMarker(NamedTuple):
 
 
 def control_record_type(key: bytes | None) -> ControlRecordType:
-    """Return the type that a control record's key names. CorruptRecordError when it is no control key."""
+    """Return the type that a control record's key names. CorruptRecordError if it is not a control key."""
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError("a control record's key takes four bytes")
     version, number = _KEY.unpack_from(key)

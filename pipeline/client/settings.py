@@ -43,7 +43,7 @@ class ClientSettings(NamedTuple):
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """Read `host:port,host:port`; IPv6 addresses stand in brackets. OptionError for anything else."""
+    """Read `host:port,host:port`; IPv6 addresses are in brackets. OptionError for anything else."""
     try:
         return tuple(parse_addresses(text, default_port=None))
     except AddressError as error:

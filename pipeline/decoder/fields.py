@@ -1,4 +1,4 @@
-"""What stands in every record of a group of batches: numbers as columns, and where keys, values and headers lie."""
+"""What every record of a group of batches contains: numbers as columns, and where keys, values and headers lie."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def schema_of_file(path: Path, kind: str) -> SchemaText:
 
 
 def _references(path: Path, kind: str, text: str) -> Mapping[str, str]:
-    """The files beside it whose names stand in it, or in one of those: each after those that it refers to itself."""
+    """The files beside it whose names appear in it, or in one of those: each after those that it refers to itself."""
     names = {other.stem if kind == "AVRO" else other.name: other for other in path.parent.glob(f"*{path.suffix}")}
     names = {name: other for name, other in names.items() if other != path and not other.stem.isdigit()}
     found: dict[str, str] = {}

@@ -102,7 +102,7 @@ class Coordinators:
             self.transactions.apply(delta)
 
     def answer_waiting(self) -> None:
-        """Answer whoever waits for other clients, now and from now on: this node is stopping. Everything else
+        """Answer everyone who waits for other clients, now and later: this node is stopping. Everything else
         continues.
         """
         groups: GroupCoordinator | None = vars(self).get("groups")
@@ -110,7 +110,7 @@ class Coordinators:
             groups.answers.close()
 
     def close(self) -> None:
-        """Coordinate nothing any more: waiting and later requests are told so at once."""
+        """Stop coordinating: waiting and later requests are refused at once."""
         if "persister" in vars(self):
             self.persister.close()
         for made in map(vars(self).get, ("transactions", "groups", "shares")):

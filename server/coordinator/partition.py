@@ -172,7 +172,9 @@ class CoordinatorPartition(Generic[S]):
                 self._fail("cannot be loaded", error)
 
     def close(self, why: str) -> None:
-        """End it, from whatever it is at: who waits is told NotCoordinatorError. Once it is closed, nothing happens."""
+        """End it, whatever it is doing: everyone who waits gets NotCoordinatorError. Once it is closed, nothing
+        happens.
+        """
         if self.life is Life.CLOSED:
             return
         had_failed = self.life is Life.FAILED

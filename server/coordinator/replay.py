@@ -108,7 +108,7 @@ async def replay_batches(
 ) -> int:
     """Replay whole batches into a shard, letting others run in between; returns how many records they held.
 
-    `note` is told of what was passed over. Raises UnreadableRecordError.
+    `note` is called with what was passed over. Raises UnreadableRecordError.
     """
     count = 0
     until = perf_counter() + STEP_SECONDS

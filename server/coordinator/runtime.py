@@ -104,7 +104,7 @@ class CoordinatorRuntime(Generic[S]):
             partition.close("moved away")
 
     def close(self) -> None:
-        """Lead nothing any more, for good: everyone who waits is told NotCoordinatorError, as whoever comes later."""
+        """Lead nothing from now on: everyone who waits gets NotCoordinatorError, and so do later callers."""
         self._is_closed = True
         self._unloaded.clear()
         while self._partitions:

@@ -61,7 +61,7 @@ class LoopWatchdog(trio.abc.Instrument):
         self.longest_cpu_ms = 0.0
 
     def forget(self) -> None:
-        """Count from now on: what a start may take is no hold."""
+        """Count from now on, without what the start has taken."""
         self.holds = 0
         self.longest_hold_ms = self.longest_cpu_ms = 0.0
 

@@ -43,7 +43,7 @@ class _Attempts(NamedTuple):
 
 
 class Lockout:
-    """Counts attempts by address and by user; at most so many of them are remembered, the latest.
+    """Counts attempts by address and by user; at most a limited number of them is remembered, the latest.
 
     An attempt counts as failed from when it begins, so that many at once get no further than one after the other.
     """

@@ -21,7 +21,7 @@ def difference(date: str, sent: float, received: float) -> float:
     """By how many seconds this clock is at least ahead of the one that said `date` (HTTP's header), or behind: below 0.
 
     The answer was asked for at `sent` and came at `received`, by this clock. 0 where they may agree. Raises ValueError
-    for what is no date.
+    for what is not a date.
     """
     said = parsedate_to_datetime(date).timestamp()
     if sent > said + _DATE_SECONDS:

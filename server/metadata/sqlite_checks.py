@@ -1,6 +1,6 @@
 """Whether what a SQLite file says is what was written to it: checksums of rows, a digest of all, SQLite's own checks.
 
-SQLite notices damage in the structure of its file, but not in what stands in it: of 1,500 single bits that were flipped
+SQLite notices damage in the structure of its file, but not in its contents: of 1,500 single bits that were flipped
 426 gave other rows in silence. So each row has a CRC of its fields, and the digest (all of these and the revision, by
 exclusive or) tells of rows that are missing, or old.
 """

@@ -116,7 +116,7 @@ class MetadataStore(Protocol):
         """Start the lease's time again; raises LeaseExpiredError if it has ended."""
 
     async def revoke_lease(self, lease: int) -> None:
-        """End the lease and delete its keys; a lease that has ended is no error."""
+        """End the lease and delete its keys; a lease that has ended is not an error."""
 
     async def close(self) -> None:
         """Release what the store holds; every watcher ends with StoreUnavailableError."""

@@ -60,7 +60,7 @@ class NewPartitions:
 
 
 def partitions_of(topic: NewTopic, config: BrokerConfig) -> int:
-    """How many partitions a topic to be created asks for, 0 if that is no number of partitions."""
+    """How many partitions a topic to be created asks for, 0 if that is not a number of partitions."""
     if topic.assignments:
         return len(topic.assignments)
     return config.num_partitions if topic.num_partitions == USE_DEFAULT else max(0, topic.num_partitions)

@@ -43,7 +43,7 @@ class Source:
         return tuple(self._addresses)
 
     async def metadata(self) -> MetadataResponse:
-        """Everything that the source tells of its brokers and topics."""
+        """Everything that the source says of its brokers and topics."""
         answer: MetadataResponse = await self.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         if answer.error_code:
             raise BrokerError(answer.error_code, what="the metadata of the source")

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 #: An append to more partitions lets others run in between.
 _APPENDED_AT_ONCE: Final = 32
-#: In so many threads records are looked at: as much memory as that takes, and no more.
+#: How many threads look at records: this limits the memory that it takes.
 _CHECKING_THREADS: Final = 2
 MIN_FETCH_BYTES: Final = 65_536
 """What a fetch may always read, however much memory the responses under way hold already."""
@@ -307,7 +307,7 @@ class ReplicaManager:
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
         """The second half of `append`: wait for what it asked for, at most until its deadline.
 
-        The results stand in the order of the entries.
+        The results are in the order of the entries.
         """
         if operation.is_pending:
             await self.append_purgatory.wait(
@@ -354,7 +354,7 @@ class ReplicaManager:
         *,
         before_wait: Callable[[], None] | None = None,
     ) -> list[FetchResult]:
-        """Read each partition up to its visible end; the results stand in the order of `partitions`, all distinct.
+        """Read each partition up to its visible end; the results are in the order of `partitions`, all distinct.
 
         Waits until `min_bytes` are there, an error or a divergence has to be told, or `max_wait_ms` have passed. The
         first partition that has data yields at least one batch, whatever the limits. The caller owns the results and

@@ -1,7 +1,7 @@
 """Whether a JSON Web Token (RFC 7519) is good: its signature by the issuer's keys, and what it claims.
 
-Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator, which stands on jose4j. Tokens
-are signed by RSA or elliptic curves; `none` and HMAC are no signatures here, whatever the key set holds.
+Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator, which uses jose4j. Tokens
+are signed by RSA or elliptic curves; `none` and HMAC do not count as signatures, whatever the key set holds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class JwtValidator:
         return AccessToken(name.strip(), int(expires * 1000))
 
     def _check_audience(self, claimed: Any) -> None:
-        """As jose4j: one of those that are expected; a token for somebody is no token where nobody is expected."""
+        """As jose4j: one of those that are expected; a token with an audience is refused where none is expected."""
         named = [claimed] if isinstance(claimed, str) else claimed
         if named is None and not self._audiences:
             return

@@ -1,6 +1,6 @@
 """GSSAPI (RFC 4752): the client shows a ticket of Kerberos for this service.
 
-Stands on `gssapi`, which the extra `ottla[kerberos]` brings, and on the system's Kerberos library. There is no layer of
+Uses `gssapi`, which the extra `ottla[kerberos]` brings, and the system's Kerberos library. There is no layer of
 security beyond the authentication, as in Kafka: who needs one has TLS.
 
 Kafka's counterparts are Java's GssKrb5Server and

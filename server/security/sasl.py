@@ -149,7 +149,7 @@ class Sasl:
             self.state = State.HANDSHAKE
 
     def check_session(self, key: ApiKey) -> None:
-        """Raises CloseConnectionError if the session has ended and this is no beginning of a new one (KIP-368)."""
+        """Raises CloseConnectionError if the session has ended and this does not begin a new one (KIP-368)."""
         if trio.current_time() > self._session_ends_at and not (
             key is ApiKey.SASL_HANDSHAKE and self._may_begin_again()
         ):

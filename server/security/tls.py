@@ -54,7 +54,8 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
     _load_key(context, own, listener)
     _load_authorities(context, own, ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = _CLIENT_AUTH[client_auth(config, listener, protocol)]
-    # A connection that is cut is no news here, for frames say how long they are; OpenSSL would call it a broken peer.
+    # A connection that is cut needs no error here, because frames say how long they are; OpenSSL would call it a broken
+    # peer.
     context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     return context

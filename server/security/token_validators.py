@@ -1,6 +1,6 @@
 """What checks the tokens that a listener takes by OAUTHBEARER, out of its settings.
 
-Unsigned tokens are taken only where Kafka's class for them is named, or its options stand in the login configuration;
+Unsigned tokens are taken only where Kafka's class for them is named, or its options are in the login configuration;
 Kafka itself takes them where nothing is said.
 """
 

@@ -17,7 +17,7 @@ class Check(NamedTuple):
 
 
 def between(least: float | None, most: float | None = None) -> Check:
-    """A number within bounds, both of them allowed themselves; None is no bound."""
+    """A number within bounds, both of them allowed themselves; None means no bound."""
 
     def validate(value: Any) -> None:
         if least is not None and value < least:

@@ -116,9 +116,9 @@ class BrokerConfig(_BrokerSettings):
         self.__dict__.update(kept, _layers=layers)
 
     def for_listener(self, listener: str, mechanism: str = "") -> BrokerConfig:
-        """A view in which `listener.name.<listener>.<setting>` goes before `<setting>` (as ssl.* and sasl.*
-        may be given), and with a SASL mechanism `listener.name.<listener>.<mechanism>.<setting>` before both; it does
-        not follow later dynamic changes."""
+        """A view in which `listener.name.<listener>.<setting>` overrides `<setting>` (as ssl.* and sasl.*
+        may be given), and with a SASL mechanism `listener.name.<listener>.<mechanism>.<setting>` overrides both; it
+        does not follow later dynamic changes."""
         view = BrokerConfig(origins=self.origins)
         view._layers = self._layers
         prefix = f"{_LISTENER_PREFIX}{listener.lower()}."

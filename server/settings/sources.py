@@ -18,7 +18,7 @@ from ottla.server.settings.units import without_unit
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
-#: Environment variables of the project's own tests and of client commands, which are no settings.
+#: Environment variables of the project's own tests and of client commands, which are not settings.
 _ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG")
 #: What Kubernetes gives every container of a namespace that has services whose names begin with "ottla".
 _SERVICE_LINK: Final = re.compile(

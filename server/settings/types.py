@@ -68,7 +68,7 @@ def _parse_integer(type_: SettingType, text: str) -> int:
 
 
 def _parse_double(type_: SettingType, text: str) -> float:
-    # float() also takes underscores, other scripts' digits and what is no number at all.
+    # float() also takes underscores, other scripts' digits and what is not a number at all.
     if not _DOUBLE.fullmatch(text):
         raise ValueError(f"Not a number of type {type_.name}")
     return float(text)

@@ -52,7 +52,7 @@ _STATES: Final = {
 class InFlight:
     """The records between `start_offset` and `next_offset`, the first one that was never fetched.
 
-    `new_lock` makes the lock of what a member acquires; `free_lock` is told when nothing is held by one any more.
+    `new_lock` makes the lock of what a member acquires; `free_lock` is called when nothing is held by one any more.
     """
 
     def __init__(

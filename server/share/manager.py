@@ -153,7 +153,7 @@ class SharePartitionManager:
         *,
         before_wait: Callable[[], None] | None = None,
     ) -> list[ShareFetchResult]:
-        """Acquire records for a member; the results stand in the order of `partitions`. The caller releases each."""
+        """Acquire records for a member; the results are in the order of `partitions`. The caller releases each."""
         self.counters.fetches += 1
         results = []
         pace = Pace()

@@ -200,7 +200,9 @@ class SharePartition:
         return found.offset
 
     def end(self, error: Exception) -> None:
-        """It serves no more: who waits is told, every lock is forgotten. Once it has ended, nothing happens."""
+        """It serves no more: everyone who waits is answered, and every lock is forgotten. Once it has ended, nothing
+        happens.
+        """
         if self.life is Life.ENDED:
             return
         was_active = self.life is Life.ACTIVE

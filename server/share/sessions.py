@@ -1,8 +1,8 @@
 """Share sessions (KIP-932): which partitions a member fetches, so that its requests name only what changes.
 
 As fetch sessions, but there is one for each member, and it ends with the member's connection: what the member held then
-is given back. A bounded number is kept (`group.share.max.share.sessions`); another one is refused, none gives way. So
-is what would give all of them together more than `MAX_PARTITIONS_IN_SESSIONS`: Kafka has no bound for that.
+is given back. A bounded number is kept (`group.share.max.share.sessions`); another one is refused, and none is dropped
+for it. So is what would give all of them together more than `MAX_PARTITIONS_IN_SESSIONS`: Kafka has no bound for that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 async def log_changes(delta: MetadataDelta) -> None:
-    """A subscriber of the controller. What was there when the node started is no change."""
+    """A subscriber of the controller. What existed when the node started is not a change."""
     if not delta.before.revision:
         return
     created = {topic.topic_id for topic in delta.created_topics}

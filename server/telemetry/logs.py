@@ -98,7 +98,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineLimit(logging.Filter):
-    """Passes so many records a second; the first one of a later second says how many were left out.
+    """Passes a limited number of records a second; the first one of a later second says how many were left out.
 
     Critical records always pass. Add it to a handler, which then counts all loggers together.
     """

@@ -3,8 +3,8 @@
 It has three shares. Small frames, which are nearly all, have a quarter of their own, so that large ones cannot keep
 them out; another quarter is for what was parsed of requests with many elements. Large frames have the rest, and reserve
 memory piece by piece as they are received, so that a length alone costs nothing. Where that is spent they wait. If only
-frames that wait themselves hold it, the one that was begun first goes on, so that no two can wait for each other for
-ever: the share is exceeded by one frame at most.
+frames that wait themselves hold it, the one that was begun first goes on, so that no two can wait for each other
+forever: the share is exceeded by one frame at most.
 
 A frame that is begun has to come: `cut_slow` ends the connections of those that take too long, and sooner if others
 wait for their memory.

@@ -15,7 +15,7 @@ from uuid import UUID
 
 
 class Key(NamedTuple):
-    """An offset's place: a topic made again under its name has the same."""
+    """An offset's place: a topic created again under its name has the same."""
 
     group: str
     topic: str

@@ -28,7 +28,7 @@ _NEVER_S = 1e9
 
 
 def left_over(topics: int) -> Counter[str]:
-    """How many more objects of each of the engine's types there are after so many topics than after the first few."""
+    """How many more objects of each of the engine's types there are after this many topics than after the first few."""
     found: Counter[str] = Counter()
 
     async def soak() -> None:
@@ -79,7 +79,7 @@ async def _count() -> Counter[str]:
     return Counter(
         f"{type(each).__module__}.{type(each).__qualname__}"
         for each in gc.get_objects()
-        # Of some classes of other packages the module is no string.
+        # Of some classes of other packages the module is not a string.
         if str(type(each).__module__).startswith("ottla.storage")
     )
 

@@ -64,7 +64,9 @@ class IndexPage(NamedTuple):
 
 
 def sealed_data_length(disk: Disk, handle: Handle, generation: int) -> int | None:
-    """The length of the data file for which an index file was made; None if it is no sound one of this generation."""
+    """The length of the data file for which an index file was made; None if it is not a sound one of this
+    generation.
+    """
     try:
         head = _read(disk, handle, 0, INDEX_HEADER_BYTES)
     except CorruptIndexError:

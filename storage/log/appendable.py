@@ -90,7 +90,7 @@ class AppendableLog(LogState, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Whoever still knows the log gets LogClosedError from now on."""
+        """Everyone who still has the log gets LogClosedError from now on."""
 
     # What it may do.
 

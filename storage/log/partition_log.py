@@ -72,7 +72,7 @@ class PartitionLog(AppendableLog):
             del self._tail[0]
 
     def close(self) -> None:
-        """Whoever still uses the log gets LogClosedError from now on; what is kept for its readers is released."""
+        """Everyone who still uses the log gets LogClosedError from now on; what is kept for its readers is released."""
         self.is_closed = True
         self._reader.forget(self)
 

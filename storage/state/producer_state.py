@@ -336,7 +336,7 @@ class ProducerStateManager:
         self.end_offset = offset
 
     def freeze(self) -> FrozenProducers:
-        """The state of now, for a snapshot. It is quick: later changes copy the entries that they change."""
+        """The current state, for a snapshot. It is quick: later changes copy the entries that they change."""
         self._freezes += 1
         return FrozenProducers(self.end_offset, list(self._producers.values()), dict(self._undecided))
 

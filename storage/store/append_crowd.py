@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["AppendCrowd"]
 
-# From so many appends a block on, sharing blocks costs less than writing each append for itself.
+# From this many appends per block on, sharing blocks costs less than writing each append for itself.
 _MIN_CROWD: Final = 4
 # This many appends are written for themselves before one goes to the write loop, to see how many would share its block.
 _PROBE_INTERVAL: Final = 64

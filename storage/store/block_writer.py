@@ -42,7 +42,7 @@ __all__ = ["BlockOwner", "BlockWriter"]
 logger = logging.getLogger(__name__)
 
 _PUBLISH_SLICE = 128
-"""After so many partitions of a block the event loop gets a turn."""
+"""After this many partitions of a block the event loop gets a turn."""
 
 _MAX_IN_PLACE_BYTES = 64 * 1024
 _MAX_IN_PLACE_GROUPS = 16

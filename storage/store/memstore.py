@@ -29,7 +29,7 @@ BATCH_OVERHEAD_BYTES = 300
 GROUP_OVERHEAD_BYTES = 900
 """What a batch and a partition's group cost in memory besides the bytes: objects, views, places in lists."""
 
-# From so many batches on, of less than so many bytes in the mean, one copy is cheaper than a chain of views.
+# From this many batches on, of fewer than this many bytes on average, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
 JOINED_MEAN_BYTES = 2048
 
@@ -62,7 +62,7 @@ class StoreLog(Protocol):
         """What is known, as of a block, producers apart; nothing of it may be appended to a later one yet."""
 
     def close(self) -> None:
-        """Whoever still knows the log gets LogClosedError from now on."""
+        """Everyone who still has the log gets LogClosedError from now on."""
 
     def __hash__(self) -> int: ...
 

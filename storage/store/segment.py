@@ -204,7 +204,7 @@ class Segment:
             self._remove(self)
 
     def doom(self, remove: Callable[[Segment], None]) -> None:
-        """It is no part of its store any more: `remove` its files as soon as nobody uses them."""
+        """It is no longer part of its store: `remove` its files as soon as nobody uses them."""
         assert self._remove is None
         self._remove = remove
         if not self._pins:

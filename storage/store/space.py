@@ -108,9 +108,9 @@ class Space:
         return given_up
 
     async def run(self) -> None:
-        """Keep the reserve, and watch for room while there is none. For ever, until cancelled."""
+        """Keep the reserve, and watch for room while there is none. Forever, until cancelled."""
         if self._reserve_bytes:
-            # To make the reserve is no part of the start.
+            # Making the reserve is not part of the start.
             if not self.is_full and await self._offload(self._has_room):
                 await trio.sleep(_START_SECONDS)
             if not await self._offload(self._restore):

@@ -56,7 +56,7 @@ class Scrubber:
         self.passes = 0
 
     async def run(self) -> None:
-        """Tell what is known; then read, pass after pass. For ever, until cancelled."""
+        """Tell what is known; then read, pass after pass. Forever, until cancelled."""
         await self.load()
         while True:
             config, clock = self._context.config, self._context.clock

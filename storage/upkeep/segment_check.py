@@ -23,7 +23,7 @@ _PART_BYTES = 32_768
 
 
 class _Found(NamedTuple):
-    """After so many bytes more: what is wrong at a position, nothing if the message is empty."""
+    """After this many more bytes: what is wrong at a position, nothing if the message is empty."""
 
     read_bytes: int
     position: int = -1
@@ -43,7 +43,7 @@ class SegmentCheck:
         self._work: Iterator[_Found] = self._walk()
 
     def step(self, budget_bytes: int) -> tuple[int, list[tuple[int, str]]]:
-        """Read on for about so many bytes: how many were read, 0 at the end; and the damage, as byte and sentence.
+        """Read on for about this many bytes: how many were read, 0 at the end; and the damage, as byte and sentence.
 
         OSError if the file cannot be read.
         """

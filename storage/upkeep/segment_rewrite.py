@@ -41,7 +41,7 @@ CleanBatch = Callable[[BytesLike, int, BatchHeader], BytesLike | None]
 class Keep:
     """What stays of one partition in the segment: batches of runs that reach into [`log_start`, `last_offset`].
 
-    `clean` sees each of them in order and returns what shall stand in its place, or None.
+    `clean` sees each of them in order and returns what takes its place, or None.
     """
 
     log_start: int
@@ -130,7 +130,7 @@ class SegmentRewrite:
         self._work = self._rewrite()
 
     def step(self, budget_bytes: int) -> int:
-        """Read on for about so many bytes; returns how many were read, 0 at the end."""
+        """Read on for about this many bytes; returns how many were read, 0 at the end."""
         read_bytes = 0
         for count in self._work:
             read_bytes += count

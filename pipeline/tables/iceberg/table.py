@@ -150,7 +150,7 @@ class IcebergTable:
 
 
 def small_files(table: Table, least: int) -> list[list[FileScanTask]]:
-    """Groups of at least so many small files that one file could hold, each of one partition."""
+    """Groups of at least this many small files that one file could hold, each of one partition."""
     spec_id = table.spec().spec_id
     by_partition: dict[tuple[Any, ...], list[FileScanTask]] = defaultdict(list)
     for scan in table.scan().plan_files():

@@ -49,7 +49,7 @@ class ClassicMembers:
         self._topics = topics
 
     async def join(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
-        """JoinGroup: take the next step. Raises what the member has to do. Whoever calls has the group's lock."""
+        """JoinGroup: take the next step. Raises what the member has to do. The caller holds the group's lock."""
         member_id = request.member_id or str(uuid.uuid4())
         self._check(group, member_id, request)
         if not request.member_id and request.known_member_id_required:

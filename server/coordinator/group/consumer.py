@@ -111,7 +111,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed.
 
-        Here as below, whoever calls has the group's lock.
+        Here as below, the caller holds the group's lock.
         """
         if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return await self._leave(group, beat)

@@ -487,7 +487,8 @@ class GroupCoordinator:
     ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
         """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`.
 
-        What was committed for a topic that was deleted is not answered, nor for one that was made again under its name.
+        What was committed for a topic that was deleted is not answered, nor for one that was created again under its
+        name.
 
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """

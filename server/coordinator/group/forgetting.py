@@ -1,6 +1,6 @@
 """The offsets of topics that are gone: they are removed when a topic is deleted, and when a partition is loaded.
 
-A topic that was made again under its name is another one: what is removed is told by the topic's id that was stored
+A topic that was created again under its name is another one: what is removed is told by the topic's id that was stored
 with an offset, so a deletion may be late. What was committed before there were ids goes with the name.
 
 An offset's record is found by its topic's name. A deleted topic's offset therefore stays as long as an open transaction

@@ -1,4 +1,4 @@
-"""Groups of all protocols, as ListGroups tells of them."""
+"""Groups of all protocols, as ListGroups lists them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupListing(NamedTuple):
 
 
 def listing_of(group: Group) -> GroupListing:
-    """What is told of a group."""
+    """What is listed of a group."""
     if isinstance(group, ClassicGroup):
         return GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic")
     if isinstance(group, ConsumerGroup):

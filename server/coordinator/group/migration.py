@@ -87,7 +87,7 @@ class Migration:
         self._write = write
 
     async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Make a classic group with members one of the consumer protocol. Whoever calls has the group's lock.
+        """Make a classic group with members one of the consumer protocol. The caller holds the group's lock.
 
         Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
         """
@@ -165,7 +165,7 @@ class Migration:
     async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None = None) -> bool:
         """Make a group without members of the consumer protocol (except one that leaves) a classic one, if allowed.
 
-        Says whether it was done. Whoever calls has the group's lock. Raises CoordinatorError, and then the group is as
+        Says whether it was done. The caller holds the group's lock. Raises CoordinatorError, and then the group is as
         it was.
         """
         remaining = [member for member in group.members.values() if member is not leaving]

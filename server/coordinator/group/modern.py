@@ -30,7 +30,7 @@ G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 class ModernProtocol(ABC, Generic[G, M]):
     """Commits for the groups of one protocol, and removes members that are not heard of in time.
 
-    Whoever calls `commit` has the group's lock.
+    The caller of `commit` holds the group's lock.
     """
 
     def __init__(

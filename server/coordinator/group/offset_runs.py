@@ -15,7 +15,7 @@ from ottla.kproto.records.varint import read_varint
 from ottla.server.coordinator.group.offset_check import fixed_places, is_text, metadata_of, topic_place
 
 MIN_RECORDS: Final = 8
-"""Below so many it is not worth trying."""
+"""With fewer it is not worth trying."""
 MAX_RECORDS: Final = 256
 """A run is replayed in well under the 500 µs for which the loop may be held."""
 
@@ -125,7 +125,7 @@ def _is_alike(payload: bytes, start: int, end: int, layout: _Layout, value_place
 
 
 def _layout(payload: bytes, start: int) -> _Layout | None:
-    """How the record at `start` is laid out, None if it is no usual commit. Raises RecordError if it is cut off."""
+    """How the record at `start` is laid out, None if it is not a usual commit. Raises RecordError if it is cut off."""
     length, body = read_varint(payload, start)
     if payload[body : body + 2] != b"\0\0":  # no attributes, and the batch's own timestamp
         return None

@@ -56,7 +56,7 @@ class Plan:
         self._subscriptions[member_id] = subscription
 
     def replace(self, former: ConsumerMember) -> None:
-        """The member stands in for a former one: same place, no rebalance."""
+        """The member replaces a former one in its place, without a rebalance."""
         self._replaced = former
         before = self._subscriptions.pop(former.member_id)
         self._bumps = not _same_topics(before, self._subscriptions[self._member_id])
@@ -74,7 +74,7 @@ class Plan:
         return self._regex_records + await self._new_epochs(now_ms)
 
     async def _resolve_regexes(self, now_ms: int) -> None:
-        """Match the members' expressions against the topics, unless that was done for the topics of now."""
+        """Match the members' expressions against the topics, unless that was done for the current topics."""
         group_id, version = self.group.group_id, self.version
         used = {each.topic_regex for each in self._subscriptions.values() if each.topic_regex}
         for regex in sorted(used):

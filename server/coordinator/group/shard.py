@@ -63,7 +63,7 @@ class GroupShard:
         now_ms: Callable[[], int],
         on_loaded: Callable[[int], None] = lambda partition: None,
     ) -> None:
-        """`on_loaded` is told when the partition has been replayed."""
+        """`on_loaded` is called when the partition has been replayed."""
         self.partition = partition
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetCache()
@@ -150,7 +150,7 @@ class GroupShard:
 
     @contextmanager
     def expecting(self, group: Group) -> Iterator[None]:
-        """While its records are on their way: once they are committed, the group is here. The caller has its lock."""
+        """While its records are on their way: once they are committed, the group is here. The caller holds its lock."""
         self._expected[group.group_id] = group
         try:
             yield

@@ -85,7 +85,7 @@ class ShareGroupConfig(NamedTuple):
 
 
 class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
-    """Runs all share groups of one broker. Whoever calls with a group has the group's lock."""
+    """Runs all share groups of one broker. The caller holds the group's lock."""
 
     def __init__(
         self,

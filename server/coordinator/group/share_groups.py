@@ -118,5 +118,5 @@ class ShareGroups:
                 await self._offsets.forget_topics(group)
 
     async def forget_offsets(self, group: ShareGroup) -> None:
-        """Forget where a group is that is to be deleted. Whoever calls has the group's lock."""
+        """Forget where a group is that is to be deleted. The caller holds the group's lock."""
         await self._offsets.delete_all(group)

@@ -33,7 +33,7 @@ class ShareOffset(NamedTuple):
 
 
 class ShareOffsets:
-    """The offsets of the share groups of one broker. Whoever calls with a group has the group's lock."""
+    """The offsets of the share groups of one broker. The caller holds the group's lock."""
 
     def __init__(self, share: ShareProtocol, topics: GroupTopics, persister: Callable[[], Persister]) -> None:
         self._share = share

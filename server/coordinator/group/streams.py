@@ -102,7 +102,7 @@ class StreamsGroupConfig(NamedTuple):
 
 
 class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
-    """Runs all streams groups of one broker. Whoever calls with a group has the group's lock."""
+    """Runs all streams groups of one broker. The caller holds the group's lock."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class _Quota:
         self.each = -(-tasks // members)
 
     def given(self, count: int) -> None:
-        """A member has so many tasks now."""
+        """Note how many tasks a member has now."""
         if count == self.each:
             self._tasks -= count
             self._members -= 1

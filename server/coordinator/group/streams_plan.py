@@ -80,7 +80,7 @@ class StreamsPlan:
         return cls(group, topics, None, None, None, int(group.assignment_configs.get(STANDBY_COUNT, 0)))
 
     async def look_at_topics(self) -> None:
-        """Hold the topology against the cluster's topics, unless that was done for the topics of now.
+        """Compare the topology with the cluster's topics, unless that was done for the current topics.
 
         Raises StreamsInvalidTopologyError.
         """

@@ -90,7 +90,7 @@ class ShareEntry:
 
 
 class ShareShard:
-    """Implements the runtime's `Shard`. `on_loaded` is told when the partition has been replayed."""
+    """Implements the runtime's `Shard`. `on_loaded` is called when the partition has been replayed."""
 
     def __init__(self, partition: int, on_loaded: Callable[[ShareShard], None] = lambda shard: None) -> None:
         self.partition = partition

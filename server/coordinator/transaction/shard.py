@@ -29,7 +29,7 @@ class TransactionShard:
     """Implements the runtime's `Shard`: state is what replay makes of the records."""
 
     def __init__(self, partition: int, resume: Callable[["TransactionShard"], None]) -> None:
-        """`resume` is told when the partition has been replayed."""
+        """`resume` is called when the partition has been replayed."""
         self.partition = partition
         self.entries: dict[str, Entry] = {}
         self._resume = resume

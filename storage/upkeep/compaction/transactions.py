@@ -23,7 +23,7 @@ class MarkerUse(Enum):
     """What a control batch is still good for."""
 
     NEEDED = "needed"
-    """Records of its transaction are in the log, or it is no end of a transaction."""
+    """Records of its transaction are in the log, or it does not end a transaction."""
     INDEXED = "indexed"
     """No records are left, but the transaction was in the index when the pass began; it leaves it with this pass.
 
