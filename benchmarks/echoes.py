@@ -1,11 +1,12 @@
 """What a small request costs the broker, in echoes: how often a server on Trio could have sent the same bytes back.
 
-    python -m benchmarks.echoes [--rounds 5] [--seconds 2] [--connections 1 10] [--broker PROGRAM]
+    python -m benchmarks.echoes [--rounds 40] [--connections 1 10] [--broker PROGRAM] [--against PROGRAM]
 
-Each round measures the echo and each request in turn, on one broker, by the CPU time of the serving process. Figures
-are the least over the rounds: what else runs on a machine only ever adds to them, as it takes the caches away. In
-echoes they say what the broker adds to what any server on Trio would pay. `--broker` names the `ottla` of another
-checkout.
+Figures are of CPU time of the serving process. Each round measures the echo and a request right after one another, for
+a twentieth of a second each: so what else runs on the machine hits both alike. The CPU time is that of the best fifth
+of the rounds, as what else runs only ever adds to it; echoes are medians of the rounds' ratios, and say what the broker
+adds to what any server on Trio would pay. `--broker` names the `ottla` of another checkout; `--against` one more, which
+is measured in the same rounds, and the broker as a multiple of it.
 
 The echo is `trio.serve_tcp` with `receive_some` and `send_all`, as Trio's tutorial has it.
 """
@@ -13,17 +14,21 @@ The echo is `trio.serve_tcp` with `receive_some` and `send_all`, as Trio's tutor
 from __future__ import annotations
 
 import argparse
+import random
+import socket
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
 from typing import Final
 
-from benchmarks import requests
 from benchmarks.figures import shown
-from benchmarks.process_cost import cost
+from benchmarks.process_cost import threads_cpu_s
 from benchmarks.workloads.base import create_topic
 from benchmarks.workloads.requests import (
     empty_fetch,
@@ -35,6 +40,8 @@ from benchmarks.workloads.requests import (
     one_record,
 )
 from compat_tests.ottla_broker import OttlaBroker
+from ottla.client.addresses import parse_address
+from ottla.kproto.framing import PREFIX_SIZE
 
 REQUESTS: Final = {
     "ListOffsets": list_offsets,
@@ -43,6 +50,10 @@ REQUESTS: Final = {
     "OffsetCommit": offset_commit,
     "Produce, one record of 100 B": one_record,
 }
+_FRAMES: Final = 10
+_SLICE_SECONDS: Final = 0.05
+_WARM_UP_SLICES: Final = 20
+_RECEIVE_BYTES: Final = 65_536
 _ECHO: Final = """
 import sys, trio
 async def echo(stream):
@@ -83,39 +94,91 @@ def echo() -> Iterator[tuple[int, str]]:
         process.communicate()
 
 
-def cpu_us(pid: int, address: str, frames: list[bytes], connections: int, seconds: int) -> float:
-    """The CPU that a process spends on one request, in µs."""
-    before = cost(pid).cpu_s
-    measured = requests.run(address, frames, connections=connections, seconds=seconds)
-    return (cost(pid).cpu_s - before) * 1e6 / int(measured["answered"])
+class Server:
+    """What is measured: a process, and its connections, each of which has one request under way."""
+
+    def __init__(self, pid: int, address: str) -> None:
+        self._pid = pid
+        self._address = parse_address(address)
+
+    def cpu_us(self, frames: list[bytes], connections: int) -> float:
+        """The CPU that the process spends on one request, in µs."""
+        with ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(self._address)) for _ in range(connections)]
+            pairs = [(client, frames[number % len(frames)]) for number, client in enumerate(clients)]
+            _exchange(pairs)
+            before, count, until = threads_cpu_s(self._pid), 0, perf_counter() + _SLICE_SECONDS
+            while perf_counter() < until:
+                _exchange(pairs)
+                count += connections
+            return (threads_cpu_s(self._pid) - before) * 1e6 / count
+
+
+def _exchange(pairs: list[tuple[socket.socket, bytes]]) -> None:
+    for client, request in pairs:
+        client.sendall(request)
+    for client, _ in pairs:
+        answer = client.recv(_RECEIVE_BYTES)
+        missing = PREFIX_SIZE + int.from_bytes(answer[:PREFIX_SIZE], "big") - len(answer)
+        while missing > 0:
+            missing -= len(client.recv(missing))
+
+
+def warmed(broker: Broker) -> Server:
+    """A broker that has topics and groups, and has answered requests of each kind for a while."""
+    load_groups(broker)
+    server = Server(broker.pid, broker.bootstrap)
+    for what in REQUESTS:
+        create_topic(broker, what.partition(",")[0].replace(" ", "-"), _FRAMES)
+        for _ in range(_WARM_UP_SLICES):
+            server.cpu_us(frames_of(what), _FRAMES)
+    return server
+
+
+def frames_of(what: str) -> list[bytes]:
+    """One request of a kind for each of its topic's partitions."""
+    topic = what.partition(",")[0].replace(" ", "-")
+    return [frame(*REQUESTS[what](topic, partition)) for partition in range(_FRAMES)]
+
+
+def measure(servers: dict[str, Server], what: str, connections: int, rounds: int) -> str:
+    """The row of one kind of request."""
+    frames = frames_of(what)
+    costs: defaultdict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        for name in random.sample(list(servers), len(servers)):
+            costs[name].append(servers[name].cpu_us(frames, connections))
+
+    def ratio(name: str, to: str) -> float:
+        return median(one / other for one, other in zip(costs[name], costs[to], strict=True))
+
+    names = [name for name in servers if name != "echo"]
+    cells = [f"{shown(quantiles(costs[name], n=5)[0])} | {ratio(name, 'echo'):.2f}" for name in names]
+    if len(names) > 1:
+        cells.append(f"{ratio(*names):.2f}")
+    return f"| {what} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=2, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--broker", help="the program `ottla` of another checkout")
+    parser.add_argument("--against", help="the program `ottla` of a checkout to compare with")
     arguments = parser.parse_args()
-    requests.build()
-    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder), arguments.broker) as broker, echo() as server:
-        load_groups(broker)
-        frames = {}
-        for topic, (what, build) in enumerate(REQUESTS.items()):
-            create_topic(broker, f"topic-{topic}", 10)
-            frames[what] = [frame(*build(f"topic-{topic}", number)) for number in range(10)]
-        for each in frames.values():
-            requests.run(broker.bootstrap, each, connections=10, seconds=1)
+    programs = {"broker": arguments.broker} | ({"against": arguments.against} if arguments.against else {})
+    with ExitStack() as stack:
+        servers = {}
+        for name, program in programs.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            servers[name] = warmed(stack.enter_context(Broker(folder, program)))
+        servers["echo"] = Server(*stack.enter_context(echo()))
         for connections in arguments.connections:
-            costs: dict[str, list[float]] = {what: [] for what in ("echo", *REQUESTS)}
-            for _ in range(arguments.rounds):
-                some = frames["ListOffsets"]
-                costs["echo"].append(cpu_us(*server, some, connections, arguments.seconds))
-                for what, each in frames.items():
-                    costs[what].append(cpu_us(broker.pid, broker.bootstrap, each, connections, arguments.seconds))
-            print(f"\n| {connections} connection{'s' * (connections > 1)} | CPU, µs | echoes |\n|---|---:|---:|")
-            for what, measured in costs.items():
-                print(f"| {what} | {shown(min(measured))} | {min(measured) / min(costs['echo']):.2f} |", flush=True)
+            heads = [f"{name}, µs | echoes" for name in programs] + ["ratio"] * (len(programs) > 1)
+            print(f"\n| {connections} connection{'s' * (connections > 1)} | {' | '.join(heads)} |")
+            print("|---" + "|---:" * (2 * len(programs) + (len(programs) > 1)) + "|")
+            for what in REQUESTS:
+                print(measure(servers, what, connections, arguments.rounds), flush=True)
 
 
 if __name__ == "__main__":
