@@ -39,7 +39,7 @@ def about(results: Results) -> str:
     """With which command, where and when it was measured, and which workloads had fewer runs than the rule asks for."""
     often = min(_RUNS, max((result.pairs for result in results.values()), default=0))
     seldom = [name for name, result in results.items() if result.pairs < often]
-    fewer = f"\nFewer runs, and so less sure: {'; '.join(seldom)}." if seldom else ""
+    fewer = f"\nFewer runs, so less certain: {'; '.join(seldom)}." if seldom else ""
     dates = sorted({result.date for result in results.values()})
     machines = list({_machine(result.machine): None for result in results.values()})
     return (

@@ -1,4 +1,4 @@
-"""What the server raises where a connection, and not one request's answer, is concerned; and errors kept as results."""
+"""What the server raises about a connection rather than about one request's answer; and errors kept as results."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 Start: lock the data folder, listen (clients wait in the kernel's queue), open the metadata, open the logs of every
 partition that this node holds and replay the coordinators' state, make the node's addresses known, serve.
 
-Stop is the same backwards, and no step waits for what nobody may ever do:
+Stop is the same backwards, and no step waits for something that may never happen:
 
-0. Follow nobody any more, and let other replicas lead (`HAND_OVER_SECONDS` at most).
+0. Stop following, and let other replicas lead (`HAND_OVER_SECONDS` at most).
 1. Accept nothing more and take no further request; answer who waits for other clients (fetches, share fetches, joins,
    syncs), for other replicas, which fetch nothing from here any more, or for other brokers.
 2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read, or
@@ -215,14 +215,14 @@ class Node:
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:
         await self._stop.wait()
-        # Who follows no more is not taken back into an in-sync set that it has left.
+        # A node that no longer follows is not taken back into an in-sync set that it has left.
         following.cancel()
         if self._around.config.controlled_shutdown_enable:
             await _hand_over(parts.controller)
         parts.broker.is_serving = False
         parts.listeners.stop()
         parts.end_waits()
-        # By then everything has ended. Whatever has not, and is shielded, waits for what is closed here.
+        # By then everything has ended. Whatever has not, because it is shielded, waits for what is closed here.
         await trio.sleep(STOP_GRACE_SECONDS)
         parts.close_services()
 
@@ -236,7 +236,7 @@ async def _follow_others(parts: Parts, scope: trio.CancelScope) -> None:
 
 
 async def _hand_over(controller: Controller) -> None:
-    """Let others lead before this node stops; where that cannot be, they will when they find it gone."""
+    """Let others lead before this node stops; where that is not possible, they will when they find it gone."""
     with trio.move_on_after(HAND_OVER_SECONDS) as scope:
         try:
             await hand_over_partitions(controller)

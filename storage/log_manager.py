@@ -184,7 +184,7 @@ class LogManager:
             store.add_log(log)
             if not is_whole:
                 keys = {"topic": topic, "partition": partition}
-                logger.warning("%s: its producers are read from its batches", log, extra=keys)
+                logger.warning("%s: the state of its producers is rebuilt from its batches", log, extra=keys)
                 await log.rebuild_producers()
         # What was recovered is below the high watermark, also the markers whose transactions awaited it.
         log.set_high_watermark(log.high_watermark)

@@ -70,10 +70,12 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     refuse_unknown(given, _OPTIONS, (*_SETTINGS, *_WITHOUT_EFFECT))
     if given.get("kafka.acks", "all").lower() not in ("all", "-1"):
         raise OptionError(
-            f"Option kafka.acks is {given['kafka.acks']}: leave it out, for the sink waits for all in-sync replicas."
+            f"Option kafka.acks is {given['kafka.acks']}: leave it out, since the sink waits for all in-sync replicas."
         )
     if not choice(given, "kafka.enable.idempotence", BOOLEANS, "true"):
-        raise OptionError("Option kafka.enable.idempotence is false: leave it out, for the sink is always idempotent.")
+        raise OptionError(
+            "Option kafka.enable.idempotence is false: leave it out, since the sink is always idempotent."
+        )
     client = connection_settings(given)
     return SinkOptions(
         client=client._replace(

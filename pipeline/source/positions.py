@@ -63,7 +63,9 @@ def parse_positions(name: str, text: str, *, least: int) -> Offsets:
 def refuse_empty_batch(starting: Positions, ending: Positions) -> None:
     """OptionError for a batch read that could have nothing to read, as the connector refuses it."""
     if LATEST in _ends_of(starting):
-        raise OptionError("A batch read cannot start at the latest offset, where nothing is: change startingOffsets.")
+        raise OptionError(
+            "A batch read cannot start at the latest offset, where there is nothing: change startingOffsets."
+        )
     if EARLIEST in _ends_of(ending):
         raise OptionError("A batch read cannot end at the earliest offset, before all records: change endingOffsets.")
 

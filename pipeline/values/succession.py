@@ -45,9 +45,7 @@ def check_columns(given: StructType, reserved: frozenset[str] = frozenset()) -> 
     for kind, path in _structs(given, ""):
         for name, times in Counter(field.name.lower() for field in kind.fields).items():
             if times > 1:
-                raise SchemaChangeError(
-                    f"Column {path + name!r} of the schema is there {times} times, whatever its case."
-                )
+                raise SchemaChangeError(f"Column {path + name!r} of the schema appears {times} times, apart from case.")
         for field in kind.fields:
             if not is_fit(field.name):
                 raise SchemaChangeError(
@@ -57,7 +55,7 @@ def check_columns(given: StructType, reserved: frozenset[str] = frozenset()) -> 
     if taken := [field.name for field in given.fields if field.name.lower() in reserved]:
         raise SchemaChangeError(
             f"Column {taken[0]!r} of the schema has the name of a column that the job writes itself, for the record's "
-            "key or metadata: leave it out, or name key otherwise, or write metadata = false."
+            "key or metadata: leave it out, or give key another name, or write metadata = false."
         )
 
 

@@ -1,8 +1,8 @@
 """Work that is done at once where nothing has to be waited for, and goes on in a task where something has.
 
-Whoever begins it need not be the task that goes on with it: a request is begun where it was received, by whoever
-receives for all connections, and its own connection's task takes over at the first wait. So nothing in it may touch a
-task before that wait: this is why it is a generator and no coroutine, in which any `await` could.
+The task that begins it need not be the one that goes on with it: a request is begun where it was received, by the task
+that receives for all connections, and its own connection's task takes over at the first wait. So nothing in it may
+touch a task before that wait: this is why it is a generator and not a coroutine, in which any `await` could.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Stages = Generator[Wait, Any, R]
 """Yields a wait, is sent its result, and returns its own."""
 
 Rest = Coroutine[Any, Any, R]
-"""All from the first wait on, to be awaited by a task; whoever has it awaits it without a wait in between."""
+"""Everything from the first wait on. The task that gets it awaits it at once, without another wait before."""
 
 
 def begin(stages: Stages[R]) -> R | Rest[R]:

@@ -28,7 +28,7 @@ DEFAULT_THRESHOLD_MS: Final = 0.5
 
 _STACK_DEPTH: Final = 12
 _MAX_LINES_PER_SECOND: Final = 10
-# What is so much longer than all before is logged in any case: that can be a few dozen times.
+# A hold that is this much longer than all before is logged in any case: that can be a few dozen times.
 _RECORD: Final = 1.2
 _TRIO_RUN: Final = "unrolled_run"
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -39,7 +39,7 @@ _SWITCH_INTERVAL_SECONDS: Final = 0.000_1
 class LoopWatchdog(trio.abc.Instrument):
     """Logs steps of tasks that take `threshold_ms` or longer, and counts and measures all of them.
 
-    Ten a second are logged, and whatever takes the CPU longer than all before it.
+    Ten a second are logged, and each one that uses more CPU than all before it.
 
     Hand it to `trio.run(..., instruments=[watchdog])`. The thread lives from `before_run` to `after_run`.
     """
@@ -78,7 +78,7 @@ class LoopWatchdog(trio.abc.Instrument):
         sys.setswitchinterval(self._switch_interval)
 
     def sum_up(self) -> None:
-        """Say what was counted; before the end, which may take its time."""
+        """Log what was counted; called before the end, which may take a while."""
         logger.info(
             "the loop was held %d times, for at most %.1f ms, of which the CPU worked at most %.1f ms",
             self.holds,

@@ -1,4 +1,4 @@
-"""What one request makes this node do: counted by elements, done in slices, and when it is much, one after the other.
+"""What one request makes this node do: counted in elements, done in slices, and large requests one after the other.
 
 An element is what an array holds, of the request or of its answer: a name, a number, a partition. As an object it takes
 up to a hundred times the memory that it took on the wire, and microseconds of the event loop.
@@ -41,9 +41,8 @@ class Room(Protocol):
 
 
 class Lane:
-    """Lets one request after the other be worked on that has many elements, in the order in which they come.
-
-    So what they take in memory is bounded by the largest of them. The next one waits until the budgets have room.
+    """Lets requests with many elements be worked on one after the other, in the order in which they come. So the memory
+    that they take is bounded by the largest of them. The next one waits until the budgets have room.
     """
 
     def __init__(self, max_elements: Callable[[], int], *budgets: Room) -> None:
@@ -52,7 +51,7 @@ class Lane:
         self._place = trio.Semaphore(1)
 
     async def enter(self) -> None:
-        """Wait for the place; who has it calls `leave` once."""
+        """Wait for the place; who gets it calls `leave` once."""
         await self._place.acquire()
         try:
             for budget in self._budgets:
@@ -68,7 +67,7 @@ class Lane:
 
 
 class Over(Generic[T]):
-    """See `Work.over`. No async generator, whose end is uncertain where the loop over it is left."""
+    """See `Work.over`. Not an async generator, because its end is uncertain when the loop over it is left early."""
 
     __slots__ = ("_elements", "_items", "_work")
 
@@ -115,7 +114,7 @@ class Work:
             self._began = perf_counter()
 
     def over(self, items: Iterable[T], *, counts: bool = True) -> Over[T]:
-        """Iterate with `rest` before each item; what was counted when it was parsed need not count again."""
+        """Iterate with `rest` before each item; what was counted when it was parsed does not count again."""
         return Over(self, items, 1 if counts else 0)
 
     async def sorted(self, names: Iterable[str]) -> Iterator[str]:
@@ -152,7 +151,7 @@ class Work:
         self.left += [it for it in containers if len(it) > LIGHT_ELEMENTS]
 
     def leave_lane(self) -> None:
-        """What is left to do does not count, or waits for others. A second call does nothing."""
+        """The work that is left does not count, or waits for others. A second call does nothing."""
         if self._is_in_lane:
             assert self._lane is not None
             self._is_in_lane = False

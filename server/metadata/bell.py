@@ -52,7 +52,7 @@ class Bell:
             fd = _watch(self._path)
         except OSError as error:
             logger.warning(
-                "changes by other processes are looked for 20 times a second: inotify: %s; "
+                "inotify cannot be used (%s), so changes by other processes are looked for 20 times a second; "
                 "the sysctl fs.inotify.max_user_instances may be too low",
                 error.strerror,
             )

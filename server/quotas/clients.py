@@ -35,14 +35,14 @@ REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 KINDS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
-#: Rates that are kept; beyond it the one that was used least lately is forgotten, and starts over at zero.
+#: How many rates are kept; beyond that the least recently used one is forgotten, and starts over at zero.
 MAX_RATES: Final = 10_000
 
 _BYTE_RATE_OF: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
 
 
 class Throttle:
-    """How often one kind of quota has made clients wait, and for how long together."""
+    """How often one kind of quota has made clients wait, and for how long in total."""
 
     __slots__ = ("count", "seconds")
 
@@ -199,7 +199,7 @@ class ClientQuotas:
         return rate.throttle_seconds(quota, now)
 
     def _throttle_by_time(self, context: QuotaContext, principal: str, client_id: str) -> float:
-        """Bounded by one window, for the time is spent already."""
+        """Bounded by one window, because the time is spent already."""
         if REQUEST_PERCENTAGE not in self._kinds:
             return 0.0
         seconds = perf_counter() - context.begun_at - context.remote_seconds

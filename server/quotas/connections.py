@@ -116,6 +116,6 @@ class ConnectionRates:
     def _count(self, rate: Rate, limit: float) -> float:
         now = trio.current_time()
         rate.record(1, now)
-        # A limit of 0 lets nobody in: one window at a time.
+        # A limit of 0 lets nobody in: wait one window at a time.
         seconds = rate.throttle_seconds(limit, now) if limit else self._window_seconds
         return min(seconds, self._window_seconds)

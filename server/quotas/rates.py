@@ -40,7 +40,7 @@ class Rate:
 
 
 class SimpleRate(Rate):
-    """The same over the time that there is something of, one window at least (Kafka's SimpleRate).
+    """The same over the time in which something was recorded, one window at least (Kafka's SimpleRate).
 
     It knows of a burst at once, where `Rate` spreads it over windows in which nothing was.
     """

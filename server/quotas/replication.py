@@ -26,7 +26,7 @@ class ReplicationQuota:
         self.total_bytes = 0
 
     def record(self, size_bytes: int) -> None:
-        """So much was sent or fetched of throttled replicas."""
+        """Note how much was sent or fetched of throttled replicas."""
         self.total_bytes += size_bytes
         self._rate.record(size_bytes, trio.current_time())
 

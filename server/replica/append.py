@@ -87,7 +87,7 @@ class AppendResult:
         return f"<AppendResult {self.error!r}>" if self.error else f"<AppendResult at {self.base_offset}>"
 
     def fail(self, error: Exception) -> None:
-        """Turn into an error's answer."""
+        """Turn into the answer to an error."""
         self.error = error
         self.base_offset = self.last_offset = self.log_append_time_ms = self.log_start_offset = -1
 
@@ -133,7 +133,7 @@ class AppendOperation:
     """The delayed append: complete when each of its partitions has what `required_acks` asks for, or an error.
 
     acks=1 asks that the leader has flushed the records, acks=all that they lie below the high watermark. Both are
-    refused at once when this node stops leading, also for a moment, since what it appended may be gone then; and when
+    refused at once when this node stops leading, even for a moment, since what it appended may be gone then; and when
     it stops, where other replicas do not have the records, since they will not get them from here any more.
     """
 
@@ -184,7 +184,7 @@ class AppendOperation:
         return None if self._pending else True
 
     def expire(self, *, shutting_down: bool) -> None:
-        """The deadline has come: what is still pending is answered so. Its records stay in the log."""
+        """The deadline has come: whatever is still pending is answered with that. Its records stay in the log."""
         for result in self._pending:
             assert result.partition is not None
             if shutting_down:

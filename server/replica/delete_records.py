@@ -76,7 +76,7 @@ class DeleteRecordsOperation:
         return None if self._pending else True
 
     def expire(self) -> None:
-        """The deadline has come: what is still pending is answered so."""
+        """The deadline has come: whatever is still pending is answered with that."""
         for key, partition, target in self._pending:
             self.results[key] = DeleteRecordsResult(
                 RequestTimedOutError(f"not every replica of {partition.topic}-{partition.index} is at {target} yet")

@@ -123,7 +123,7 @@ class FetchPartition:
         self.name = name
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
-        #: For the fetch operation: what the names meant the last time, while it still is that.
+        #: For the fetch operation: what the names meant the last time, as long as they still mean it.
         self.resolved: Partition | None = None
         #: For the fetch operation: what a follower was answered that had everything; it stands while nothing changes.
         self.at_rest: FetchResult | None = None
@@ -218,7 +218,7 @@ class FetchResult(FetchedPartition):
             self.plan = None
 
     def fail(self, error: Exception) -> None:
-        """Turn into an error's answer."""
+        """Turn into the answer to an error."""
         self.release()
         self.error = error
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
@@ -482,11 +482,14 @@ class FetchOperation:
                 end_offset=end_offset,
                 min_one_batch=is_obligatory,
             )
-            # How much a read of a file will yield is not known before: as much as it may, but no more than there is.
+            # How much a read of a file will yield is not known in advance: as much as it may, but no more than there
+            # is.
             result.planned_bytes = min(result.plan.size_bytes, log.size_bytes)
 
     def _is_held_back(self, partition: Partition) -> bool:
-        """Whether the throttle leaves nothing for the follower now. One in sync gets all, or it would leave."""
+        """Whether the throttle leaves nothing for the follower now. One in sync gets everything, or it would leave the
+        set.
+        """
         follower = self._params.replica_id
         return (
             follower >= 0

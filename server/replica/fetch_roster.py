@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Fetched)
 
 
 class FetchRoster(Generic[F]):
-    """The partitions of one fetcher. What is said of one that is not among them any more changes nothing."""
+    """The partitions of one fetcher. Calls about one that is no longer among them change nothing."""
 
     def __init__(self) -> None:
         self._all: dict[Key, F] = {}
@@ -45,7 +45,7 @@ class FetchRoster(Generic[F]):
         return iter(list(self._all))
 
     def holds(self, one: F) -> bool:
-        """Whether it is fetched still, and no other one in its place."""
+        """Whether it is still fetched, and not another object in its place."""
         return self._all.get(one.key) is one
 
     def put(self, one: F) -> None:
@@ -63,7 +63,7 @@ class FetchRoster(Generic[F]):
             self._gone.add(key)
 
     def is_due(self, one: F) -> None:
-        """Something of it is new, so the next request names it."""
+        """Something about it is new, so the next request names it."""
         if self.holds(one):
             self._due[one.key] = one
 
@@ -76,7 +76,7 @@ class FetchRoster(Generic[F]):
             self._gone.add(one.key)
 
     def begin(self) -> None:
-        """The other side knows nothing yet: all are due that do not rest."""
+        """The other side knows nothing yet: all that do not rest are due."""
         self._due |= {key: one for key, one in self._all.items() if key not in self._resting}
 
     def wake_rested(self) -> None:
@@ -114,6 +114,6 @@ class FetchRoster(Generic[F]):
         return list(due.values())
 
     def take_gone(self, named: Collection[Key]) -> set[Key]:
-        """Those that it has the other side forget; what it names is not among them."""
+        """Those that it tells the other side to forget; none of those that it names."""
         gone, self._gone = self._gone.difference(named), set()
         return gone

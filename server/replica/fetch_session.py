@@ -51,13 +51,13 @@ def is_new(partition: FetchPartition, result: FetchResult) -> bool:
 
 
 def remember(partition: FetchPartition, result: FetchResult) -> None:
-    """The client is told this. After an error, whose watermark is -1, it is told of the partition again in any case."""
+    """The client is told this. After an error, whose watermark is -1, the partition is named again in any case."""
     partition.told_high_watermark = result.high_watermark
     partition.told_log_start_offset = result.log_start_offset
 
 
 def _is_in_sync(replica_id: int, result: FetchResult) -> bool:
-    """Whether who fetches is a follower that is in sync with what is told here."""
+    """Whether the client is a follower that is in sync with what is answered here."""
     return result.partition is not None and replica_id in result.partition.isr
 
 
@@ -122,10 +122,9 @@ class FetchSession:
             self.partitions.pop(key, None)
 
     def served(self, partition: FetchPartition, result: FetchResult) -> None:
-        """What got data now is looked at last the next time, so that all get their share of the limits.
-
-        Not so what a follower is in sync with: producers wait for that, and it must not queue behind what a new replica
-        has to copy first.
+        """Partitions that got data now come last the next time, so that all get their share of the limits. Those that a
+        follower is in sync with do not: producers wait for them, and it must not queue behind what a new replica has to
+        copy first.
         """
         if _is_in_sync(self.replica_id, result):
             return
@@ -200,7 +199,7 @@ class FetchContext:
         ]
 
     def keep(self, results: Sequence[FetchResult], told: Sequence[int]) -> None:
-        """The client is told what `answer` said, and nothing has happened in between."""
+        """The client gets what `answer` said; nothing has happened in between."""
         session = self._session
         if session is None:
             if self._new_id == NO_SESSION:

@@ -52,7 +52,9 @@ class FollowerProgress:
         return moved
 
     def fetches_again(self, offset: int, log_start_offset: int, now_ms: int, broker_epoch: int) -> bool:
-        """`record_fetch` of a fetch from the leader's end that says the same as the last one; False if it does not."""
+        """`record_fetch` for a fetch from the leader's end that says the same as the last one; False if it says
+        something else.
+        """
         if (offset, log_start_offset, broker_epoch) != (self.log_end_offset, self.log_start_offset, self.broker_epoch):
             return False
         if now_ms > self.last_caught_up_ms:

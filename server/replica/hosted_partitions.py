@@ -164,7 +164,7 @@ class HostedPartitions:
         if partition not in self._doubtful:
             return state
         if self._node_id not in (*state.isr, *state.elr) or (state.isr == (self._node_id,) and not state.elr):
-            self._doubtful.discard(partition)  # it has left, or nobody has more
+            self._doubtful.discard(partition)  # it has left the set, or no other replica has more
             return state
         self._doubted(partition)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state

@@ -1,7 +1,7 @@
 """Keeps the in-sync sets of what this node leads in step with its followers (Kafka's AlterPartitionManager).
 
-A follower that has caught up joins, one that lags for `replica.lag.time.max.ms` leaves. What changes while the metadata
-store is asked is asked for together the next time.
+A follower that has caught up joins, one that lags for `replica.lag.time.max.ms` leaves. Changes that come up while the
+metadata store is being asked are asked for together the next time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class InSyncSets:
                 now_ms = self._clock.time_ms()
                 if partition.lagging(now_ms):
                     self.review(partition)
-                # A follower that was waited for, and died before it joined, gives no further occasion.
+                # A follower that was waited for, and died before it joined, will not fetch again.
                 if partition.advance_high_watermark(now_ms):
                     self._changed(partition)
 
@@ -133,7 +133,7 @@ class InSyncSets:
         try:
             await change_partitions(asked)
         except (StoreUnavailableError, ConflictError) as error:
-            # They may have been made: who joins goes on counting until it is known.
+            # They may have been made: those who join still count until that is known.
             self._unanswered = begun
             for change in begun.values():
                 change.is_in_doubt = True

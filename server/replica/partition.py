@@ -76,10 +76,10 @@ class Partition:
     """A partition's state, changed only by synchronous methods: nobody ever sees it half changed.
 
     A partition with one replica commits what it has flushed; with more, the high watermark is the least log end over
-    the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. Who is about to join them
-    counts from before the cluster is asked, who is about to leave until it has agreed (Kafka's maximal in-sync set); so
-    does who may lead without being in sync (KIP-966), as it must have everything.
-    The object is its own key in the purgatories; whoever changes it signals them.
+    the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. A replica that is about
+    to join counts from before the cluster is asked, one that is about to leave until the cluster has agreed (Kafka's
+    maximal in-sync set); so does one that may lead without being in sync (KIP-966), as it must have everything. The
+    object is its own key in the purgatories; whoever changes it signals them.
 
     The one change that waits is a truncation, which only a follower and the leader of a mirror do: whoever changes the
     role waits for its end with `settled`.
@@ -237,7 +237,7 @@ class Partition:
             self._followers = _NO_FOLLOWERS
             return
         known = self._followers if keep_progress else _NO_FOLLOWERS
-        # Who is in sync when a leader begins has the whole of the allowed lag to show that it follows.
+        # A replica that is in sync when a leader begins has the whole allowed lag to show that it follows.
         self._followers = {
             replica: known.get(replica) or FollowerProgress(now_ms if replica in self.isr else 0) for replica in others
         }
@@ -334,7 +334,7 @@ class Partition:
         """After a flush, a follower's progress or a change of the in-sync set; True if readers can see more.
 
         A follower that keeps up but is not in the set yet is waited for, or under load it would never reach what it has
-        to reach to join. It must have fetched just now: nobody is held up by one that stops or dies.
+        to reach to join. It must have fetched just now: a follower that stops or dies holds nobody up.
         """
         if self.role is not Role.LEADER or self.is_under_min_isr:
             return False
@@ -376,7 +376,7 @@ class Partition:
         if broker_epoch != NO_EPOCH and broker_epoch < follower.broker_epoch:
             raise NotLeaderError(f"node {replica_id} has registered again since epoch {broker_epoch}")
         moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms, broker_epoch)
-        # Also when it has not moved: someone may have been waited for who is not any more.
+        # Also when it has not moved: perhaps a follower that was waited for no longer is.
         if moved or self.log.high_watermark < self.log.flushed_end_offset:
             moved |= self.advance_high_watermark(now_ms)
         return moved

@@ -131,7 +131,7 @@ def parse_keys(data: bytes) -> list[PublicKey]:
             continue  # a kind of key that is not known here, beside others that are
         found += [key for key in keys if isinstance(key, (RSAKey, ECKey))]
     if not found:
-        raise ValueError("it has no public key of RSA or of an elliptic curve")
+        raise ValueError("it has no RSA or elliptic-curve public key")
     return found
 
 

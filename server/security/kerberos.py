@@ -86,7 +86,7 @@ class GssapiExchange:
         if self._context.complete:
             return self._offer(message)
         if not message:
-            raise InvalidCredentialsError("the client shows no ticket")
+            raise InvalidCredentialsError("the client has presented no ticket")
         answer: bytes | None = self._context.step(message)
         return answer or (self._offer(b"") if self._context.complete else b"")
 

@@ -34,10 +34,10 @@ def _load(data: bytes, password: str | None, where: str) -> Any:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
-        raise ConfigError(f"{where} is PKCS12, for which pip install 'ottla[security]' is needed.") from None
+        raise ConfigError(f"{where} is PKCS12, which needs another package: pip install 'ottla[security]'.") from None
     try:
         return load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
-        raise ConfigError(f"{where} is neither PEM nor PKCS12 of this password.") from None
+        raise ConfigError(f"{where} is neither PEM nor PKCS12 with this password.") from None
     except UnsupportedAlgorithm as error:
         raise ConfigError(f"{where} cannot be read: {error}.") from None

@@ -222,7 +222,7 @@ class SharePartitionManager:
     async def _release_lost(self, key: SessionKey) -> None:
         for asked, error in (await self.release(key)).items():
             if error is not None:
-                logger.debug("%s holds on to records of %s until its locks end: %s", key.member_id, asked, error)
+                logger.debug("%s holds on to records of %s until its locks expire: %s", key.member_id, asked, error)
 
 
 async def _each(

@@ -109,7 +109,7 @@ class ShareSessions:
                 raise InvalidAcknowledgementError("a session does not begin with acknowledgements")
             self.remove(key)
             if len(self._sessions) >= self._slots:
-                raise ShareSessionLimitReachedError(f"there are {len(self._sessions)} share sessions")
+                raise ShareSessionLimitReachedError(f"there are {len(self._sessions)} share sessions already")
             self._require_room(added)
             session = self._sessions[key] = ShareSession(key, added, owner)
             self._members[key.group_id] = self._members.get(key.group_id, 0) + 1

@@ -1,4 +1,4 @@
-"""Many callers, one request at a time: what comes while one is under way leaves together with the next."""
+"""Many callers, one request at a time: what comes while one is under way goes out with the next one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Batches(Generic[T, R]):
 
     A batch holds `max_items` at most. Each caller's own task sends: whoever has its turn takes along what the others
     have brought. If it is cancelled, or `send` raises, each of those it took along sends its own again; so `send` must
-    bear to be told the same twice.
+    tolerate getting the same twice.
     """
 
     def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_items: int) -> None:

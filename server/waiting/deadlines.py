@@ -1,4 +1,4 @@
-"""When many wait with a deadline each, and few of them until it: one timer for all, instead of one for each."""
+"""Many waiters with a deadline each, few of whom wait until it: one timer for all instead of one for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import trio
 
-#: How many deadlines of those that have left are kept before the others are sorted again.
+#: How many deadlines of waiters that have left are kept before the others are sorted again.
 _SLACK: Final = 64
 
 
@@ -19,10 +19,10 @@ class Late(Protocol):
 
 
 class Deadlines:
-    """Tells each waiter when its deadline has passed, unless it has left before.
+    """Tells each waiter when its deadline has passed, unless it has left by then.
 
     `add` and `leave` cost a push onto a heap, where a scope of its own would cost a waiter some 7 µs of CPU. The timer
-    is a system task of Trio that runs while there are deadlines; it does nothing but sleep and tell. What is kept is
+    is a system task of Trio that runs while there are deadlines; it only sleeps and tells. What is kept is
     bounded by twice the number of waiters.
     """
 
@@ -36,7 +36,7 @@ class Deadlines:
         self._alarm: trio.CancelScope | None = None
 
     def __len__(self) -> int:
-        """How many deadlines are kept, of those that have left as well."""
+        """How many deadlines are kept, including those of waiters that have left."""
         return len(self._heap)
 
     def add(self, waiter: Late, deadline: float) -> list[Late]:
@@ -51,7 +51,7 @@ class Deadlines:
         return cell
 
     def leave(self, cell: list[Late]) -> None:
-        """The waiter waits no more; also after its deadline."""
+        """The waiter no longer waits; may be called after its deadline."""
         if cell:
             cell.clear()
             self._left += 1
@@ -71,7 +71,7 @@ class Deadlines:
             self._alarm = None
 
     def _tell(self, now: float) -> None:
-        """Tell those whose time is up, and forget those that have left before the others."""
+        """Tell the waiters whose time is up, and forget those that have left."""
         heap = self._heap
         while heap and (heap[0][0] <= now or not heap[0][2]):
             cell = heappop(heap)[2]

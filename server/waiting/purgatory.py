@@ -127,7 +127,7 @@ class Purgatory:
             self.signal(key)
 
     def close(self) -> None:
-        """End every wait as its deadline would, now and from now on: the last of all triggers."""
+        """End every wait as its deadline would, those that begin later too: the last of all triggers."""
         self._closed = True
         self.signal_all()
 

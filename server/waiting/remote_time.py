@@ -1,6 +1,6 @@
 """How long the request under way has waited for others: for a flush, for records, for the members of a group.
 
-It is what Kafka calls remote time. Whoever waits on behalf of a request (a purgatory, a coordinator's write) notes it
+It is what Kafka calls remote time. What waits on behalf of a request (a purgatory, a coordinator's write) notes it
 here; the dispatcher asks when the request is answered. A connection has one cell for its requests, which its tasks
 share; work that no single request asked for notes nothing.
 """
@@ -31,7 +31,7 @@ def begin_request() -> None:
 
 
 def note(seconds: float) -> None:
-    """The request has waited for so long."""
+    """Note that the request has waited for this long."""
     cell = _CELL.get()
     if cell is not None:
         cell[0] += seconds

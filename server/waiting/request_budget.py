@@ -2,8 +2,8 @@
 
 It has three shares. Small frames, which are nearly all, have a quarter of their own, so that large ones cannot keep
 them out; another quarter is for what was parsed of requests with many elements. Large frames have the rest, and reserve
-memory piece by piece as they are received, so that a length alone costs nothing. Where that is spent they wait. If only
-frames that wait themselves hold it, the one that was begun first goes on, so that no two can wait for each other
+memory piece by piece as they are received, so that a length alone costs nothing. When that is used up, they wait. If
+only frames that wait themselves hold it, the one that was begun first goes on, so that no two can wait for each other
 forever: the share is exceeded by one frame at most.
 
 A frame that is begun has to come: `cut_slow` ends the connections of those that take too long, and sooner if others
@@ -22,10 +22,10 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: A share is this part of the whole.
+#: One divided by this is a share's part of the whole.
 _PART: Final = 4
 
-#: A frame that has begun has so long to come whole, and longer if it keeps up the speed.
+#: A frame that has begun has this long to arrive completely, and longer if it keeps up the speed.
 _GRACE_SECONDS: Final = 30.0
 _LEAST_BYTES_PER_SECOND: Final = 16 * 1024
 #: The same while others wait for the memory that it holds.
@@ -38,7 +38,7 @@ _LARGE_ANSWERS_AT_ONCE: Final = 4
 
 
 class UnfinishedFrame(Protocol):
-    """A frame of which a part has come, and whose rest is waited for."""
+    """A frame of which a part has arrived, and whose rest is awaited."""
 
     @property
     def is_large(self) -> bool: ...
@@ -47,7 +47,7 @@ class UnfinishedFrame(Protocol):
     def arrived_bytes(self) -> int: ...
 
     def receiving_seconds(self, now: float) -> float:
-        """For how long its peer has been waited for; not the waits for memory."""
+        """How long its peer has kept us waiting, without the waits for memory."""
         ...
 
     def cut(self, reason: str) -> None:
@@ -62,7 +62,7 @@ class Claim:
 
     def __init__(self) -> None:
         self.reserved_bytes = 0
-        #: While it waits for memory: what ends that when it may go on without.
+        #: Set while it waits for memory: ends that wait when it may go on without.
         self.wait: trio.CancelScope | None = None
 
 
@@ -83,7 +83,7 @@ class LargeShare(MemoryBudget):
         return claim
 
     async def reserve_for(self, claim: Claim, size_bytes: int) -> None:
-        """Wait for so much memory, then charge it. A cancelled wait has charged nothing."""
+        """Wait for this much memory, then charge it. A cancelled wait has charged nothing."""
         if not self.has_room and not self._may_exceed(claim):
             with trio.CancelScope() as claim.wait:
                 try:
@@ -95,7 +95,7 @@ class LargeShare(MemoryBudget):
         self._unfinished_bytes += size_bytes
 
     def give_back(self, claim: Claim, size_bytes: int) -> None:
-        """What was reserved and is not filled is not needed for now."""
+        """What was reserved and is not filled is not needed at present."""
         claim.reserved_bytes -= size_bytes
         self._unfinished_bytes -= size_bytes
         self.refund(size_bytes)
@@ -132,7 +132,7 @@ class RequestBudget:
         self.parsed = MemoryBudget(limit_bytes // _PART)
         #: Of all other frames.
         self.large = LargeShare(limit_bytes - 2 * (limit_bytes // _PART))
-        #: The frames whose peers are waited for.
+        #: The frames whose rest is awaited.
         self.unfinished: set[UnfinishedFrame] = set()
         #: For connections that have more requests here already, after a large answer.
         self.turns = Turnstile(_LARGE_ANSWERS_AT_ONCE)

@@ -8,8 +8,8 @@ import trio
 class Turnstile:
     """Lets a few tasks through in each round of the event loop, in the order in which they come.
 
-    For those who would go on at once with as much work as the piece that they have just done: a hundred of them are a
-    hundred pieces in each round, and whoever else is there waits several rounds for an answer.
+    It is for tasks that would go on at once with as much work as they have just done: a hundred of them are a hundred
+    pieces of work in each round, and all others wait several rounds for an answer.
     """
 
     __slots__ = ("_places",)

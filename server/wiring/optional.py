@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CONSOLE: Final = "ottla.console.routes"
-"""The web console stands on the server, which imports nothing of it: it goes by name, and only if it is enabled."""
+"""The web console builds on the server, which imports nothing of it: it is loaded by its name, and only if it is
+enabled.
+"""
 
 
 def asks_for_anything(config: BrokerConfig) -> bool:
@@ -39,7 +41,7 @@ def asks_for_anything(config: BrokerConfig) -> bool:
 
 
 def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock) -> DelegationTokens | None:
-    """None, and nothing of them loaded, where there are none."""
+    """None where there are none, and then nothing of them is loaded."""
     if not config.delegation_token_secret_key:
         return None
     from ottla.server.security.delegation_tokens import DelegationTokens
@@ -50,7 +52,7 @@ def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock
 def credentials(
     config: BrokerConfig, controller: Controller, clock: Clock, tokens: DelegationTokens | None
 ) -> Credentials | None:
-    """What passwords are compared with; None, and nothing of it loaded, where no port asks for anything."""
+    """What passwords are compared with; None where no port asks for any, and then nothing of it is loaded."""
     if not (asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
         return None
     from ottla.server.security.credentials import Credentials
@@ -59,7 +61,9 @@ def credentials(
 
 
 def guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:
-    """What asks clients who they are; None, and nothing of it loaded, where no listener does. ConfigError."""
+    """What asks clients who they are; None where no listener does, and then nothing of it is loaded. Raises
+    ConfigError.
+    """
     if not asks_for_anything(config):
         return None
     from ottla.server.network.guard import Guard

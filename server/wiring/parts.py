@@ -1,4 +1,4 @@
-"""Everything that one node is made of, made and connected. Nothing of it runs before `ottla.server.main` has it run."""
+"""Everything that one node is made of, made and connected. Nothing of it runs before `ottla.server.main` runs it."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Parts:
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """In this order they learn of a change: who may do what, then whose the data is, then what stands on it."""
+        """In this order they learn of a change: who may do what, then who has the data, then what builds on it."""
         broker, subscribe = self.broker, self.controller.subscribe
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
@@ -227,7 +227,7 @@ class Parts:
             subscribe(self.guard.apply)
 
     async def _follow_settings(self, delta: MetadataDelta) -> None:
-        """Hand on what is not read from the configuration each time that it matters."""
+        """Pass on the settings that are not read from the configuration each time they matter."""
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             self.log_manager.set_config(storage_config(self._config))
             # Names in max.connections.per.ip.overrides are looked up, which may take a while.
@@ -250,7 +250,9 @@ class Parts:
         return -1 if registered is None else registered.epoch
 
     def end_waits(self) -> None:
-        """Nobody waits for what other clients may do any more; who waits for a flush under way goes on waiting."""
+        """Nobody waits any longer for what other clients may do; whoever waits for a flush under way goes on
+        waiting.
+        """
         broker = self.broker
         broker.replica_manager.fetch_purgatory.close()
         broker.replica_manager.share_fetch_purgatory.close()

@@ -86,7 +86,7 @@ async def compare_with_folders(broker: Broker, store: MetadataStore) -> None:
     node_path = broker.log_manager.node_dir.path
     unknown = await trio.to_thread.run_sync(unknown_folders, broker.log_manager.context.disk, node_path, known)
     if unknown:
-        # A topic that was made meanwhile has its folder before the image shows it.
+        # The folder of a topic that is being created is there before the image shows the topic.
         try:
             made = {keys.decode_topic(entry.value)[0] for entry in (await store.list(keys.TOPICS)).entries}
         except MetadataError:

@@ -117,7 +117,7 @@ class PartitionState(NamedTuple):
         aborted_start = _STATE.size + epochs_bytes
         producers_start = aborted_start + aborted_bytes
         if producers_start + producers_bytes != len(state):
-            raise CorruptLogError("a partition's state has another length than it says")
+            raise CorruptLogError("a partition's state is not as long as it says")
         return cls(
             as_of,
             log_start,

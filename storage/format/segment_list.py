@@ -58,6 +58,6 @@ def parse_segment_list(content: bytes) -> SegmentList:
     if version != FORMAT_VERSION:
         raise UnsupportedFormatError(f"a list of segments of format version {version}, this is {FORMAT_VERSION}")
     if end != _HEADER.size + count * _ENTRY.size:
-        raise CorruptLogError("the list of segments has another length than it says")
+        raise CorruptLogError("the list of segments is not as long as it says")
     segments = [ListedSegment._make(fields) for fields in _ENTRY.iter_unpack(content[_HEADER.size : end])]
     return SegmentList(segments, unsealed_position)

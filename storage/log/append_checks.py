@@ -80,7 +80,7 @@ def check_leader_batch(
     thread.
     """
     if checks_all and from_client and len(records) > _AT_ONCE_BYTES:
-        raise ChecksTakeLongError(f"records in a batch of {len(records)} bytes are not looked at at once")
+        raise ChecksTakeLongError(f"the records in a batch of {len(records)} bytes take too long to check at once")
     header = _check_header(records, config, from_client=from_client)
     if (
         checks_all
@@ -91,11 +91,11 @@ def check_leader_batch(
         if not from_client:
             return _recompressed(records, header, config)
         if len(records) > _AT_ONCE_BYTES:
-            raise ChecksTakeLongError(f"records in a batch of {len(records)} bytes are not looked at at once")
+            raise ChecksTakeLongError(f"the records in a batch of {len(records)} bytes take too long to check at once")
         try:
             return _check_records(records, header, config, now_ms, min(_AT_ONCE_BYTES, _inflated_limit_bytes(config)))
         except DecompressedSizeError as error:
-            raise ChecksTakeLongError("records that inflate are not looked at at once") from error
+            raise ChecksTakeLongError("compressed records take too long to check at once") from error
     return header, None
 
 
@@ -133,7 +133,7 @@ def _check_header(records: memoryview, config: LogConfig, *, from_client: bool) 
         if header.base_offset != 0 and from_client:
             raise InvalidRecordError(f"a produced batch begins at offset 0, not {header.base_offset}")
         if size_bytes > config.max_message_bytes:
-            raise RecordTooLargeError(f"a batch of {size_bytes} bytes, the topic takes {config.max_message_bytes}")
+            raise RecordTooLargeError(f"a batch of {size_bytes} bytes: the topic accepts {config.max_message_bytes}")
         if not crc_matches(records, 0, header):
             raise CorruptBatchError("a produced batch fails its CRC")
         if from_client:
@@ -234,7 +234,7 @@ def _assembled(
     size_bytes = HEADER_SIZE_BYTES + len(content)
     if size_bytes > config.max_message_bytes:
         raise RecordTooLargeError(
-            f"a batch of {size_bytes} bytes in the topic's codec, the topic takes {config.max_message_bytes}"
+            f"a batch of {size_bytes} bytes in the topic's codec: the topic accepts {config.max_message_bytes}"
         )
     view = memoryview(bytearray(assemble_batch(header, content)))
     return parse_batch_header(view), view

@@ -170,6 +170,8 @@ class RecoveredLogs:
             state = self.snapshots.get(key)
             self._as_of[key] = as_of_sequence(state) if state is not None else _NEVER
             if state is not None and not log.load_state(state):
-                logger.warning("%s: its producers are read from its batches", log, extra={"partition": partition})
+                logger.warning(
+                    "%s: the state of its producers is rebuilt from its batches", log, extra={"partition": partition}
+                )
                 self.stale[log] = None
         return log

@@ -128,7 +128,7 @@ def test_workloads_with_fewer_runs_dates_and_machines_are_named() -> None:
     assert "medians of 3 alternating runs and more on 2 cores of A CPU" in about
     assert "64 cores" in about
     assert "2026-11-20 to 2026-11-22" in about
-    assert "Fewer runs, and so less sure: 10 KB." in about
+    assert "Fewer runs, so less certain: 10 KB." in about
     assert "Fewer runs" not in report.about({"1 KB": often})
 
 

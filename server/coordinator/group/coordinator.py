@@ -550,4 +550,4 @@ class GroupCoordinator:
 
 
 def _no_persister() -> Persister:
-    raise CoordinatorNotAvailableError("nobody keeps the state of share groups here")
+    raise CoordinatorNotAvailableError("the state of share groups is not kept here")

@@ -82,7 +82,7 @@ class ClusterPersister:
         if node_id == self._node_id:
             return node_id, None
         if node_id < 0:
-            raise CoordinatorNotAvailableError(f"nobody keeps the state of {key.coordinator_key} now")
+            raise CoordinatorNotAvailableError(f"no broker keeps the state of {key.coordinator_key} now")
         return node_id, self._others
 
     async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:

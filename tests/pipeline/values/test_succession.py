@@ -101,7 +101,7 @@ def test_within_structures_and_arrays() -> None:
         (within("a b", StructType()), "Column 'a b' of the schema cannot be one"),
         (within("", StructType()), "Column '' of the schema cannot be one"),
         (within("at", within("x;y", StructType())), "Column 'at.x;y' of the schema cannot be one"),
-        (columns("id int, ID int"), "Column 'id' of the schema is there 2 times"),
+        (columns("id int, ID int"), "Column 'id' of the schema appears 2 times"),
         (columns("_Offset int"), "Column '_Offset' .* that the job writes itself"),
     ],
 )

@@ -265,7 +265,7 @@ async def test_producers_that_a_checkpoint_has_damaged_are_read_from_the_batches
     caplog.set_level(logging.WARNING, "ottla")
     async with harness.manager() as manager:
         log = await harness.open(manager, **COMPACTED)
-        assert "its producers are read from its batches" in caplog.text
+        assert "the state of its producers is rebuilt from its batches" in caplog.text
         assert [(entry.producer_id, entry.last_sequence) for entry in log.active_producers()] == expected
         assert list(log.aborted_transactions(0, log.log_end_offset)) == aborted
 
