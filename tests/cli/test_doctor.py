@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +112,21 @@ def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPat
 def test_a_disk_in_memory_is_a_warning() -> None:
     findings: list[Finding] = list(doctor_machine.data_folder("/dev/shm/ottla"))
     assert [it.level for it in findings if it.subject == "file system"] == ["warn"]
+
+
+def test_a_full_disk_and_a_read_only_one_are_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def found() -> dict[str, Finding]:
+        return {it.subject: it for it in doctor_machine.data_folder(str(tmp_path))}
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000, total=10**12))
+    space = found()["disk space"]
+    assert (space.level, space.message) == ("fail", "1.0 kB of 1.0 TB are free")
+    assert "retention.bytes" in space.advice
+
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "may not be written to by this user" in found()["data folder"].message
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert "is on a read-only file system" in found()["data folder"].message
 
 
 def test_it_warns_of_listening_beyond_this_machine(examine: Examine) -> None:

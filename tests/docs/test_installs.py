@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted((DOCS / "quickstart").glob("*.md")), *(DOCS / f"{name}.md" for name in ("testing", "embedding"))]
 
+ALL_PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "quickstart").glob("*.md"))]
+
 #: The modules of distributions that have other names than these.
 MODULES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
@@ -51,6 +53,12 @@ def installed(page: str) -> set[str]:
 def test_a_page_says_how_to_install_what_its_snippets_import(page: Path) -> None:
     text = page.read_text()
     assert imported(text) - installed(text) == set()
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_nothing_is_installed_from_an_index_where_it_is_not(page: Path) -> None:
+    """Until there is a release, Ottla comes from a clone or a file."""
+    assert not re.findall(r"pip install [^\n]*[ '\"]ottla\b", page.read_text())
 
 
 def test_what_is_missing_is_found() -> None:

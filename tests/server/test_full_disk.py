@@ -11,6 +11,11 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server.telemetry.readiness import unready_reasons
@@ -56,6 +61,10 @@ async def test_reads_go_on_deletion_makes_room_and_writes_come_back(serve_node: 
         assert unready_reasons(node.broker) == ["the disk is full: records are served, but none are accepted"]
         # Metadata can be written still.
         await node.create_topic("made-on-a-full-disk")
+        config = AlterableConfig(name="retention.ms", config_operation=0, value="1000")
+        resource = AlterConfigsResource(resource_type=2, resource_name="full", configs=[config])
+        altered = await client.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert altered.responses[0].error_code == ErrorCode.NONE
     async with serve_node(SETTINGS, data_dir=tmpfs) as node:
         client = await node.connect()
         assert await fetched_bytes(client, "full") >= count * 60_000
