@@ -47,7 +47,7 @@ def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> Iterator[dic
 def run_workload(name: str, kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> None:
     """Measure a workload and keep what was measured; then look at it and keep that.
 
-    What fails after some pairs leaves those; an interrupt leaves what there was before.
+    A workload that fails after some pairs keeps those; an interrupt keeps what there was before.
     """
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     result = results.Result(0, {kind: [] for kind in kinds}, date=today, machine=results.machine())

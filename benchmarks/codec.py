@@ -110,7 +110,7 @@ def _list_offsets_request() -> Message:
 
 
 def _list_offsets_response() -> Message:
-    # The timestamp is a whole number of seconds, since kio keeps no more.
+    # The timestamp is a whole number of seconds, since kio keeps nothing finer.
     partitions = [
         ListOffsetsPartitionResponse(partition_index=index, timestamp=1_700_000_000_000, offset=5000, leader_epoch=3)
         for index in range(10)

@@ -1,7 +1,7 @@
 """Load through Apache Kafka's own tools for it, `kafka-producer-perf-test` and `kafka-consumer-perf-test`.
 
 They run as their scripts run them, with half a gigabyte of heap. Where they speak of MB they mean 2^20 bytes; what is
-returned here are records, so that nobody has to.
+returned here is in records, which leaves no doubt.
 """
 
 from __future__ import annotations

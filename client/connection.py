@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
 
 CLIENT_ID: Final = "ottla-client"
-#: After so much of a session's life a new one is begun, as Kafka's clients do.
+#: After this part of a session's life a new one is begun, as Kafka's clients do.
 _SESSION_SHARE: Final = 0.85
 _COPIED_BYTES: Final = 64 * 1024
 
@@ -99,7 +99,7 @@ class BrokerConnection:
             raise
 
     def close(self) -> None:
-        """Let go of the socket; to be called once more does no harm."""
+        """Let go of the socket; a second call does no harm."""
         self._protocol.lose(ConnectionLostError(f"the connection to {self.address} is closed"))
         self._socket.close()
 

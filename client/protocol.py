@@ -65,7 +65,7 @@ _SOFTWARE_VERSION: Final = "1"
 
 
 class State(Enum):
-    """What a connection is at: see the table above."""
+    """The state of a connection: see the table above."""
 
     NEW = auto()
     NEGOTIATING = auto()
@@ -186,7 +186,7 @@ class ClientProtocol:
         return self._put(key, version, body, has_answer=has_answer)
 
     def data_to_send(self) -> list[Buffer]:
-        """The bytes to send next, in pieces; each is handed out once. To be asked after every other verb."""
+        """The bytes to send next, in pieces; each is handed out once. Call it after every other verb."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 

@@ -46,7 +46,7 @@ class Recording(NamedTuple):
 
 
 def is_recording(start: bytes) -> bool:
-    """Whether a file that begins so is a recording."""
+    """Whether a file that begins with this is a recording."""
     return start.startswith(_PREFIX)
 
 

@@ -79,7 +79,7 @@ class Registry:
         if answer is None:
             return None
         kind = answer.get("schemaType", "AVRO")
-        # That of Protobuf is no JSON.
+        # That of Protobuf is not JSON.
         schema = answer.get("schema") if kind == "PROTOBUF" else self._parsed(answer, f"schema {schema_id}")
         return RegisteredSchema(kind, schema)
 

@@ -43,7 +43,7 @@ SETTINGS: Final = frozenset(
 
 
 class Login(NamedTuple):
-    """By which mechanism to say who one is, and the secret."""
+    """The mechanism by which the client says who it is, and the secret."""
 
     mechanism: str
     user: str = ""
@@ -69,7 +69,7 @@ class Login(NamedTuple):
 
 
 class Security(NamedTuple):
-    """How to connect. The default is as nobody, and readable by everybody in between."""
+    """How to connect. The default is without a login, and unencrypted."""
 
     login: Login | None = None
     tls: Tls | None = None

@@ -40,7 +40,8 @@ class Entry(NamedTuple):
 class TopicReader:
     """Reads all partitions of a topic from their log starts on. UnknownTopicError if there is no such topic.
 
-    With `read_committed` the records of open and aborted transactions are left out, and markers; else all is told.
+    With `read_committed` the records of open and aborted transactions are left out, and markers; otherwise everything
+    is there.
     """
 
     def __init__(self, client: Client, topic: str, *, read_committed: bool = True) -> None:
@@ -58,7 +59,7 @@ class TopicReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the last `poll` has read all that there was then."""
+        """Whether the last `poll` has read everything that was there then."""
         return all(self._offsets[index] >= self._ends.get(index, 1 << 63) for index in self._offsets)
 
     def ends(self) -> dict[int, int]:

@@ -47,7 +47,7 @@ _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.FETC
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
-#: After so much of a session's life a new one is begun, as Kafka's clients do.
+#: After this part of a session's life a new one is begun, as Kafka's clients do.
 _SESSION_SHARE: Final = 0.85
 
 
@@ -126,7 +126,8 @@ class TrioConnection:
         self._in_flight: dict[int, _Call] = {}
         self._was_open = False
         self._login_ends_at = inf
-        #: Set when nothing waits for an answer, and when something was received: for who begins a new session.
+        #: Set when nothing waits for an answer, and when something was received: for the task that begins a new
+        #: session.
         self._idle = trio.Event()
         self._heard = trio.Event()
         self._patience = trio.CancelScope()
@@ -360,7 +361,7 @@ class TrioConnection:
         self._life.cancel()
 
     def _end(self) -> None:
-        """No answer will come any more: tell all who wait for one, or for a place."""
+        """No more answers will come: tell all who wait for one, or for a place."""
         failure = self._protocol.lose(ConnectionLostError(f"the connection to {self.address} is closed"))
         for call in (*self._queue, *self._in_flight.values()):
             call.failure = ConnectionLostError(str(failure))

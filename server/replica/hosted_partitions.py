@@ -99,7 +99,7 @@ class HostedPartitions:
         return self._topics.get(topic_id, _NOTHING)
 
     def of_log(self, log: PartitionLog) -> Partition | None:
-        """The partition whose log this is, None if it is held no more."""
+        """The partition whose log this is, None if it is no longer held."""
         return self._by_log.get(log)
 
     def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:

@@ -15,7 +15,7 @@ from ottla.storage.store.segment import Segment
 
 __all__ = ["Extent", "contiguous", "spans_from", "unsealed_extents", "wanted_after"]
 
-# Of one read: what lies beyond is for the next one.
+# The limit of one read: what lies beyond is for the next one.
 _MAX_EXTENTS = 1024
 
 

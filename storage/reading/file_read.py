@@ -27,7 +27,7 @@ from ottla.storage.store.segment import Segment
 __all__ = ["STEP_BYTES", "FileRead"]
 
 STEP_BYTES = 524_288
-"""A read on the event loop goes in steps of about so much: copying and checking it takes some 100 µs."""
+"""A read on the event loop goes in steps of about this much: copying and checking it takes some 100 µs."""
 
 # The first part of a run fills up the memory if it is at least this part of it: a smaller one is not worth a read.
 _LEAST_PART = 8

@@ -15,7 +15,7 @@ __all__ = ["ensure_spans"]
 
 
 async def ensure_spans(logs: Sequence[ReadableLog]) -> None:
-    """Derive the spans of these logs where they are not true any more; one worker-thread call for all.
+    """Derive the spans of these logs where they are no longer true; one worker-thread call for all.
 
     LogClosedError if the store of one of them is being closed.
     """

@@ -1,4 +1,4 @@
-"""A log's parts of the segments, sealed or not, for those who weigh them."""
+"""A log's parts of the segments, sealed or not, for retention and the cleaner."""
 
 from __future__ import annotations
 

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["MOMENT_SECONDS", "ReadPlan", "ReadableLog", "read"]
 
 MOMENT_SECONDS: Final = 1.0
-"""Who reads a log in order comes again within it: what is read less often is not worth reading ahead."""
+"""A client that reads a log in order comes back within this time: what is read less often is not worth reading
+ahead.
+"""
 
 
 class FollowUp(Protocol):
-    """Who reads on where a plan has ended."""
+    """What reads on where a plan has ended."""
 
     def go_on(self, plan: ReadPlan) -> None:
         """The bytes of a plan were sent, and what follows them is likely to be asked for next."""
@@ -221,7 +223,7 @@ class ReadPlan:
         self.error = error
 
     def need(self, size_bytes: int) -> None:
-        """The first batch takes so much memory."""
+        """The first batch takes this much memory."""
         self.needed_bytes = size_bytes
 
     def pass_gap(self) -> None:

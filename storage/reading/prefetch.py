@@ -1,7 +1,7 @@
 """Reading the next range into memory: while a client takes in one answer, what it will ask for next is read.
 
 A client that reads a log from its files asks for the next range when it has received the last one, and a broker that
-begins to read only then stands idle before, and the client after. So when the bytes of a read have been sent that went
+begins to read only then is idle before, and the client after. So when the bytes of a read have been sent that went
 on where the read before it had ended, the range that follows is read: in the background, into pooled memory, as any
 other read is. The next read takes it over. Where nobody comes for it, it is given back after a second; and all ranges
 together are bounded, beyond which logs are read when they are asked for.
@@ -24,7 +24,7 @@ __all__ = ["Prefetch"]
 # Of all ranges together, and of one: consumers ask for 1 MiB of a partition unless they are told otherwise.
 _HELD_BYTES = 16 * 1_048_576
 _RANGE_BYTES = 4 * 1_048_576
-# What one is counted for at least, so that there are not too many.
+# The least that one counts for, so that there are not too many.
 _LEAST_BYTES = 65_536
 
 
@@ -130,7 +130,7 @@ class Prefetch:
         self._drop(found)
 
     def forget(self, log: ReadableLog) -> None:
-        """What the log's files hold is not true any more, or not wanted."""
+        """What the log's files hold is no longer true, or not wanted."""
         found = self._aheads.get(log)
         if found is not None:
             self._drop(found)

@@ -121,7 +121,7 @@ class ReadAhead:
         return followed.looking is None and followed.known_bytes() < 2 * min(plan.max_bytes, _AHEAD_BYTES)
 
     def forget(self, log: ReadableLog) -> None:
-        """What was known of a log is not true any more, or of no use."""
+        """What was known of a log is no longer true, or of no use."""
         followed = self._followed.pop(log, None)
         if followed is not None:
             self._extent_count -= len(followed.extents)
@@ -151,7 +151,7 @@ class ReadAhead:
                     self._context, log.store.files, offset, log.flushed_end_offset, ahead_bytes, min_one_batch=False
                 )
                 works.append(work)
-                # A segment may just have been sealed: its runs are in memory no more, and its span is not known yet.
+                # A segment may just have been sealed: its runs are no longer in memory, and its span is not known yet.
                 if followed.is_true and log.places.are_known_from(offset):
                     _prepare(work, log, offset, ahead_bytes)
             found = await self._context.offload(_look_at, works)
@@ -160,7 +160,7 @@ class ReadAhead:
                     self._extent_count += followed.found(extents)
             self._evict()
         except (OSError, StorageError):
-            # A read that comes to this place will meet it again, and say so to who asked.
+            # A read that comes to this place will meet it again, and tell its client.
             for followed, _ in jobs:
                 self.forget(followed.log)
         finally:

@@ -30,7 +30,7 @@ _MAX_ATTEMPTS = 8
 # While there are no descriptors.
 _MAX_WAITS = 100
 _SCAN_BYTES = 1_048_576
-# A small read takes as long as it takes to copy and check so much.
+# A small read takes as long as copying and checking this much.
 _LEAST_STEP_BYTES = 16_384
 # A fetch of more partitions lets others run in between.
 _PREPARED_AT_ONCE = 32
@@ -45,7 +45,7 @@ class Reader:
         self.prefetch = Prefetch(context, self.fill)
 
     def forget(self, log: ReadableLog) -> None:
-        """What the log's files hold is not true any more, or not wanted."""
+        """What the log's files hold is no longer true, or not wanted."""
         self.read_ahead.forget(log)
         self.prefetch.forget(log)
 
@@ -113,7 +113,7 @@ class Reader:
                 if number % _PREPARED_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
                 if _lacks_spans(plan):
-                    # Segments were exchanged since: what is known of their files is not true any more.
+                    # Segments were exchanged meanwhile: what is known of their files is no longer true.
                     again.append(plan)
                     continue
                 plan.renew()

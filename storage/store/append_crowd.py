@@ -1,4 +1,4 @@
-"""How many appends come at a time: whether each had better be written for itself, or with others in one block."""
+"""How many appends come at a time: whether it is better to write each for itself, or several in one block."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class AppendCrowd:
     """Counts the appends that share a store's blocks.
 
     A lone append is done soonest when it is written in its own turn of the event loop. Of many that come together each
-    would pay for a block of its own; they gather while the write loop is on its way. Which it is, is seen from the last
-    blocks alone, so that equal histories are written equally.
+    would pay for a block of its own; they gather while the write loop is on its way. Which of the two is better is
+    judged by the last blocks alone, so that equal histories are written equally.
     """
 
     __slots__ = ("_alone_left", "_joined")
@@ -32,16 +32,16 @@ class AppendCrowd:
         return not self._alone_left
 
     def join(self) -> None:
-        """An append is in the block to be."""
+        """An append has joined the next block."""
         self._joined += 1
 
     def written_alone(self) -> None:
-        """The block to be was one append, written at once."""
+        """The next block was a single append, written at once."""
         self._joined = 0
         self._alone_left -= 1
 
     def swapped(self) -> None:
-        """The write loop takes the block to be."""
+        """The write loop takes the next block."""
         if self._joined < _MIN_CROWD:
             self._alone_left = _PROBE_INTERVAL
         self._joined = 0

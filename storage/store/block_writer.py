@@ -1,16 +1,16 @@
 """The write path of a store: two memstores in turn, one write loop, one block at a time.
 
 The contract of durability is stated here, once: a log's `flushed_end_offset` moves when a block has been written to the
-file, and synced where the topic's flush settings ask for it; nobody is acknowledged on anything else. A failed write or
-sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel may have
-dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
+file, and synced where the topic's flush settings ask for it; nothing is acknowledged for any other reason. A failed
+write or sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel
+may have dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
 
 The write loop runs only while there is something to write: an idle store has no task. While it runs it is inside the
 store's gate, so that closing waits for the block that is being written.
 
-No room and no descriptors are no failures: they pass. The block is void then, what there is of it is cut off, and it is
-written again, to the same place, when it can be. While the disk is full (`is_stalled`) appends are refused, and those
-who wait for the block are told that it is not written.
+A lack of room or of descriptors is not a failure: they pass. The block is void then, what there is of it is cut off,
+and it is written again, to the same place, when it can be. While the disk is full (`is_stalled`) appends are refused,
+and those who wait for the block are told that it is not written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BlockOwner(Protocol):
         """Whether a checkpoint waits for a memstore to be swapped out."""
 
     def must_roll(self, size_bytes: int, now_ms: int) -> bool:
-        """Whether a block of this size belongs into a new segment."""
+        """Whether a block of this size belongs in a new segment."""
 
     def changed(self, log: StoreLog) -> None:
         """The next checkpoint must take this log's state."""
@@ -72,7 +72,7 @@ class BlockOwner(Protocol):
         """A block is written and published."""
 
     def stalled(self) -> None:
-        """The disk is full: nothing that waits for a block to be written should wait on."""
+        """The disk is full: nothing should wait any longer for a block to be written."""
 
     def failed(self, error: Exception) -> None:
         """A write or a sync has failed."""
@@ -109,7 +109,7 @@ class BlockWriter:
         self._is_held = False
         self._stops = False
         self.active = Memstore(files)
-        # Swapped out, not written yet, as it could not be.
+        # Swapped out and not written yet, because it could not be.
         self._pending: Memstore | None = None
         self._retry: trio.Event | None = None
         self.error: Exception | None = None
@@ -123,7 +123,7 @@ class BlockWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether the active memstore takes more."""
+        """Whether the active memstore accepts more."""
         config = self._context.config
         memstore = self.active
         return (
@@ -133,7 +133,7 @@ class BlockWriter:
         )
 
     async def wait_for_room(self) -> None:
-        """Wait until the active memstore takes more; StoreOfflineError or LogClosedError if it never will."""
+        """Wait until the active memstore accepts more; StoreOfflineError or LogClosedError if it never will."""
         while not self.has_room:
             self.check()
             self.check_room()

@@ -69,7 +69,7 @@ class CheckpointBuilder:
                 self._unpacked[log.key] = state, producers
 
     def forget(self, log: StoreLog) -> None:
-        """The log is deleted: nothing of it belongs into a checkpoint."""
+        """The log is deleted: nothing of it belongs in a checkpoint."""
         self._remaining.pop(log, None)
         self.taken.pop(log.key, None)
         self._unpacked.pop(log.key, None)

@@ -23,7 +23,7 @@ from ottla.storage.store.writers import Writers
 __all__ = ["RunBlocking", "StorageContext", "StoreListener"]
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""How a call that may block is run: `trio.to_thread.run_sync`, but in a simulation in steps of its own."""
+"""How a call that may block is run: `trio.to_thread.run_sync`, or in a simulation in steps of its own."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class StorageContext:
         self.config = config
 
     def listen(self, listener: StoreListener | None) -> None:
-        """Tell this one about durability from now on."""
+        """Tell this listener about durability from now on."""
         self.listener = listener
 
     def count_block(self, size_bytes: int, seconds: float) -> None:

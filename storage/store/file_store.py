@@ -66,7 +66,7 @@ class FileStore:
         self.next_sequence = 0
         self.unsynced_bytes = 0
         self._handle: Handle | None = None
-        # Rolled, not known to be synced.
+        # Rolled, and not known to be synced.
         self._unsynced: list[Segment] = []
         self._directory_synced = False
         self._sync_lock = threading.Lock()
@@ -100,7 +100,9 @@ class FileStore:
     def adopt(
         self, segments: Sequence[Segment], next_sequence: int, unsynced_bytes: int, list_content: bytes = b""
     ) -> None:
-        """These were found by recovery; `list_content` is the list of segments as it is on the disk."""
+        """Take over the segments that recovery has found; `list_content` is the list of segments as it is on the
+        disk.
+        """
         assert not self.segments
         self.segments.extend(segments)
         self.next_sequence = next_sequence
@@ -122,7 +124,7 @@ class FileStore:
         self.layout_version += 1
 
     def listed(self, content: bytes, retired: Sequence[Segment]) -> None:
-        """The list on the disk says this now, and does not name these any more."""
+        """The list on the disk now says this, and no longer names these segments."""
         self.list_content = content
         self.retired = [segment for segment in self.retired if segment not in retired]
 

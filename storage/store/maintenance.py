@@ -89,7 +89,7 @@ async def maintain(store: MessageStore) -> bool:
             with store.gate:
                 return await _seal_and_checkpoint(store)
         except LogClosedError:
-            # It is being closed without regret: nothing of it need be kept.
+            # It is being closed, and nothing of it need be kept.
             return True
 
 

@@ -240,7 +240,7 @@ class MessageStore:
             self._request_maintenance(self)
 
     def stalled(self) -> None:
-        """The disk is full: a checkpoint would wait for a block, and who waits for his records is told."""
+        """The disk is full: a checkpoint would wait for a block, and whoever waits for records is told."""
         if self.checkpoint is not None:
             self.checkpoint.abandon()
         if self.context.listener is not None:
@@ -299,7 +299,7 @@ class MessageStore:
         return self.checkpoint
 
     def end_checkpoint(self, builder: CheckpointBuilder) -> None:
-        """No state is taken any more; of what was not taken, the next checkpoint is told."""
+        """No more states are taken; the next checkpoint takes those that were not."""
         assert self.checkpoint is builder
         self.checkpoint = None
         self.dirty.update(builder.left)

@@ -121,17 +121,17 @@ class Segment:
         self.boot_tag = header.boot_tag
 
     def expect(self, size_bytes: int) -> None:
-        """The store's list says that its data file is so long."""
+        """The store's list says that its data file has this length."""
         self.listed_bytes = size_bytes
 
     def lost(self, size_bytes: int, end_position: int) -> None:
-        """Its data file, which had this size and stood for so much, is gone or too short. It counts as sealed."""
+        """Its data file, which had this size and stood for this range, is gone or too short. It counts as sealed."""
         self.is_lost = True
         self.size_bytes = size_bytes
         self.end_position = end_position
 
     def found(self, size_bytes: int) -> None:
-        """It is a file of this size, and is sealed for all that is known yet."""
+        """It is a file of this size, and sealed as far as is known yet."""
         self.size_bytes = size_bytes
 
     def reopen(self) -> None:
@@ -175,7 +175,7 @@ class Segment:
         self.version += 1
 
     def indexed(self, count: int, index_length: int, index_crc: int) -> None:
-        """The first `count` bytes of `pending_index` are in the index file, which is so long now."""
+        """The first `count` bytes of `pending_index` are in the index file, which has this length now."""
         del self.pending_index[:count]
         self.index_length = index_length
         self.index_crc = index_crc
