@@ -411,6 +411,28 @@ async def test_everything_is_cancelled_while_a_lone_write_waits_to_be_told(stepp
     assert_refused(*writes)
 
 
+async def test_a_write_that_is_begun_while_a_lone_one_is_replayed_comes_after_it(
+    stepped: SteppedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped.haste = lambda: Haste.COMMITTED
+    async with running(stepped) as world:
+        writes: list[Write] = []
+        replay = Journal.replay
+
+        def replay_and_write(
+            journal: Journal, offset: int, producer: Producer | None, record: CoordinatorRecord
+        ) -> None:
+            replay(journal, offset, producer, record)
+            if record.key == b"a":
+                writes.extend(world.begin("b", may_be_alone=True))
+
+        monkeypatch.setattr(Journal, "replay", replay_and_write)
+        writes += world.begin("a", may_be_alone=True)
+        await settle()
+        assert [write.error for write in writes if write.is_done] == [None, None]
+        assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
+
+
 async def test_a_lone_write_that_cannot_be_replayed_ends_its_partition(stepped: SteppedLog) -> None:
     stepped.haste = lambda: Haste.COMMITTED
     async with running(stepped) as world:
