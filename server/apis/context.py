@@ -31,10 +31,10 @@ class RequestFrame(Releasable, Protocol):
     """A request's bytes without their length prefix, and the memory that holds them."""
 
     @property
-    def body(self) -> memoryview | bytes: ...
+    def body(self) -> memoryview | bytes | bytearray: ...
 
     @property
-    def fragment(self) -> Fragment: ...
+    def fragment(self) -> Fragment | None: ...
 
 
 class RequestConnection(Protocol):
@@ -162,14 +162,14 @@ class RequestContext:
         return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
 
     @property
-    def frame(self) -> memoryview | bytes:
+    def frame(self) -> memoryview | bytes | bytearray:
         """The request's bytes, header included."""
         assert self._frame is not None
         return self._frame.body
 
     @property
-    def fragment(self) -> Fragment:
-        """The memory that every view of the request looks into."""
+    def fragment(self) -> Fragment | None:
+        """The memory that every view of the request looks into; None where nobody will use it for anything else."""
         assert self._frame is not None
         return self._frame.fragment
 

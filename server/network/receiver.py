@@ -58,12 +58,10 @@ class LoneFrame:
 
     __slots__ = ("body",)
 
-    def __init__(self, body: bytes) -> None:
-        self.body = body
+    fragment = None
 
-    @property
-    def fragment(self) -> Fragment:
-        raise AssertionError("a request whose bytes somebody keeps is received into a fragment")
+    def __init__(self, body: bytes | bytearray) -> None:
+        self.body = body
 
     def release(self) -> None:
         """Nothing is held."""
@@ -87,7 +85,6 @@ class FrameReceiver:
         "_fragment",
         "_is_after_large",
         "_is_ended",
-        "_may_be_lone",
         "_needed",
         "_pool",
         "_share",
@@ -135,7 +132,6 @@ class FrameReceiver:
         self._unbroken_bytes = 0  # of a large frame since others could run
         self._is_after_large = False
         self._is_ended = False
-        self._may_be_lone = True
         #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
         self.is_quiet = True
 
@@ -167,7 +163,7 @@ class FrameReceiver:
             if self._is_ended or not self._share.has_room:
                 return None
             self._is_after_large = False
-            if self._may_be_lone and self._shared_bytes == _MIN_SHARED_BYTES:
+            if self._shared_bytes == _MIN_SHARED_BYTES:
                 return self._next_lone()
             self._fragment = self._pool.acquire(self._shared_bytes)
             self._start = self._end = 0
@@ -205,10 +201,10 @@ class FrameReceiver:
             return None
         if count >= _LENGTH_AND_API.size:
             size_bytes, api_key, _ = _LENGTH_AND_API.unpack_from(memory)
-            if api_key == _PRODUCE:
-                self._may_be_lone = False  # its records stay where they are received
-            elif size_bytes == count - PREFIX_SIZE and count < _MIN_SHARED_BYTES and size_bytes <= self.max_frame_bytes:
-                return LoneFrame(bytes(memory[PREFIX_SIZE:count]))
+            if size_bytes == count - PREFIX_SIZE and count < _MIN_SHARED_BYTES and size_bytes <= self.max_frame_bytes:
+                body = memory[PREFIX_SIZE:count]
+                # Records stay where they are, and are given their offsets there.
+                return LoneFrame(bytearray(body) if api_key == _PRODUCE else bytes(body))
         elif count == 0:
             self._is_ended = True
             return None

@@ -149,17 +149,22 @@ async def test_a_small_request_by_itself_takes_no_memory_of_the_pool() -> None:
     assert stage.receiver.is_quiet
 
 
-async def test_records_are_received_into_memory_that_stays() -> None:
-    body = struct.pack(">hh", 0, 9) + b"records"
-    stage = Stage([framed(body), framed(body)])
-    for _ in range(2):
+async def test_records_that_come_by_themselves_have_memory_of_their_own() -> None:
+    bodies = [struct.pack(">hh", 0, 9) + b"records%d" % number for number in range(2)]
+    stage = Stage([framed(body) for body in bodies])
+    frames = []
+    for _ in bodies:
         stage.receiver._transport.ready = True  # type: ignore[attr-defined]
         frame = stage.receiver.next_at_once()
         assert frame is not None
-        assert frame.body == body
-        assert frame.fragment.references > 0
+        assert frame.fragment is None  # nobody else will use it
+        frames.append(frame)
+    assert [frame.body for frame in frames] == bodies
+    memoryview(frames[0].body)[:1] = b"!"  # as an offset is written into it
+    for frame in frames:
         frame.release()
-        assert stage.receiver.is_settled()
+    assert frames[0].body == b"!" + bodies[0][1:]
+    assert stage.pool.counters.in_use == stage.budget.used_bytes == 0
 
 
 async def test_nothing_is_received_while_the_share_of_small_requests_is_spent() -> None:
