@@ -136,10 +136,11 @@ class Sent:
 
 
 class Load(threading.Thread):
-    """Sends numbered records until it is stopped; `sent` is complete once it has ended."""
+    """Sends so many numbered records a second until it is stopped; `sent` is complete once it has ended."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, rate_per_s: int = RATE_PER_S) -> None:
         super().__init__()
+        self._rate_per_s = rate_per_s
         self.sent = Sent()
         self._stop_asked = threading.Event()
         self._producer = Producer(
@@ -150,7 +151,7 @@ class Load(threading.Thread):
         number = 0
         began = time.monotonic()
         while not self._stop_asked.is_set():
-            while number < (time.monotonic() - began) * RATE_PER_S:
+            while number < (time.monotonic() - began) * self._rate_per_s:
                 self._send(number)
                 number += 1
             self._producer.poll(0.02)
@@ -266,7 +267,14 @@ def _iceberg_tables(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
 
 
 def run(
-    broker: BrokerProcess, folder: Path, kills: int, source: str, seed: int, minutes: float = math.inf
+    broker: BrokerProcess,
+    folder: Path,
+    kills: int,
+    source: str,
+    seed: int,
+    *,
+    minutes: float = math.inf,
+    rate_per_s: int = RATE_PER_S,
 ) -> tuple[Sent, int]:
     """Kills the job so often, or for so long, lets it catch up; what was sent, and the exit code of the last run."""
     end = time.monotonic() + minutes * 60
@@ -276,7 +284,7 @@ def run(
     at_first = CONFIG.format(trigger="continuous", batch=3_000, jars=session.jars(), **entries)
     config.write_text(at_first)
     moments = random.Random(seed)
-    load = Load(broker.bootstrap)
+    load = Load(broker.bootstrap, rate_per_s)
     load.start()
     try:
         for number in range(1, kills + 1):
@@ -324,6 +332,7 @@ def main() -> None:
     parser.add_argument("--broker", choices=("ottla", "kafka"), default="ottla")
     parser.add_argument("--source", choices=("ottla", "kafka"), default="ottla")
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rate", type=int, default=RATE_PER_S, help="records a second; fewer on a busy machine")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no other run after so long")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments = parser.parse_args()
@@ -334,7 +343,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="table-kill-loop-") as temporary:
         folder = Path(temporary)
         with kind(folder / "broker") as broker:
-            sent, code = run(broker, folder, arguments.kills, arguments.source, arguments.seed, arguments.minutes)
+            sent, code = run(
+                broker,
+                folder,
+                arguments.kills,
+                arguments.source,
+                arguments.seed,
+                minutes=arguments.minutes,
+                rate_per_s=arguments.rate,
+            )
         if code != 0:
             sys.exit(f"the last run ended with exit code {code}\n{(folder / 'job.log').read_text()[-3000:]}")
         wrong = faults(tables_in(session.start(), folder), sent)

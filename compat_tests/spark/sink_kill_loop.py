@@ -35,7 +35,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
-from compat_tests.spark.kill_loop import PARTITIONS, TOPIC, Load
+from compat_tests.spark.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
 
 TARGET: Final = "copies"
 BATCH_TIMEOUT_S: Final = 1800.0
@@ -84,13 +84,13 @@ class Job:
         return self._process.returncode
 
 
-def run(program: str, broker: BrokerProcess, folder: Path, kills: int, seed: int) -> int:
+def run(program: str, broker: BrokerProcess, folder: Path, kills: int, seed: int, rate_per_s: int) -> int:
     """Kills so often, lets the job catch up; the exit code of its last run."""
     client = Confluent(broker.bootstrap)
     for topic in (TOPIC, TARGET):
         client.create_topic(topic, partitions=PARTITIONS)
     moments = random.Random(seed)
-    load = Load(broker.bootstrap)
+    load = Load(broker.bootstrap, rate_per_s)
     load.start()
     job: Job | None = None
     ends = 0
@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--broker", choices=("ottla", "kafka"), default="ottla")
     parser.add_argument("--small", action="store_true", help="without Spark")
     parser.add_argument("--kills", type=int, help="default: 20, and 200 without Spark")
+    parser.add_argument("--rate", type=int, default=RATE_PER_S, help="records a second; fewer on a busy machine")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments = parser.parse_args()
     program = "small_driver" if arguments.small else "sink_job"
@@ -175,7 +176,7 @@ def main() -> None:
         broker = kind(folder / "broker")
         broker.start_timeout_s = START_TIMEOUT_S
         with broker:
-            code = run(program, broker, folder, arguments.kills, arguments.seed)
+            code = run(program, broker, folder, arguments.kills, arguments.seed, arguments.rate)
             if code != 0:
                 sys.exit(f"the last run ended with exit code {code}\n{(folder / 'job.log').read_text()[-3000:]}")
             source, target = committed(broker, TOPIC), committed(broker, TARGET)
