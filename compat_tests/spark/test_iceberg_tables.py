@@ -1,13 +1,15 @@
-"""Topics kept in Iceberg tables, read back by PyIceberg."""
+"""Topics kept in Iceberg tables, of a folder's catalogue and of a REST catalogue, read back by PyIceberg."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests import iceberg
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from compat_tests.process import BrokerProcess
@@ -21,23 +23,39 @@ from ottla.pipeline.values.succession import SchemaChangeError
 class IcebergTables(Tables):
     """Jobs whose tables stand in one catalogue."""
 
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, catalogue: Mapping[str, str]) -> None:
+        super().__init__(spark, bootstrap, folder, "ottla")
+        self._catalogue = catalogue
+
     def keep(self, table: dict[str, object]) -> tuple[int, int]:
         """Run a job; how many rows and dead letters it says there were."""
-        iceberg = {"format": "iceberg", "path": "shop.orders"}
-        reports = self.sync(iceberg | table, iceberg={"warehouse": str(self.folder / "lake")})
+        kept = {"format": "iceberg", "path": "shop.orders"}
+        reports = self.sync(kept | table, iceberg=self._catalogue)
         return sum(report["rows"] for report in reports), sum(report["dead"] for report in reports)
 
     def read(self, name: str = "shop.orders") -> pa.Table:
-        catalogue = open_catalogue({"warehouse": str(self.folder / "lake")})
+        catalogue = open_catalogue(self._catalogue)
         try:
             return catalogue.load_table(name).scan().to_arrow()
         finally:
             catalogue.close()
 
 
-@pytest.fixture
-def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> IcebergTables:
-    return IcebergTables(spark, broker.bootstrap, tmp_path, "ottla")
+@pytest.fixture(scope="module")
+def rest_catalogues() -> Iterator[iceberg.RestCatalogues]:
+    if reason := iceberg.missing():
+        pytest.skip(reason)
+    with iceberg.rest_catalogues() as catalogues:
+        yield catalogues
+
+
+@pytest.fixture(params=["folder", "rest"])
+def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> IcebergTables:
+    lake = tmp_path / "lake"
+    settings: Mapping[str, str] = {"warehouse": str(lake)}
+    if request.param == "rest":
+        settings = request.getfixturevalue("rest_catalogues").settings(lake)
+    return IcebergTables(spark, broker.bootstrap, tmp_path, settings)
 
 
 def test_json_into_a_table_that_evolves(tables: IcebergTables, reference: Confluent, topic: str) -> None:
