@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from random import Random
 from typing import TYPE_CHECKING
 
 import trio
@@ -75,6 +76,7 @@ class Machine:
         self.node_id = node_id
         self.host = world.network.host(f"10.0.0.{node_id}")
         self.disk = self._empty_disk()
+        self._flips = Random(f"flips {world.seed} {node_id}")
         off_ms = world.rng.choice((2_000, 2_000, 600_000))
         self.clock = Clock(world.rng.randint(-off_ms, off_ms))
         self.settings = {
@@ -160,7 +162,7 @@ class Machine:
         """The machine is off: what was not synced may be gone, and nobody is told."""
         self.world.note(f"node {self.node_id} loses power")
         self.host.went_down()
-        await self._die(self.disk.power_loss())
+        await self._die(self.disk.power_loss(flips=self._flips))
 
     async def be_replaced(self) -> None:
         """The machine is off, and another one with an empty disk has its place."""

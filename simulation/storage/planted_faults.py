@@ -27,6 +27,7 @@ from ottla.storage.log.log_state import LogState
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.memory.iobuf import Fragment
 from ottla.storage.reading.prefetch import Prefetch
+from ottla.storage.start import recovery
 from ottla.storage.state.aborted_transactions import AbortedTransaction
 from ottla.storage.store import maintenance
 from ottla.storage.store.block_writer import BlockWriter
@@ -151,6 +152,12 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         "a sync does nothing",
         ((FileStore, "_fdatasync", _nothing),),
         r"nothing from \d+ of \d+ on fits|damaged near offset",
+    ),
+    PlantedFault(
+        "a recovery believes what it reads",
+        ((recovery, "unsound_runs", lambda head, body, *, verify: []),),
+        r"nothing from \d+ of \d+ on fits|never were|damaged",
+        is_slow=True,
     ),
     PlantedFault(
         "acknowledged before it is written",

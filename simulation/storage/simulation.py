@@ -50,6 +50,7 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
+        self._flips = Random(f"flips {seed}")
         self.workers = Workers(rng, pause_probability=rng.choice((0.0, 0.05, 0.3)))
         self.disk = SimulatedDisk(
             rng.getrandbits(32),
@@ -164,7 +165,7 @@ class Simulation:
         self.disk.faults.clear()
         if self.rng.random() < 0.4:
             self.note("power cut")
-            self.disk = self.disk.power_loss()
+            self.disk = self.disk.power_loss(flips=self._flips)
             for history in self.stores.values():
                 history.lose_power()
         else:

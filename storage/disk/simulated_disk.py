@@ -101,11 +101,14 @@ class SimulatedDisk(Disk):
             self._die()
             return self._next_view()
 
-    def power_loss(self) -> SimulatedDisk:
-        """The machine dies: only synced data and a random part of the rest is there. Returns the next view."""
+    def power_loss(self, *, flips: Random | None = None) -> SimulatedDisk:
+        """The machine dies: only synced data and a random part of the rest is there. Returns the next view.
+
+        With `flips`, which decides where, half of the rest's pages have a flipped bit.
+        """
         with self._mutex:
             self._die()
-            self._media.lose_power(self.rng)
+            self._media.lose_power(self.rng, flips)
             return self._next_view()
 
     def flip_bit(self, path: str, bit: int | None = None) -> int:

@@ -1,8 +1,9 @@
 """What a simulated disk holds: files and directories, each with what is cached and what is durable.
 
 The rules are those of POSIX at its least helpful. Of a file's pages written since its last sync, a power cut keeps any
-subset, and may tear a page at a sector; the file's size is anywhere between the old and the new. A directory's changes
-since its last sync survive up to some point in their order, and no further.
+subset, and may tear a page at a sector; the file's size is anywhere between the old and the new. What was being written
+as the power went may have a flipped bit, if that is asked for. A directory's changes since its last sync survive up to
+some point in their order, and no further.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class SimulatedFile:
         """A sync that failed: Linux marks the pages clean all the same, so that no later sync writes them."""
         self._dirty_pages.clear()
 
-    def lose_power(self, rng: Random) -> None:
-        """Keep what is durable and a random part of what is not."""
+    def lose_power(self, rng: Random, flips: Random | None = None) -> None:
+        """Keep what is durable and a random part of what is not, in which `flips` may flip bits."""
+        durable_bytes = len(self._durable)
         sizes = (len(self._durable), len(self.content))
         size_bytes = rng.choice((*sizes, rng.randint(min(sizes), max(sizes))))
         survived = _resized(self._durable, size_bytes)
@@ -73,6 +75,11 @@ class SimulatedFile:
             end = min(start + rng.choice((0, PAGE_BYTES, _torn_bytes(rng))), size_bytes, len(self.content))
             if end > start:
                 survived[start:end] = self.content[start:end]
+                # What was durable before is not damaged: a sector is written whole, or not at all.
+                first_new = max(start, durable_bytes)
+                if flips is not None and first_new < end and flips.random() < 0.5:
+                    bit = flips.randrange(first_new * 8, end * 8)
+                    survived[bit // 8] ^= 1 << bit % 8
         self.content = survived
         self._durable = bytearray(survived)
         self._dirty_pages.clear()
@@ -209,7 +216,7 @@ class SimulatedMedia:
                 remaining.append(change)
         self._changes = remaining
 
-    def lose_power(self, rng: Random) -> None:
+    def lose_power(self, rng: Random, flips: Random | None = None) -> None:
         """Keep what is durable and a random part of what is not, of names and of content."""
         stopped: set[SimulatedDirectory] = set()
         for change in self._changes:
@@ -220,7 +227,7 @@ class SimulatedMedia:
         self._changes = []
         _restore(self._root)
         for file in _files(self._root):
-            file.lose_power(rng)
+            file.lose_power(rng, flips)
         self.locks.clear()
         self.boots += 1
 

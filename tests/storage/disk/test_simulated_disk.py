@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -142,6 +143,17 @@ class TestPowerLoss:
             assert new_bytes % SECTOR_BYTES == 0
             outcomes.add(new_bytes)
         assert {0, PAGE_BYTES} < outcomes
+
+    def test_what_was_not_synced_may_have_flipped_bits(self) -> None:
+        outcomes = set()
+        for seed in range(100):
+            disk = SimulatedDisk(seed)
+            handle = synced_file(disk, bytes(5_000))
+            disk.pwritev(handle, [bytes(10_000)], 5_000)
+            content = disk.power_loss(flips=Random(seed)).read_file("/d/f")
+            assert not any(content[:5_000])
+            outcomes.add(sum(byte.bit_count() for byte in content))
+        assert {0, 1, 2} <= outcomes <= {0, 1, 2, 3}
 
     def test_an_unsynced_truncation_can_come_back(self) -> None:
         outcomes = set()
