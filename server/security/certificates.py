@@ -28,7 +28,8 @@ class Pair(NamedTuple):
 
 
 def make_authority(name: str, days: int = AUTHORITY_DAYS) -> Pair:
-    """A certificate that signs others, and itself."""
+    """A certificate that signs others, and itself. Raises ConfigError where the package for it is missing."""
+    _require_package()
     from cryptography import x509
 
     key = _new_key()
@@ -40,7 +41,11 @@ def make_authority(name: str, days: int = AUTHORITY_DAYS) -> Pair:
 
 
 def issue(authority: Pair, name: str, hosts: Sequence[str] = (), days: int = DAYS) -> Pair:
-    """A certificate for `name`, that serves under `hosts` and may be shown by a client as well."""
+    """A certificate for `name`, that serves under `hosts` and may be shown by a client as well.
+
+    Raises ConfigError where the package for it is missing.
+    """
+    _require_package()
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -60,11 +65,16 @@ def issue(authority: Pair, name: str, hosts: Sequence[str] = (), days: int = DAY
     return _signed(builder, key, signer)
 
 
-def _new_key() -> Any:
+def _require_package() -> None:
     try:
-        from cryptography.hazmat.primitives.asymmetric import ec
+        import cryptography  # noqa: F401
     except ImportError:
         raise ConfigError("making certificates needs another package: pip install 'ottla[security]'.") from None
+
+
+def _new_key() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     return ec.generate_private_key(ec.SECP256R1())
 
 

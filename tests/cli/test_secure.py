@@ -16,6 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from ottla.cli.secure import settings
+from ottla.server.security.certificates import Pair, issue
+from ottla.server.settings.config import ConfigError
+
 pytest.importorskip("cryptography")
 
 OTTLA = str(Path(sys.executable).parent / "ottla")
@@ -151,3 +155,11 @@ def test_nodes_trust_each_other_and_one_page_asks_for_all_of_them(tmp_path: Path
                 assert browser.post(f"{console}/login", data=form).status_code == 303
             # Logged in at one, and still at the other: a browser sends the cookies of a host to all of its ports.
             assert [browser.get(f"{node['http']}/console/topics").status_code for node in ready["nodes"]] == [200, 200]
+
+
+def test_without_its_package_a_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for make in (lambda: settings(tmp_path, [], []), lambda: issue(Pair(b"", b""), "alice")):
+        with pytest.raises(ConfigError, match=r"needs another package: pip install 'ottla\[security\]'"):
+            make()
+    assert not list(tmp_path.iterdir())
