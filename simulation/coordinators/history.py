@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
 
 class Commit:
-    """One commit of one partition. Its offset is like no other's, so that a fetch says which commit it found."""
+    """One commit of one partition. No other commit has its offset, so that a fetch says which commit it found."""
 
     __slots__ = ("began", "ended", "is_acknowledged", "is_void", "key", "offset", "topic_id", "wall_ms")
 
@@ -89,7 +89,7 @@ class History:
         return removal
 
     def end(self, operations: Iterable[Commit | Removal], *, acknowledged: bool) -> None:
-        """They were answered: done, or refused so that they will never be."""
+        """They were answered: done, or refused for good."""
         ended = self._tick()
         for operation in operations:
             operation.ended = ended

@@ -17,7 +17,7 @@ from ottla.simulation.coordinators.world import CHECK_INTERVAL_MS, OFFSETS_PARTI
 SILENCE_S = 20
 """Longer than a new classic member may wait, which is the longest of all timeouts."""
 PATIENCE_S = 3_600
-"""What has not ended by now never will."""
+"""Whatever has not ended by now never will."""
 
 
 def live(seed: int) -> World:
@@ -45,7 +45,7 @@ async def _live(world: World, whole: trio.CancelScope) -> None:
 
 
 def _clients(world: World) -> list[Client]:
-    """Those of one seed: few, and each kind may be missing, so that others meet more often."""
+    """The clients of one seed: few, and each kind may be missing, so that the others meet more often."""
     kinds = (SimpleClient, ConsumerMember, ClassicMember, TransactionalClient, Administrator, Operator)
     most = (2, 3, 3, 2, 1, 1)
     clients: list[Client] = [

@@ -40,7 +40,7 @@ RETRIABLE = (
 
 
 class Member(Client):
-    """In one group at a time. When it gives up a request it is as a consumer that was killed: it starts over."""
+    """In one group at a time. When it gives up a request it behaves like a consumer that was killed: it starts over."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)

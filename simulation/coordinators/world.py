@@ -87,7 +87,7 @@ class World:
         self.trace.append(f"{trio.current_time():9.4f} {text}")
 
     def violate(self, text: str) -> None:
-        """What must never be, is: a kind, a colon, and the particulars."""
+        """Something that must never be has happened: a kind, a colon, and the particulars."""
         kind = text.split(":")[0]
         if kind not in self.violations:
             self.violations[kind] = text
@@ -190,7 +190,9 @@ class World:
     # What clients see
 
     def audit(self, group: str | None = None) -> None:
-        """Fetch what was ever committed, of a group or of all, and judge it. What is not available now is left out."""
+        """Fetch what was ever committed, by one group or by all, and judge it. What is not available now is left
+        out.
+        """
         for key in self.history.keys:
             if group not in (None, key.group):
                 continue

@@ -26,7 +26,7 @@ def flip_a_bit(simulation: Simulation, folder: str) -> bool:
 
 
 async def read_what_is_left(simulation: Simulation) -> None:
-    """Less may be found, but nothing that never was."""
+    """Less may be found, but nothing that was never there."""
     for _ in range(2):
         for tracked in simulation.logs.values():
             await _read(simulation, tracked)

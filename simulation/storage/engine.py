@@ -1,4 +1,6 @@
-"""All that the simulation knows of the storage engine's modules and insides: what moves there is mended here alone."""
+"""All that the simulation knows of the storage engine's modules and insides: what changes there is adapted here
+alone.
+"""
 
 from __future__ import annotations
 

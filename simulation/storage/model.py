@@ -137,7 +137,9 @@ class LogModel:
         return aborted, undecided
 
     def stable_bounds(self, high_watermark: int) -> tuple[int, int]:
-        """Between what the last stable offset must be: one value, unless a transaction began where nobody knows."""
+        """The range that the last stable offset must be in: one value, unless a transaction began where nobody
+        knows.
+        """
         least = most = high_watermark
         for batches, marker_offset, _ in self.transactions():
             if 0 <= marker_offset < max(high_watermark, self.log_start):

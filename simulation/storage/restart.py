@@ -70,7 +70,7 @@ def _misfit(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
 
 
 def _wrong_transactions(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
-    """Of each decided transaction's records that are there, the index says rightly whether they were aborted."""
+    """Of each decided transaction's records that are there, the index says correctly whether they were aborted."""
     held = {record[0] for record in found}
     aborted = tracked.log.aborted_transactions(model.log_start, model.log_end)
     for batches, marker_offset, commits in model.transactions():

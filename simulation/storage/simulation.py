@@ -239,7 +239,9 @@ class Simulation:
     # What the engine reports.
 
     def on_flushed(self, logs: Sequence[PartitionLog]) -> None:
-        """The leader of a partition without other replicas moves its high watermark; who truncates is none."""
+        """The leader of a partition without other replicas moves its high watermark; one that truncates its log is not
+        a leader.
+        """
         for log in logs:
             tracked = self.logs.get((log.topic_id, log.partition))
             if tracked is not None and tracked.log is log and not (tracked.is_follower or tracked.is_held):

@@ -65,7 +65,7 @@ async def append_as_follower(simulation: Simulation, tracked: TrackedLog) -> Non
 
 
 async def _has_room(tracked: TrackedLog) -> bool:
-    """Wait until the log takes appends; False if meanwhile nobody may append to it any more."""
+    """Wait until the log accepts appends; False if nobody may append to it any longer."""
     if tracked.is_writable and not tracked.log.has_room:
         await tracked.log.wait_for_room()
     return tracked.is_writable

@@ -106,7 +106,8 @@ def test_its_console_asks_for_the_same_user(tmp_path: Path) -> None:
         said = (tmp_path / "log").read_text()
         url = next(word.strip(",()") for word in said.split() if word.startswith('"https://') or "https://" in word)
         url = url[url.index("https://") :].split('"')[0]
-        with httpx.Client(verify=ssl.create_default_context(cafile=str(keys / "ca.pem")), base_url=url) as client:
+        trusted = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+        with httpx.Client(verify=trusted, base_url=url, timeout=60) as client:
             assert client.get("/console/topics").headers["location"].startswith("/console/login")
             assert client.get("/metrics").status_code == 401
             admin = ("admin", (keys / "admin.password").read_text().strip())

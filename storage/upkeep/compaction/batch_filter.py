@@ -131,7 +131,7 @@ class BatchFilter:
             self._transactions.on_batch(header)
 
     def clean(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
-        """The batch as it shall be: a view of it if nothing changes, new bytes, or None if it goes.
+        """The batch as it is to be: a view of it if nothing changes, new bytes, or None if it goes.
 
         Raises RecordError for a corrupt batch, which the caller must keep as it is.
         """

@@ -110,7 +110,7 @@ class CleaningPass:
         return last._replace(data_offset=self._last_offsets.get(producer_id, 0))
 
     def clean(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
-        """The batch as it shall be: a view of it if nothing changes, new bytes, or None if it goes.
+        """The batch as it is to be: a view of it if nothing changes, new bytes, or None if it goes.
 
         RecordError for a corrupt batch: the pass must be abandoned.
         """
