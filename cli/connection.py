@@ -23,12 +23,13 @@ _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 @contextmanager
 def connected(arguments: Namespace) -> Iterator[Client]:
     """A client for the brokers that `--bootstrap` names; its errors become CommandError."""
+    servers: list[tuple[str, int]] = []
     try:
         servers, how = bootstrap_servers(arguments.bootstrap), security(arguments.command_config)
         with Client(servers, arguments.timeout, CLIENT_ID, security=how) as client:
             yield client
     except ClientError as error:
-        raise CommandError(f"{error}{_advice(error)}") from None
+        raise CommandError(f"{error}{_advice(error, servers)}") from None
 
 
 def bootstrap_servers(given: str | None) -> list[tuple[str, int]]:
@@ -59,9 +60,11 @@ def security(given: Path | None) -> Security:
         raise CommandError(f"{path}: {error}") from None
 
 
-def _advice(error: ClientError) -> str:
+def _advice(error: ClientError, servers: list[tuple[str, int]]) -> str:
     """What to do, in the words of the command line."""
     if isinstance(error, UnreachableError):
+        if error.address not in [f"{host}:{port}" for host, port in servers]:
+            return ", where the cluster says that one is: if that address is wrong, start it with --advertise"
         return ": is it running? Name another with --bootstrap host:port"
     if isinstance(error, UnknownTopicError):
         create = f"`ottla topic create {error.topic}`"

@@ -1,9 +1,14 @@
 """`ottla topic`."""
 
 import json
+from argparse import Namespace
 from typing import Any
 
 import pytest
+
+from ottla.cli import CommandError
+from ottla.cli.connection import connected
+from ottla.client.errors import UnreachableError
 
 
 def topics(broker: Any) -> dict[str, Any]:
@@ -105,6 +110,23 @@ def test_no_broker_is_said(broker: Any) -> None:
     done = broker.run("topic", "list", "-b", "127.0.0.1:1", check=False)
     assert done.returncode == 1
     assert b"is it running?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("127.0.0.1:9092", ": is it running? Name another with --bootstrap host:port"),
+        (
+            "vm:9092",
+            ", where the cluster says that one is: if that address is wrong, start it with --advertise",
+        ),
+    ],
+)
+def test_it_matters_who_named_the_address_at_which_no_broker_answers(address: str, advice: str) -> None:
+    arguments = Namespace(bootstrap="127.0.0.1:9092", command_config=None, timeout=1)
+    with pytest.raises(CommandError) as raised, connected(arguments):
+        raise UnreachableError(address, "unknown")
+    assert str(raised.value) == f"no broker answers at {address} (unknown){advice}"
 
 
 def test_wrong_usage_is_exit_code_2(broker: Any) -> None:
