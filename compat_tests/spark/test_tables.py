@@ -101,8 +101,9 @@ def test_json_into_parquet_by_a_given_schema_and_partitions(
     rows = tables.table(topic, "parquet").collect()
     assert sorted((row.id, row.carrier) for row in rows) == [(n, "UA" if n % 2 else "DL") for n in range(20)]
     assert tables.dead(topic, "parquet").count() == 2
-    # Put together by compaction, with nothing left over.
+    # Put together by compaction, with nothing left over; the dead letters as well.
     assert len(list((tmp_path / topic).rglob("carrier=UA/*.parquet"))) == 1
+    assert len(list((tmp_path / f"{topic}_dead_letters").rglob("*.parquet"))) == 1
 
 
 def test_upserts_by_key_with_tombstones(tables: Tables, reference: Confluent, topic: str) -> None:
