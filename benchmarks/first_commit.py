@@ -1,6 +1,6 @@
 """`python -m benchmarks.first_commit`: what `ottla table sync` takes to its first commit, and to its last.
 
-    python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet]
+    python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet] [--java=-XX:…]
 
 Each round writes as many topics of 1,000 JSON records as there are tables, and runs one job that keeps them all,
 without a schema, in a process of its own with a JVM of its own, as a person starts it. CPU time is that of the job, its
@@ -51,11 +51,12 @@ class Commits(NamedTuple):
         return f"first commit {self.first}, last {self.last}"
 
 
-def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, number: int) -> Commits:
+def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, java: str, number: int) -> Commits:
     """One run, into new tables."""
     names = [f"orders-{number}-{table}" for table in range(tables)]
     lines = [f'bootstrap = "{broker.bootstrap}"', f'checkpoint = "{folder}/checkpoints"']
     lines += ["[spark]", f'"spark.master" = "local[2]"\n"spark.jars" = "{session.jars()}"']
+    lines += [f'"spark.driver.extraJavaOptions" = "{java}"'] if java else []
     client = Confluent(broker.bootstrap)
     for name in names:
         create_topic(broker, name, PARTITIONS)
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--tables", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--java", default="", metavar="OPTIONS", help="of Spark's JVM")
     arguments = parser.parse_args()
     if reason := session.missing():
         print(reason, file=sys.stderr)
@@ -96,7 +98,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name, OttlaBroker(Path(name) / "broker") as broker:
         found = []
         for number in range(arguments.rounds):
-            found.append(measure(broker, Path(name), arguments.tables, arguments.format, number))
+            found.append(measure(broker, Path(name), arguments.tables, arguments.format, arguments.java, number))
             print(found[-1], flush=True)
     first, last = (
         Spent(*(statistics.median(values) for values in zip(*spent, strict=True))) for spent in zip(*found, strict=True)
