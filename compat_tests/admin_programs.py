@@ -34,12 +34,23 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def ask(name: str, call: Callable[[], Any]) -> None:
-    """Make a call; of the futures that it gives, each is awaited. It is made again while a coordinator is not ready."""
+def ask(name: str, call: Callable[[], Any], *, until: Callable[[Any], bool] = lambda _: True) -> None:
+    """Make a call; of the futures that it gives, each is awaited.
+
+    It is made again while a coordinator is not ready, and `until` the answer is as it will be: Kafka answers a change
+    before all of its metadata say so.
+    """
     deadline = time.monotonic() + PATIENCE_S
-    while "COORDINATOR" in text(result := _answer(call)) and time.monotonic() < deadline:
+    while True:
+        result = _answer(call)
+        if time.monotonic() > deadline or ("COORDINATOR" not in text(result) and until(result)):
+            break
         time.sleep(0.1)
     say(name, result)
+
+
+def _are_three(topics: Any) -> bool:
+    return [len(partitions) for partitions in topics] == [3]
 
 
 def _answer(call: Callable[[], Any]) -> Any:
@@ -136,7 +147,7 @@ def kafka_python(bootstrap: str) -> None:
     ask("describe_topics", lambda: [
         sorted((p["partition_index"], p["leader_id"]) for p in it["partitions"])
         for it in admin.describe_topics([topic])
-    ])  # fmt: skip
+    ], until=_are_three)  # fmt: skip
     ask("describe_cluster", lambda: admin.describe_cluster()["controller_id"])
     whole = ConfigResource(ConfigResourceType.TOPIC, topic)
     ask("describe_configs", lambda: len(str(admin.describe_configs([whole]))) > 100)
@@ -159,10 +170,18 @@ def aiokafka(bootstrap: str) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
 
-        async def ask_it(name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        async def ask_it(
+            name: str, call: Callable[[], Awaitable[Any]], *, until: Callable[[Any], bool] = lambda _: True
+        ) -> None:
+            deadline = time.monotonic() + PATIENCE_S
             try:
-                result = call()
-                say(name, await result if inspect.isawaitable(result) else result)
+                while True:
+                    result = call()
+                    answer = await result if inspect.isawaitable(result) else result
+                    if until(answer) or time.monotonic() > deadline:
+                        break
+                    await asyncio.sleep(0.1)
+                say(name, answer)
             except Exception as error:  # noqa: BLE001
                 say(name, error)
 
@@ -178,7 +197,7 @@ def aiokafka(bootstrap: str) -> None:
         await ask_it("list_topics", lambda: checked(admin.list_topics(), found(topic)))
         await ask_it("describe_topics", lambda: checked(admin.describe_topics([topic]), lambda them: [
             sorted((p["partition"], p["leader"]) for p in it["partitions"]) for it in them
-        ]))  # fmt: skip
+        ]), until=_are_three)  # fmt: skip
         await ask_it("describe_cluster", lambda: checked(admin.describe_cluster(), lambda it: it["controller_id"]))
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         await ask_it("describe_configs", lambda: checked(admin.describe_configs([resource]), found("retention.ms")))

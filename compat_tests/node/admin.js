@@ -25,6 +25,14 @@ const calls = [
   ["createTopics, again", () => admin.createTopics({ topics: [{ topic }] })],
   ["createTopics, wide", () => admin.createTopics({ topics: [{ topic: "wide", replicationFactor: 3 }] })],
   ["createPartitions", () => admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })],
+  ["partitions", async () => {
+    // Kafka answers before all of its metadata say so.
+    for (let tries = 0; tries < 100; tries++) {
+      const there = (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length;
+      if (there === 3) return there;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }],
   ["createPartitions, fewer", () => admin.createPartitions({ topicPartitions: [{ topic, count: 1 }] })],
   ["fetchTopicMetadata", async () => inOrder((await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions,
     "partitionId", "leader", "replicas", "isr", "offlineReplicas", "partitionErrorCode")],

@@ -76,6 +76,16 @@ func topics(client *kgo.Client, admin *kadm.Client) {
 			return fmt.Sprintf("%s %v %s", it.Topic, it.Err, it.ErrMessage)
 		}), err
 	})
+	ask("Partitions", func(ctx context.Context) (any, error) {
+		// Kafka answers before all of its metadata say so, and the client remembers what it was told for a while.
+		for {
+			result, err := admin.ListTopics(ctx, topic)
+			if there := len(result[topic].Partitions); err != nil || there == 3 {
+				return there, err
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
 	ask("UpdatePartitions, fewer", func(ctx context.Context) (any, error) {
 		result, err := admin.UpdatePartitions(ctx, 1, topic)
 		return lines(result.Sorted(), func(it kadm.CreatePartitionsResponse) string {
