@@ -134,7 +134,8 @@ class Deliveries:
     def settle(self, delivery: Delivery, kind: int, *, is_done: bool, said_s: float, leader: Giver | None) -> None:
         """It was answered for certain; `leader` is who leads there then, if anybody does."""
         if kind == RENEW:
-            if is_done:
+            # Of what is over nothing is renewed, and like Kafka, Ottla says so of nothing before the group's start.
+            if is_done and not self._perhaps_over[delivery.place]:
                 delivery.ends_s = max(delivery.ends_s, said_s + self.lock_s)
         elif kind in _LAST:
             if not is_done:

@@ -87,6 +87,17 @@ async def test_a_lock_that_was_prolonged(account: Account, leader: Leader, autoj
     assert "is held until" in account.verdict()
 
 
+async def test_what_is_over_is_not_prolonged(account: Account, leader: Leader, autojump_clock: MockClock) -> None:
+    """Even though nobody refuses that, where the group begins behind it."""
+    first = account.give("a", 1, leader)
+    await trio.sleep(0.9)
+    said_s = trio.current_time()
+    await trio.sleep(0.2)
+    account.say(account.give("b", 2, leader), ACCEPT, leader)
+    account.deliveries.settle(first, RENEW, is_done=True, said_s=said_s, leader=leader)
+    assert account.verdict() == ""
+
+
 async def test_a_session_that_may_have_ended(account: Account, leader: Leader, autojump_clock: MockClock) -> None:
     account.give("a", 1, leader)
     account.session.alive_s = trio.current_time()
