@@ -189,6 +189,15 @@ class CoordinatorPartition(Generic[S]):
         if self.life not in (Life.LOADING, Life.SERVING):
             return
         self.life = Life.FAILED
+        if isinstance(error, NotCoordinatorError):
+            # Leadership has gone, and whoever closes this is still to hear of that.
+            logger.info("%s %s: %s", self, what, error)
+        else:
+            self._tell_failure(what, error)
+        self._settle_all(NotCoordinatorError(f"{self} {what}"))
+        self.shard.unloaded()
+
+    def _tell_failure(self, what: str, error: Exception) -> None:
         cause = error.__cause__ if isinstance(error, UnreadableRecordError) else error
         foreseen = cause is None or isinstance(cause, CoordinatorError | DecodeError | RecordError)
         logger.error(
@@ -199,8 +208,6 @@ class CoordinatorPartition(Generic[S]):
             exc_info=None if foreseen else error,
             extra={"topic": self.topic, "partition": self.index, "error": str(error)},
         )
-        self._settle_all(NotCoordinatorError(f"{self} {what}"))
-        self.shard.unloaded()
 
     # Writing
 

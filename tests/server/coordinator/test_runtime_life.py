@@ -3,6 +3,7 @@
 Whatever happens when, every write is settled exactly once, and what a shard holds is what its log says.
 """
 
+import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -443,6 +444,25 @@ async def test_a_lone_write_that_cannot_be_replayed_ends_its_partition(stepped: 
 
 
 # Records that cannot be read
+
+
+async def test_a_partition_that_is_led_elsewhere_before_it_is_loaded_is_no_error(
+    stepped: SteppedLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replicas know that it was moved away, and the coordinators are about to hear of that."""
+
+    async def read(partition: int) -> AsyncGenerator[memoryview, None]:
+        raise NotCoordinatorError(f"node 1 does not lead topic-{partition}")
+        yield memoryview(b"")
+
+    async with running(stepped) as world:
+        monkeypatch.setattr(stepped, "read", read)
+        world.runtime.resign(0)
+        world.runtime.elect(0)
+        await settle()
+        with pytest.raises(NotCoordinatorError):
+            world.runtime.shard(0)
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_partition_that_cannot_be_loaded_fails_alone(
