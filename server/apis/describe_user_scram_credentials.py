@@ -12,7 +12,7 @@ from ottla.kproto.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.results import duplicates, outcome
+from ottla.server.apis.results import outcome
 from ottla.server.metadata.errors import DuplicateResourceError, MetadataError, ResourceNotFoundError
 
 
@@ -22,11 +22,15 @@ async def handle(
     infos: dict[str, list[CredentialInfo]] = {}
     for (user, mechanism), credential in sorted(context.broker.metadata.scram_credentials.items()):
         infos.setdefault(user, []).append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))
-    asked = [user.name for user in request.users or ()]
-    repeated = duplicates(asked)
+    work = context.work
+    #: Whether each of the names is there twice.
+    asked: dict[str, bool] = {}
+    async for each in work.over(request.users or (), counts=False):
+        asked[each.name] = each.name in asked
+    work.leave(asked)
     results = []
-    async for user in context.work.over(dict.fromkeys(asked) if asked else infos):
-        code, message = outcome(_refusal(user, repeated, infos))
+    async for user in work.over(asked or infos):
+        code, message = outcome(_refusal(user, infos, is_repeated=asked.get(user, False)))
         results.append(
             DescribeUserScramCredentialsResult(
                 user=user, error_code=code, error_message=message, credential_infos=[] if code else infos[user]
@@ -35,8 +39,8 @@ async def handle(
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
-def _refusal(user: str, repeated: set[str], infos: dict[str, list[CredentialInfo]]) -> MetadataError | None:
-    if user in repeated:
+def _refusal(user: str, infos: dict[str, list[CredentialInfo]], *, is_repeated: bool) -> MetadataError | None:
+    if is_repeated:
         return DuplicateResourceError(
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
         )

@@ -102,6 +102,8 @@ class Scrubber:
             await self.save()
 
     async def _scrub_store(self, store: MessageStore, name: str, done: int) -> None:
+        # Most of many stores have nothing to read, and others run between them.
+        await trio.lowlevel.checkpoint()
         for position in [segment.position for segment in store.files.segments if segment.position > done]:
             segment = next((each for each in store.files.segments if each.position == position), None)
             if segment is None or not segment.is_sealed or segment.is_lost or not store.is_usable:

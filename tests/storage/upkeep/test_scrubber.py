@@ -6,11 +6,13 @@ import errno
 import logging
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import trio
 import trio.testing
 
+from ottla.storage.config import LogConfig
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import CorruptLogError
@@ -57,6 +59,25 @@ async def test_all_of_a_sound_node_is_read(harness: Any, caplog: Any) -> None:
         assert state.finished_ms == harness.clock.time_ms()
         assert (state.findings, state.store) == ((), "")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_others_run_between_stores_that_have_nothing_to_read(harness: Any) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with harness.manager(**SETTINGS) as manager:
+        for number in range(20):
+            await manager.open_log(uuid4(), f"topic{number}", 0, LogConfig())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            await manager.scrubber.scrub()
+            assert turns >= 19
+            nursery.cancel_scope.cancel()
 
 
 # The block's head, its directory; of a batch the base offset, the leader epoch, the checksum, the payload.
