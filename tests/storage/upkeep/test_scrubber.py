@@ -76,7 +76,7 @@ async def test_others_run_between_stores_that_have_nothing_to_read(harness: Any)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(others)
             await manager.scrubber.scrub()
-            assert turns >= 19
+            assert turns > 10
             nursery.cancel_scope.cancel()
 
 
