@@ -69,6 +69,7 @@ async def _describe(
     except CoordinatorError as error:
         described.error_code, described.error_message = error_code(error), error_message(error)
         return described
+    context.work.leave(offsets, keys or [])
     topics: dict[UUID, DescribeShareGroupOffsetsResponseTopic] = {}
     for key, offset in offsets.items():
         await context.work.rest()

@@ -13,6 +13,7 @@ from ottla.server.coordinator.group import share_records
 from ottla.server.coordinator.group.share_group import TopicPartitions
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
+from ottla.server.event_loop.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,12 +46,16 @@ class ShareOffsets:
         if not keys:
             return {}
         found = await self._persister().read_summary(keys)
-        return {
-            key: ShareOffset()
-            if isinstance(state, CoordinatorError)
-            else ShareOffset(state.start_offset, state.leader_epoch, state.delivery_complete_count)
-            for key, state in found.items()
-        }
+        offsets: dict[SharePartitionKey, ShareOffset] = {}
+        pace = Pace()
+        for key, state in found.items():
+            await pace.rest()
+            offsets[key] = (
+                ShareOffset()
+                if isinstance(state, CoordinatorError)
+                else ShareOffset(state.start_offset, state.leader_epoch, state.delivery_complete_count)
+            )
+        return offsets
 
     async def alter(
         self, group: ShareGroup, offsets: Mapping[str, Mapping[int, int]]

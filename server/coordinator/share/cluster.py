@@ -142,13 +142,16 @@ class ClusterPersister:
         left: Sequence[SharePartitionKey] = keys
         pace = Pace()
         for pause in (*RETRY_SECONDS, None):
+            again: list[SharePartitionKey] = []
             for key in left:
                 await pace.rest()
                 try:
                     found[key] = await summary(key)
                 except CoordinatorError as error:
                     found[key] = kept(error)
-            left = [key for key in left if isinstance(found[key], _PASSING)]
+                    if isinstance(error, _PASSING):
+                        again.append(key)
+            left = again
             if not left or pause is None or self._is_closed:
                 break
             await trio.sleep(pause)
