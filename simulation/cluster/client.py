@@ -8,7 +8,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnreachableError
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -68,6 +68,10 @@ class Client:
         return await connection.call(request, at_most=at_most, timeout_seconds=timeout_s)
 
     async def _connection(self, node_id: int, channel: str) -> TrioConnection:
+        if node_id not in self._addresses:
+            await self.refresh()
+        if node_id not in self._addresses:
+            raise UnreachableError(f"node {node_id}", "nobody says where it is")
         host, port = self._addresses[node_id]
         key = (host, port, channel)
         async with self._opening.setdefault(key, trio.Lock()):
@@ -99,8 +103,13 @@ class Client:
                 except ClientError:
                     await trio.sleep(self.rng.uniform(0.01, 0.2))
 
+    @property
+    def known_nodes(self) -> list[int]:
+        """All of which this client has heard: some may be gone, others are still to come."""
+        return list(self._addresses)
+
     async def refresh(self, *topics: str) -> None:
-        """Learn who leads now; not too often."""
+        """Learn which nodes there are, and who leads now; not too often."""
         wait_s = self._refreshed_at + _REFRESH_S - trio.current_time()
         if wait_s > 0:
             await trio.sleep(wait_s)
@@ -116,7 +125,7 @@ class Client:
                     partition = (topic.name, state.partition_index)
                     # A broker that has just stood still names who led before, perhaps itself (KIP-320).
                     if is_new or state.leader_epoch >= self._leader_epochs.get(partition, -1):
-                        self._leaders[partition] = state.leader_id
+                        self._leaders[partition] = state.leader_id if state.leader_id in self._addresses else -1
                         self._leader_epochs[partition] = state.leader_epoch
 
     async def leader(self, partition: Partition) -> int:

@@ -40,9 +40,11 @@ class Consumer(Client):
 
     async def work(self) -> None:
         async with trio.open_nursery() as nursery:
-            for node_id in self.world.addresses:
-                nursery.start_soon(self._follow, node_id)
-            while not self.is_done:  # noqa: ASYNC110 - it is simulated time
+            followed: list[int] = []
+            while not self.is_done:
+                for node_id in [each for each in self.known_nodes if each not in followed]:
+                    followed.append(node_id)
+                    nursery.start_soon(self._follow, node_id)
                 await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
 

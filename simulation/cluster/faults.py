@@ -128,12 +128,14 @@ class Faults:
 
     async def _power(self, rng: Random) -> None:
         await self._moment(rng)
-        machine = self._world.machines[self.unlucky]
-        await self._down(rng, machine, machine.lose_power)
+        machine = self._world.machines.get(self.unlucky)
+        if machine is not None:
+            await self._down(rng, machine, machine.lose_power)
 
     async def _replace(self, rng: Random) -> None:
-        machine = self._world.machines[self.unlucky]
-        await self._down(rng, machine, machine.be_replaced)
+        machine = self._world.machines.get(self.unlucky)
+        if machine is not None:
+            await self._down(rng, machine, machine.be_replaced)
 
     async def _full(self, rng: Random) -> None:
         machine = self._any(rng)

@@ -88,7 +88,7 @@ def _check_joining(world: World, delta: MetadataDelta) -> None:
         if before is None or before.leader != after.leader:
             continue  # it was elected, perhaps with nobody in sync but itself
         joining = {*after.isr} - {*before.isr}
-        leader = world.machines[after.leader].broker if after.leader >= 0 else None
+        leader = world.machines[after.leader].broker if after.leader in world.machines else None
         if joining and leader is not None:
             change = leader.replica_manager.get_partition(topic.topic_id, index)._isr_change
             world.check(

@@ -88,6 +88,8 @@ class Machine:
         self.process: Process | None = None
         #: The disk had no room at some time in the life of this process.
         self.has_been_full = False
+        #: Nobody starts it again.
+        self.is_retired = False
 
     def _empty_disk(self) -> SimulatedDisk:
         rng, pause = self.world.rng, self.world.workers.pause
@@ -108,8 +110,10 @@ class Machine:
         return None if broker is None else broker.metadata
 
     def start(self) -> None:
-        """Begin a process; it serves a moment later."""
+        """Begin a process, which serves a moment later; none where the machine is retired."""
         assert self.process is None
+        if self.is_retired:
+            return
         if not self.host.is_up:
             self.host.came_up()
         self.process = Process(self, self.world)

@@ -28,6 +28,7 @@ from ottla.server.coordinator.share.state import DeliveryState
 from ottla.server.coordinator.transaction import coordinator, decisions
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.metadata import partition_changes
+from ottla.server.metadata.controller import Controller
 from ottla.server.network.connection import Connection
 from ottla.server.replica import manager
 from ottla.server.replica.append import AppendOperation
@@ -45,6 +46,7 @@ from ottla.server.waiting.purgatory import Purgatory
 from ottla.simulation.cluster.simulation import simulate
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
+from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry
@@ -203,6 +205,8 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         "shared records that are given back are given to nobody", ((in_flight, "_STATES", _GIVEN_BACK_TO_NOBODY),)
     ),
     PlantedFault("shared records are delivered for ever", ((SharePartition, "_begin", _begin_without_limit),)),
+    PlantedFault("a node is not forgotten when that is asked for", ((Controller, "unregister_broker", _nothing),)),
+    PlantedFault("what was moved away stays on the disk", ((LogManager, "delete_logs", _nothing),)),
     PlantedFault("memory of requests is not given back", ((MemoryBudget, "refund", lambda self, size_bytes: None),)),
     PlantedFault("more requests of a connection are begun than may be", ((Connection, "_wait_in_flight", _nothing),)),
     PlantedFault("the tail cache lets go of nothing", ((TailCache, "evict", lambda self: False),)),

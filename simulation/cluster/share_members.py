@@ -99,7 +99,7 @@ class ShareMember(GroupClient):
             nursery.start_soon(self._belong)
             followed: list[int] = []
             while not self.is_done:
-                for node_id in [each for each in self._addresses if each not in followed]:
+                for node_id in [each for each in self.known_nodes if each not in followed]:
                     followed.append(node_id)
                     nursery.start_soon(self._consume, node_id)
                 await trio.sleep(0.1)

@@ -26,6 +26,7 @@ from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offse
 from ottla.simulation.cluster.in_sync import in_sync_sets_watched
 from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
+from ottla.simulation.cluster.resizing import Resizer
 from ottla.simulation.cluster.share_members import Drainer, ShareMember
 from ottla.simulation.cluster.transactions import TransactionalProducer
 from ottla.simulation.cluster.world import LogWatch, World
@@ -170,9 +171,15 @@ def _clients(world: World, partitions: list[Partition], unlucky: int) -> list[Cl
     clients: list[Client] = [Consumer(world, "reader", with_moved(partitions), is_committed=rng.random() < 0.5)]
     for kind in dict.fromkeys(rng.choices(_KINDS, k=rng.randint(1, 2))):
         clients += kind(world, partitions)
-    if len(world.machines) > 1 and rng.random() < 0.3:
-        clients.append(Administrator(world, "admin", partitions, unlucky))
-    return clients
+    return clients + _people(world, partitions, unlucky)
+
+
+def _people(world: World, partitions: list[Partition], unlucky: int) -> list[Client]:
+    """Who changes the cluster meanwhile, in half of all seeds."""
+    chosen = world.rng.random() if len(world.machines) > 1 else 1.0
+    if chosen < 0.3:
+        return [Administrator(world, "admin", partitions, unlucky)]
+    return [Resizer(world, "resizer")] if chosen < 0.5 else []
 
 
 def _producers(world: World, partitions: list[Partition], name: str = "p") -> list[Client]:

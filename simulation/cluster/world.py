@@ -83,6 +83,7 @@ class World:
         self.history = History(self)
         self.settings = _settings(rng, nodes)
         self.machines = {node_id: Machine(self, node_id, self.settings) for node_id in range(1, nodes + 1)}
+        self._last_id = nodes
         #: All that lives in this seed; cancelled at the first finding.
         self.scope = trio.CancelScope()
         self.nursery: trio.Nursery
@@ -94,6 +95,12 @@ class World:
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:
         return {node_id: (machine.host.address, PORT) for node_id, machine in self.machines.items()}
+
+    def add_machine(self) -> Machine:
+        """One more, with an id that no machine has had."""
+        self._last_id += 1
+        machine = self.machines[self._last_id] = Machine(self, self._last_id, self.settings)
+        return machine
 
     def new_client(self) -> Connect:
         """A client is a host of its own."""
@@ -117,7 +124,7 @@ class World:
 
     def share_leader(self, node_id: int, group: str, partition: Partition) -> Giver | None:
         """What a node has in memory of a group's share of a partition."""
-        broker = self.machines[node_id].broker
+        broker = self.machines[node_id].broker if node_id in self.machines else None
         made = None if broker is None else broker.share.made
         topic = None if broker is None else broker.metadata.topics.get(partition[0])
         if made is None or topic is None:
@@ -155,8 +162,8 @@ class LogWatch(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         world = self._world
         node_id = PROCESS.get()
-        machine = None if node_id is None else world.machines[node_id]
-        if machine is not None and machine.process is None:
+        machine = None if node_id is None else world.machines.get(node_id)
+        if node_id is not None and (machine is None or machine.process is None):
             return  # it is dead, and what it says is heard by nobody
         world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
         if machine is not None and machine.has_been_full and _is_of_full_disk(record):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.simulation.cluster import simulation
+from ottla.simulation.cluster.resizing import Resizer
 from ottla.simulation.cluster.simulation import simulate
 
 
@@ -45,6 +46,13 @@ def test_share_groups(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = simulate(seed, seconds=4, faults=("kill", "pause", "cut", "store", "reset"))
     outcome.check()
     assert any("is given" in line for line in outcome.trace)
+
+
+def test_nodes_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "_people", lambda world, partitions, unlucky: [Resizer(world, "resizer")])
+    outcome = simulate(3, seconds=3, faults=("kill", "pause", "cut"))
+    outcome.check()
+    assert any("has removed node" in line for line in outcome.trace)
 
 
 def test_nothing_is_left_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
