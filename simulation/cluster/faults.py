@@ -32,11 +32,13 @@ FAULTS: Final = (
     "clock",
     "replace",
     "untold",
+    "roll",
 )
 
 
 _MOMENT_S: Final = 1.0
 _JOINS_WITHIN_S: Final = 10.0
+_ROLLS_ON_S: Final = 4.0
 _WRONG_BY_MS: Final = 3_500_000
 
 
@@ -164,6 +166,33 @@ class Faults:
             self._world.note(f"node {machine.node_id} does not reach the metadata store")
             process.store.cut()
         await self._down(rng, machine, machine.stop)
+
+    async def _roll(self, rng: Random) -> None:
+        """Each process ends in order and comes back, one after the other, perhaps each when the last is in sync."""
+        is_patient = rng.random() < 0.7
+        for machine in list(self._world.machines.values()):
+            process = machine.process
+            if process is None or process.broker is None or process.is_stopping:
+                continue
+            if self._world.pauses.is_held(machine.node_id):
+                continue
+            with trio.CancelScope(shield=True):
+                await machine.stop()
+            if machine.process is None:
+                machine.start()
+            with trio.move_on_after(_ROLLS_ON_S if is_patient else 0.0):
+                await self._in_sync(machine.node_id)
+
+    async def _in_sync(self, node_id: int) -> None:
+        """Until a node is in sync of everything that it has."""
+        async with view(self._world.store) as metadata:
+            while not all(
+                node_id in state.isr
+                for topic in metadata.image.topics.values()
+                for state in topic.partitions
+                if node_id in state.replicas
+            ):
+                await metadata.next()
 
     async def _pause(self, rng: Random) -> None:
         machine = self._any(rng)

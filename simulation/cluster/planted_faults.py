@@ -206,6 +206,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     ),
     PlantedFault("shared records are delivered for ever", ((SharePartition, "_begin", _begin_without_limit),)),
     PlantedFault("a node is not forgotten when that is asked for", ((Controller, "unregister_broker", _nothing),)),
+    PlantedFault("who stops hands nothing over", ((server_main, "hand_over_partitions", _nothing),)),
     PlantedFault("what was moved away stays on the disk", ((LogManager, "delete_logs", _nothing),)),
     PlantedFault("memory of requests is not given back", ((MemoryBudget, "refund", lambda self, size_bytes: None),)),
     PlantedFault("more requests of a connection are begun than may be", ((Connection, "_wait_in_flight", _nothing),)),

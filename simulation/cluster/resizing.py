@@ -88,8 +88,8 @@ class Resizer(Client):
             for partition, state in held.items():
                 target = _target(state)
                 others = [each for each in self._cluster.machines if each not in state.replicas]
-                # Where all nodes have one there is a move already. None is made that adds nobody: it would end at once, and
-                # perhaps leave nobody in sync but the one that may lose power.
+                # Where all nodes have one there is a move already. None is made that adds nobody: it would end at once,
+                # and perhaps leave nobody in sync but the one that may lose power.
                 if machine.node_id in target and others:
                     target[target.index(machine.node_id)] = self.rng.choice(others)
                     moved[partition] = target

@@ -27,6 +27,7 @@ from ottla.simulation.cluster.in_sync import in_sync_sets_watched
 from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
 from ottla.simulation.cluster.resizing import Resizer
+from ottla.simulation.cluster.rolling import upgrade
 from ottla.simulation.cluster.share_members import Drainer, ShareMember
 from ottla.simulation.cluster.transactions import TransactionalProducer
 from ottla.simulation.cluster.world import LogWatch, World
@@ -122,6 +123,8 @@ async def _work(world: World, partitions: list[Partition], faults: Faults, secon
             await faults.run()
             await trio.sleep_forever()
         faults.heal()
+        if world.is_upgraded:
+            await upgrade(world)
         world.is_ending = True
         crowd.cancel_scope.deadline = trio.current_time() + _PATIENCE_S
     if crowd.cancel_scope.cancelled_caught:
@@ -175,10 +178,11 @@ def _clients(world: World, partitions: list[Partition], unlucky: int) -> list[Cl
 
 
 def _people(world: World, partitions: list[Partition], unlucky: int) -> list[Client]:
-    """Who changes the cluster meanwhile, in half of all seeds."""
+    """Who changes the cluster meanwhile, in half of all seeds; in some others it is upgraded in the end."""
     chosen = world.rng.random() if len(world.machines) > 1 else 1.0
     if chosen < 0.3:
         return [Administrator(world, "admin", partitions, unlucky)]
+    world.is_upgraded = 0.5 <= chosen < 0.65
     return [Resizer(world, "resizer")] if chosen < 0.5 else []
 
 

@@ -89,6 +89,8 @@ class World:
         self.nursery: trio.Nursery
         #: Clients begin nothing new any more.
         self.is_ending = False
+        #: When faults are over there is a rolling upgrade, under load.
+        self.is_upgraded = False
         #: What share groups were given.
         self.deliveries: list[Deliveries] = []
 

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.simulation.cluster import simulation
+from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.resizing import Resizer
 from ottla.simulation.cluster.simulation import simulate
+from ottla.simulation.cluster.world import World
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,17 @@ def test_nodes_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = simulate(3, seconds=3, faults=("kill", "pause", "cut"))
     outcome.check()
     assert any("has removed node" in line for line in outcome.trace)
+
+
+def test_a_rolling_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    def people(world: World, *_: object) -> list[Client]:
+        world.is_upgraded = True
+        return []
+
+    monkeypatch.setattr(simulation, "_people", people)
+    outcome = simulate(5, seconds=3, faults=("roll",))
+    outcome.check()
+    assert sum("has stopped" in line for line in outcome.trace) > 6
 
 
 def test_nothing_is_left_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
