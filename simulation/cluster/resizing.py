@@ -30,11 +30,15 @@ _ASKS_EVERY_S: Final = 1.0
 
 
 class Resizer(Client):
-    """Adds one node, then removes one, until the world ends; what it has begun it brings to its end."""
+    """Adds one node, then removes one, until the world ends; what it has begun it brings to its end.
 
-    def __init__(self, world: World, name: str) -> None:
+    `unlucky` is the node that may lose power: it gets what others give up only if nobody else can have it.
+    """
+
+    def __init__(self, world: World, name: str, unlucky: int) -> None:
         super().__init__(world, name)
         self._cluster = world
+        self._unlucky = unlucky
         self._pause_s = world.rng.choice((0.5, 2.0))
 
     async def work(self) -> None:
@@ -91,7 +95,8 @@ class Resizer(Client):
                 # Where all nodes have one there is a move already. None is made that adds nobody: it would end at once,
                 # and perhaps leave nobody in sync but the one that may lose power.
                 if machine.node_id in target and others:
-                    target[target.index(machine.node_id)] = self.rng.choice(others)
+                    lucky = [each for each in others if each != self._unlucky]
+                    target[target.index(machine.node_id)] = self.rng.choice(lucky or others)
                     moved[partition] = target
             await self._move(moved)
             await trio.sleep(_ASKS_EVERY_S)

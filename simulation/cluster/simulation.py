@@ -183,7 +183,7 @@ def _people(world: World, partitions: list[Partition], unlucky: int) -> list[Cli
     if chosen < 0.3:
         return [Administrator(world, "admin", partitions, unlucky)]
     world.is_upgraded = 0.5 <= chosen < 0.65
-    return [Resizer(world, "resizer")] if chosen < 0.5 else []
+    return [Resizer(world, "resizer", unlucky)] if chosen < 0.5 else []
 
 
 def _producers(world: World, partitions: list[Partition], name: str = "p") -> list[Client]:

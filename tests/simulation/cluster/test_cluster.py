@@ -51,7 +51,7 @@ def test_share_groups(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nodes_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "_people", lambda world, partitions, unlucky: [Resizer(world, "resizer")])
+    monkeypatch.setattr(simulation, "_people", lambda world, partitions, unlucky: [Resizer(world, "resizer", unlucky)])
     outcome = simulate(3, seconds=3, faults=("kill", "pause", "cut"))
     outcome.check()
     assert any("has removed node" in line for line in outcome.trace)
