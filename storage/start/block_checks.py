@@ -47,7 +47,9 @@ def _is_sound(run: Run, body: memoryview, head: BlockHead, *, verify: bool) -> b
     expected = run.base_offset
     try:
         for pos, batch in iter_batches(piece):
-            if batch.base_offset < expected or batch.last_offset > run.last_offset:
+            is_in_place = expected <= batch.base_offset and batch.last_offset <= run.last_offset
+            # No checksum of a batch covers its epoch.
+            if not is_in_place or batch.leader_epoch != run.leader_epoch:
                 return False
             if verify:
                 verify_crc(piece, pos, batch)

@@ -196,6 +196,19 @@ async def test_after_a_power_cut_a_prefix_is_kept(harness: Any, monkeypatch: Any
         assert ends == [10, 10, 10]
 
 
+# The last bytes of its base offset and of its leader epoch, which the checksum of a batch does not cover.
+@pytest.mark.parametrize("byte", [7, 15])
+async def test_a_power_cut_may_leave_a_wrong_place_or_epoch(harness: Any, byte: int, monkeypatch: Any) -> None:
+    async with killed(harness) as it:
+        (path,) = it.data_files
+        (run,) = it.blocks(path)[30].runs
+        it.change(path, run.position + byte, b"\x77")
+        monkeypatch.setattr(RealDisk, "boot_id", lambda _: "another boot")
+        served, _, ends = await found(harness)
+        assert served == [{o: v for o, v in log.items() if o < 10} for log in all_but()]
+        assert ends == [10, 10, 10]
+
+
 async def test_a_truncation_that_was_lost_is_seen_by_what_follows(harness: Any) -> None:
     async with harness.manager() as manager:
         log = await harness.open(manager)
