@@ -84,6 +84,8 @@ class Alarm:
         self.bring_forward(at)
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            if self._task is None:
+                return trio.lowlevel.Abort.FAILED  # it has rung already
             self._task = None
             return trio.lowlevel.Abort.SUCCEEDED
 

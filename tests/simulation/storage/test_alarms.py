@@ -45,6 +45,17 @@ def test_who_sleeps_wakes_in_order_among_deadlines() -> None:
     ]
 
 
+def test_an_alarm_that_rings_at_once_wakes_who_is_cancelled_once() -> None:
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await Alarm().wait(trio.current_time())
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+    lived(main)
+
+
 def test_an_alarm_can_come_nearer_and_not_go_away() -> None:
     async def main() -> None:
         alarm = Alarm()
