@@ -102,6 +102,8 @@ class Client:
                     return await self.call(node_id, request, at_most=at_most)
                 except ClientError:
                     await trio.sleep(self.rng.uniform(0.01, 0.2))
+            # All of which it has heard may be gone: it begins again with those that are there.
+            self._addresses.update(self.world.addresses)
 
     @property
     def known_nodes(self) -> list[int]:
