@@ -100,7 +100,13 @@ class Membership:
         """
         with self._life:
             self._incarnation = broker.incarnation
-            await self._register(broker, is_new=True)
+            while True:
+                try:
+                    await self._register(broker, is_new=True)
+                    break
+                except LeaseExpiredError:
+                    # The store was slow, or this process stood still: once more, with another lease.
+                    logger.warning("the session of this broker had ended before it was registered")
             task_status.started()
             await self._keep_alive(broker)
 

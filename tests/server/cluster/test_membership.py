@@ -11,8 +11,9 @@ import trio
 
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.server.metadata import keys
+from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import DuplicateBrokerIdError
-from ottla.server.metadata.image import NO_LEADER, MetadataImage
+from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage
 from tests.clusters import Cluster, RunCluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -64,6 +65,26 @@ async def test_who_comes_back_to_its_folder_does_not_wait_for_its_former_session
         assert now.incarnation != former.incarnation
         assert now.epoch > former.epoch
         assert cluster[1].image.controller_id == 1
+
+
+async def test_a_session_that_ends_before_it_is_registered_is_begun_anew(
+    run_cluster: RunCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the process stands still for long in between."""
+    real = Controller.register_broker
+    ended: list[int] = []
+
+    async def late(self: Controller, broker: BrokerImage, lease: int, *, is_new: bool) -> None:
+        if not ended:
+            ended.append(lease)
+            await self._store.revoke_lease(lease)
+        await real(self, broker, lease, is_new=is_new)
+
+    monkeypatch.setattr(Controller, "register_broker", late)
+    async with run_cluster(1) as cluster:
+        assert live(cluster[1].image) == [1]
+    assert ended
+    assert "had ended before it was registered" in caplog.text
 
 
 async def test_another_node_under_the_same_id_is_refused(run_cluster: RunCluster, tmp_path: Path) -> None:
