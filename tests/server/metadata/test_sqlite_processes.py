@@ -193,7 +193,7 @@ async def test_without_inotify_changes_are_looked_for(
         await _receive_until(watch, "/a")
         await store.commit([], [Put("/b", b"")])
         await _receive_until(watch, "/b")
-    assert "inotify: Too many open files" in caplog.text
+    assert "inotify cannot be used (Too many open files)" in caplog.text
 
 
 async def test_an_ear_leaves_no_descriptor_behind(tmp_path: Path) -> None:
