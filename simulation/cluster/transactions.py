@@ -239,7 +239,8 @@ class TransactionalProducer(Client):
         while True:
             answer = await self._ask(request, what, at_most=5 if self._is_implicit else 4)
             code = None if answer is None else ErrorCode(answer.error_code)
-            if code is None or code is ErrorCode.REQUEST_TIMED_OUT:
+            if code is None or code is ErrorCode.REQUEST_TIMED_OUT or code in COORDINATOR_MOVES:
+                # Who was the coordinator may have decided it, and who is it next may say so no more.
                 self._may_be_committed = is_committed
                 continue
             if code is ErrorCode.NONE:
@@ -251,5 +252,4 @@ class TransactionalProducer(Client):
                         self._sequences = {}
                     self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
                 return
-            if code not in COORDINATOR_MOVES:
-                self._check_over(code, what)
+            self._check_over(code, what)
