@@ -305,8 +305,11 @@ class Faults:
             while True:
                 for change in (await metadata.next()).changed_partitions:
                     before, after = change.before, change.after
-                    if before is not None and before.leader == after.leader and node_id in {*after.isr} - {*before.isr}:
-                        return self._world.machines[after.leader]
+                    leader = self._world.machines.get(after.leader)
+                    if before is None or before.leader != after.leader or leader is None:
+                        continue
+                    if node_id in {*after.isr} - {*before.isr}:
+                        return leader
 
 
 async def _last(rng: Random, seconds: tuple[float, ...]) -> None:

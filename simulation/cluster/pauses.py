@@ -47,6 +47,11 @@ class Pauses:
             self._runner.runq = deque(self._runner.runq)
         self._runner.runq.extend(tasks)
 
+    def release_all(self) -> None:
+        """Let everybody go on: who stands still does not end, not even when it is cancelled."""
+        for node_id in list(self._held):
+            self.release(node_id)
+
 
 class _Queue(deque[Any]):
     """Trio's queue of tasks that can run, while a process stands still."""

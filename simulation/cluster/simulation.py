@@ -102,15 +102,18 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
     async with trio.open_nursery() as world.nursery:
         for machine in world.machines.values():
             machine.start()
-        async with bounds_watched(world), in_sync_sets_watched(world):
-            partitions = await _make_topics(world)
-            await _work(world, partitions, faults, seconds)
-            await until_in_sync(world)
-            logs = await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
-            for deliveries in world.deliveries:
-                await drain(world, deliveries, {each: logs[deliveries.is_committed][each] for each in partitions})
-            await check_replicas(world)
-            await check_nothing_held(world)
+        try:
+            async with bounds_watched(world), in_sync_sets_watched(world):
+                partitions = await _make_topics(world)
+                await _work(world, partitions, faults, seconds)
+                await until_in_sync(world)
+                logs = await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
+                for deliveries in world.deliveries:
+                    await drain(world, deliveries, {each: logs[deliveries.is_committed][each] for each in partitions})
+                await check_replicas(world)
+                await check_nothing_held(world)
+        finally:
+            world.pauses.release_all()
         await stop_all(world)
 
 

@@ -17,6 +17,7 @@ from ottla.simulation.cluster.network import Network
 from ottla.simulation.cluster.pauses import PROCESS, Pauses
 from ottla.simulation.cluster.surroundings import Connect
 from ottla.simulation.storage.workers import Workers
+from ottla.storage.disk.simulated_disk import IS_DEAD
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
@@ -165,7 +166,9 @@ class LogWatch(logging.Handler):
         world = self._world
         node_id = PROCESS.get()
         machine = None if node_id is None else world.machines.get(node_id)
-        if node_id is not None and (machine is None or machine.process is None):
+        is_gone = node_id is not None and (machine is None or machine.process is None)
+        # Trio's own tasks, which know of no process, tell for some as well.
+        if is_gone or IS_DEAD in record.getMessage():
             return  # it is dead, and what it says is heard by nobody
         world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
         if machine is not None and machine.has_been_full and _is_of_full_disk(record):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
+from typing import Final
 
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.faults import Fault, FaultInjector, FaultKind
@@ -22,18 +23,22 @@ from ottla.storage.disk.simulated_media import PAGE_BYTES, SimulatedDirectory, S
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
 
-__all__ = ["DiskCrashedError", "Fault", "FaultKind", "SimulatedDisk"]
+__all__ = ["IS_DEAD", "DiskCrashedError", "Fault", "FaultKind", "SimulatedDisk"]
 
 _UNLIMITED_BYTES = 1 << 50
 _WARM_RANGES = 64
 _ACT_THEIR_FAULTS = ("pwritev", "fdatasync")
 
 
+IS_DEAD: Final = "the simulated process is dead"
+"""What a disk answers to a process that is no more."""
+
+
 class DiskCrashedError(OSError):
     """The process or machine that used this disk has died; no operation of it has any effect any more."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EIO, "the simulated process is dead")
+        super().__init__(errno.EIO, IS_DEAD)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import pytest
 
 from ottla.simulation.cluster import simulation
 from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.faults import Faults
 from ottla.simulation.cluster.resizing import Resizer
 from ottla.simulation.cluster.simulation import simulate
 from ottla.simulation.cluster.world import World
@@ -66,6 +67,15 @@ def test_a_rolling_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = simulate(5, seconds=3, faults=("roll",))
     outcome.check()
     assert sum("has stopped" in line for line in outcome.trace) > 6
+
+
+def test_what_fails_while_a_process_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(self: Faults) -> None:
+        self._world.pauses.hold(1)
+        raise ValueError("a fault of the simulation")
+
+    monkeypatch.setattr(Faults, "run", run)
+    assert "a fault of the simulation" in simulate(0, seconds=1).finding
 
 
 def test_nothing_is_left_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
