@@ -195,7 +195,10 @@ class _StoreCheck:
             segment.found(disk.size(handle))
             report.bytes += segment.size_bytes
             header = parse_segment_header(read_exactly(disk, handle, 0, SEGMENT_HEADER_BYTES))
-            if header is None:
+            if header is None and is_last and segment.size_bytes <= SEGMENT_HEADER_BYTES:
+                # A kill or a backup has come between the making of the file and its first write.
+                report.warn(segment.data_path, 0, "the segment has no header yet; the next start writes it")
+            elif header is None:
                 report.error(segment.data_path, 0, "the segment's header is damaged")
             tables = self._check_blocks(segment, handle, is_last=is_last)
         except StorageError as error:

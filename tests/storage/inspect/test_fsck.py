@@ -12,6 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.storage.disk import RealDisk
+from ottla.storage.format.segment_header import segment_name
 from ottla.storage.inspect.dump import dump_file
 from ottla.storage.inspect.fsck import Report, check_node
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
@@ -90,6 +91,24 @@ async def test_a_torn_tail_and_a_missing_index_are_warnings(harness: Any) -> Non
     async with harness.manager() as manager:
         log = await harness.open(manager, 1)
         assert [offset for offset, _ in await harness.read_all(log)] == list(range(11))
+
+
+@pytest.mark.parametrize("content", [b"", bytes(64)])
+async def test_a_segment_that_had_just_been_made_is_a_warning(harness: Any, content: bytes) -> None:
+    """A backup of a running broker has it now and then."""
+    store = await fill(harness)
+    last = max(path for path in store.iterdir() if path.suffix == ".data")
+    following = store / segment_name(int(last.stem.partition("-")[0]) + last.stat().st_size, 0)
+    following.with_suffix(".data").write_bytes(content)
+    report = check(harness)
+    assert not report.is_damaged
+    assert "the segment has no header yet" in {finding.message.split(";")[0] for finding in report.findings}
+    async with harness.manager() as manager:
+        log = await harness.open(manager, 1)
+        harness.append(log, b"and after")
+        await log.flush()
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(12))
+    assert check(harness).findings == []
 
 
 async def test_dump_shows_every_record(harness: Any) -> None:
